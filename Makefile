@@ -1,0 +1,66 @@
+# Everything starts with one of these; `make help` lists them. Only Python 3.11 and make are needed.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+# Options for pytest, for example: make test PYTEST_ARGS="tests/unit -k loop"
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test test-gpu serve bench check format clean distclean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Packages are installed again only when the lock or pyproject.toml has changed; the weights command
+# compares hashes itself, so weights that were deleted or outdated are filled again.
+setup: $(STAMPS)/project ## create .venv, install the packages, fill the weights
+	$(BIN)/specdec build pair
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/packages: requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/project: pyproject.toml $(STAMPS)/packages
+	@# setuptools warns at every editable install that folders may shadow it; nothing to act on.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## stream prompts with speculation on and off through a real tritonserver
+	$(BIN)/python -m loadtest.demo
+
+test: setup ## run the tests, the live-server ones included
+	$(BIN)/python -m pytest -m "not gpu" $(PYTEST_ARGS)
+
+test-gpu: setup ## run the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT)
+	exec $(BIN)/specdec serve
+
+bench: setup ## measure side by side, written to a results file
+	$(BIN)/specdec bench
+
+check: $(STAMPS)/project ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+
+format: $(STAMPS)/project ## let ruff mend and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove caches and the weights that setup filled, keep .venv
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache results/scratch
+	rm -rf model_repository/*/[0-9]*/checkpoint
+	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -print0 \
+		| xargs -0 rm -rf
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)

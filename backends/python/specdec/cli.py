@@ -1,0 +1,93 @@
+"""The `specdec` command: a thin door to the folders that do the work."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+
+from specdec import __version__
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: its module has `main(argv: list[str]) -> int` and is imported on use.
+
+    `extra` is the extra of pyproject.toml that brings the packages it needs.
+    """
+
+    module: str
+    summary: str
+    extra: str
+
+
+COMMANDS = {
+    "serve": Command(
+        "specdec.serving.launcher", "run tritonserver with the model repository", "server"
+    ),
+    "build": Command("builder.cli", "build the default pair, import or distill a model", "server"),
+    "chat": Command("clients.chat", "talk to the model, accepted draft tokens shown", "clients"),
+    "generate": Command("clients.generate", "send one prompt, print the answer", "clients"),
+    "load": Command("loadtest.cli", "Locust load test with gates and reports", "loadtest"),
+    "bench": Command("loadtest.bench", "side-by-side measurements, exactness check", "loadtest"),
+}
+
+
+def usage() -> str:
+    """Return the help text: every command with its one line."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: specdec COMMAND [options]",
+            "",
+            "Speculative decoding for NVIDIA Triton.",
+            "",
+            *lines,
+            "",
+            "`specdec COMMAND --help` tells more; `specdec --version` prints the version.",
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the subcommand named by the first argument and return its exit status.
+
+    2 is a usage error, 130 an interruption by Ctrl-C; argv defaults to the process's arguments.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if name in {"-h", "--help", "help"}:
+        print(usage())
+        return 0
+    if name == "--version":
+        print(__version__)
+        return 0
+    command = COMMANDS.get(name)
+    if command is None:
+        problem = f"unknown command {name!r}" if name else "no command given"
+        print(f"specdec: {problem}; one of: {', '.join(COMMANDS)}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        return _run(name, command, rest)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(name: str, command: Command, argv: list[str]) -> int:
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        print(
+            f"specdec {name}: the module {error.name!r} is missing; "
+            f"`make setup` installs everything, `pip install 'specdec-triton[{command.extra}]'` "
+            "what this command needs",
+            file=sys.stderr,
+        )
+        return EXIT_FAILURE
+    status: int = module.main(argv)
+    return status

@@ -1,0 +1,1 @@
+"""Decisions taken by measurement: whether a draft pays."""

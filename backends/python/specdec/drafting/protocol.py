@@ -1,0 +1,33 @@
+"""What the loop needs of a way to guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from specdec.engines.protocol import TokenIds
+
+if TYPE_CHECKING:
+    from specdec.loop import Round
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Guessed tokens and whose they are; no tokens means that there is nothing to offer."""
+
+    tokens: tuple[int, ...] = ()
+    drafter: str | None = None
+    source: int = 0
+
+
+NO_PROPOSAL = Proposal()
+
+
+class Drafter(Protocol):
+    """Guesses for one request. A drafter never raises: one that fails has nothing to offer."""
+
+    def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
+        """Up to `max_tokens` (≥ 1) tokens that may follow `context` [n] int32."""
+
+    def observe(self, confirmed: Round) -> None:
+        """Is told what became of the round."""

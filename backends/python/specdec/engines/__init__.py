@@ -1,0 +1,1 @@
+"""The engine protocol and its adapters: Triton BLS, in-process."""

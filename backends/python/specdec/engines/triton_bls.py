@@ -1,0 +1,173 @@
+"""Engine models called over BLS through the `tensorrtllm` contract.
+
+Both adapters belong to one request and run on its thread. Each engine call gets a request id of
+its own, `<request>:<engine>:<number>`: the C++ backend keys running requests by that string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import numpy as np
+import numpy.typing as npt
+import triton_python_backend_utils as pb_utils
+
+from specdec.engines import contract
+from specdec.engines.protocol import TokenIds, Verification
+from specdec.errors import DraftTimeoutError, EngineFailedError
+
+
+class EngineCalls:
+    """Builds and runs the calls of one request to one engine model.
+
+    `abort` may be called from another thread; it also reaches a call that is still on its way to
+    the engine, because it is repeated until the request has ended.
+    """
+
+    def __init__(self, model: str, request_id: str, label: str) -> None:
+        self._model = model
+        self._prefix = f"{request_id}:{label}"
+        self._number = 0
+        self._current: str | None = None
+
+    def run(
+        self,
+        context: TokenIds,
+        max_new_tokens: int,
+        *,
+        end_id: int | None,
+        draft: tuple[int, ...] = (),
+        streaming: bool = False,
+    ) -> Generator[tuple[int, ...]]:
+        """The new tokens of each response. Raises EngineFailedError."""
+        self._number += 1
+        call_id = f"{self._prefix}:{self._number}"
+        inputs = [
+            _tensor(contract.INPUT_IDS, context[None]),
+            _int32(contract.INPUT_LENGTHS, len(context)),
+            _int32(contract.REQUEST_OUTPUT_LEN, max_new_tokens),
+            _int32(contract.RUNTIME_TOP_K, 1),
+            _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
+            _bool(contract.STREAMING, streaming),
+        ]
+        if end_id is not None:
+            inputs += [_int32(contract.END_ID, end_id), _int32(contract.PAD_ID, end_id)]
+        if draft:  # An empty tensor is refused by the C++ backend.
+            inputs.append(_tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft], dtype=np.int32)))
+        request = pb_utils.InferenceRequest(
+            request_id=call_id,
+            model_name=self._model,
+            inputs=inputs,
+            requested_output_names=list(contract.REQUIRED_OUTPUTS),
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
+        )
+        self._current = call_id
+        try:
+            for response in request.exec(decoupled=True):
+                if response.has_error():
+                    raise EngineFailedError(f"{self._model}: {response.error().message()}")
+                ids = pb_utils.get_output_tensor_by_name(response, contract.OUTPUT_IDS)
+                if ids is None:  # The empty response that only ends a stream.
+                    continue
+                lengths = pb_utils.get_output_tensor_by_name(response, contract.SEQUENCE_LENGTH)
+                num_tokens = int(lengths.as_numpy().ravel()[0])
+                yield tuple(ids.as_numpy().ravel()[:num_tokens].tolist())
+        except pb_utils.TritonModelException as error:
+            raise EngineFailedError(f"{self._model}: {error}") from error
+        finally:
+            self._current = None
+
+    def abort(self) -> None:
+        """Asks the engine to end the call in flight; harmless when there is none."""
+        call_id = self._current
+        if call_id is None:
+            return
+        request = pb_utils.InferenceRequest(
+            request_id=call_id,
+            model_name=self._model,
+            inputs=[
+                _tensor(contract.INPUT_IDS, np.ones((1, 1), dtype=np.int32)),
+                _int32(contract.INPUT_LENGTHS, 0),
+                _int32(contract.REQUEST_OUTPUT_LEN, 0),
+                _bool(contract.STOP, True),
+            ],
+            requested_output_names=list(contract.REQUIRED_OUTPUTS),
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
+        )
+        for _ in request.exec(decoupled=True):
+            pass
+
+
+class TritonTarget:
+    """The target engine model, for one request."""
+
+    def __init__(self, calls: EngineCalls, end_id: int | None) -> None:
+        self._calls = calls
+        self._end_id = end_id
+
+    def verify(self, context: TokenIds, draft: tuple[int, ...]) -> Verification:
+        tokens: tuple[int, ...] = ()
+        for part in self._calls.run(context, len(draft) + 1, end_id=self._end_id, draft=draft):
+            tokens += part
+        # The contract has no finish reason and leaves the end token out: a result that stops
+        # within the draft, without a correction, is one that met the end.
+        return Verification(tokens, ended=tokens == draft[: len(tokens)])
+
+    def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
+        num_tokens = 0
+        parts = self._calls.run(context, max_tokens, end_id=self._end_id, streaming=True)
+        finished = False
+        try:
+            for tokens in parts:
+                num_tokens += len(tokens)
+                if tokens:
+                    yield Verification(tokens, ended=False)
+            finished = True
+        finally:
+            if not finished:
+                # Leaving a BLS stream waits until the engine is done, so it is stopped first.
+                self._calls.abort()
+        if num_tokens < max_tokens:
+            yield Verification((), ended=True)
+
+
+class TritonDraft:
+    """A draft engine model, for one request; a call that takes too long is given up."""
+
+    def __init__(
+        self, calls: EngineCalls, end_id: int | None, executor: ThreadPoolExecutor, timeout_s: float
+    ) -> None:
+        self._calls = calls
+        self._end_id = end_id
+        self._executor = executor
+        self._timeout_s = timeout_s
+
+    def draft(self, context: TokenIds, num_tokens: int) -> tuple[int, ...]:
+        future = self._executor.submit(self._draft, context, num_tokens)
+        try:
+            return future.result(self._timeout_s)
+        except FutureTimeoutError:
+            self._calls.abort()
+            raise DraftTimeoutError(
+                f"no draft within the limit of {self._timeout_s * 1000:.0f} ms"
+            ) from None
+
+    def _draft(self, context: TokenIds, num_tokens: int) -> tuple[int, ...]:
+        tokens: tuple[int, ...] = ()
+        for part in self._calls.run(context, num_tokens, end_id=self._end_id):
+            tokens += part
+        return tokens
+
+
+def _tensor(name: str, array: npt.NDArray[np.generic]) -> pb_utils.Tensor:
+    return pb_utils.Tensor(name, array)
+
+
+def _int32(name: str, value: int) -> pb_utils.Tensor:
+    return pb_utils.Tensor(name, np.asarray([[value]], dtype=np.int32))
+
+
+def _bool(name: str, value: bool) -> pb_utils.Tensor:
+    return pb_utils.Tensor(name, np.asarray([[value]], dtype=np.bool_))

@@ -1,0 +1,120 @@
+"""The draft-accept loop: the file to read first.
+
+A round: the drafter guesses up to k tokens behind the context, the target checks all of them in
+one pass, the guesses that the target would have said stand, and its own next token follows them.
+So every round confirms at least one token, and the tokens are those of the target alone.
+
+Nothing here knows of Triton, tokenizers, time or metrics' names: engines and drafters come in
+through their protocols, confirmed rounds go out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter
+from specdec.engines.protocol import TargetEngine, TokenIds, accepted_of
+
+TARGET_SOURCE = 0
+"""`output_sources` of a token that the target said itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one target pass confirmed. Times are seconds spent waiting for each engine."""
+
+    tokens: tuple[int, ...]
+    num_drafted: int
+    num_accepted: int
+    drafter: str | None
+    source: int
+    """Of the accepted tokens; the rest are the target's own."""
+    ended: bool
+    """The target said its end token, which is not among `tokens`."""
+    draft_s: float
+    target_s: float
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Who proposed each token: the drafter's number, or 0 for the target itself."""
+        num_own = len(self.tokens) - self.num_accepted
+        return (self.source,) * self.num_accepted + (TARGET_SOURCE,) * num_own
+
+
+class Context:
+    """The prompt and all confirmed tokens, in one growing int32 buffer."""
+
+    def __init__(self, prompt: TokenIds, max_new_tokens: int) -> None:
+        self._buffer = np.empty(len(prompt) + max_new_tokens, dtype=np.int32)
+        self._buffer[: len(prompt)] = prompt
+        self._length = len(prompt)
+
+    @property
+    def tokens(self) -> TokenIds:
+        """[length] int32; a view, valid until the next append."""
+        return self._buffer[: self._length]
+
+    @property
+    def num_left(self) -> int:
+        """How many tokens may still be said."""
+        return len(self._buffer) - self._length
+
+    def append(self, tokens: tuple[int, ...]) -> None:
+        self._buffer[self._length : self._length + len(tokens)] = tokens
+        self._length += len(tokens)
+
+
+def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Generator[Round]:
+    """Rounds of draft and verification until the end token or the length limit."""
+    while context.num_left:
+        # 1. Guess. The target adds a token of its own, so the last one is never worth guessing.
+        start = time.perf_counter()
+        max_drafts = context.num_left - 1
+        proposal = drafter.propose(context.tokens, max_drafts) if max_drafts else NO_PROPOSAL
+        drafted = time.perf_counter()
+
+        # 2. Check all guesses in one target pass.
+        verification = target.verify(context.tokens, proposal.tokens)
+        verified = time.perf_counter()
+
+        # 3. What the target confirmed stands; the rest was never seen by anyone.
+        context.append(verification.tokens)
+        confirmed = Round(
+            tokens=verification.tokens,
+            num_drafted=len(proposal.tokens),
+            num_accepted=accepted_of(proposal.tokens, verification.tokens),
+            drafter=proposal.drafter,
+            source=proposal.source,
+            ended=verification.ended,
+            draft_s=drafted - start,
+            target_s=verified - drafted,
+        )
+        drafter.observe(confirmed)
+        yield confirmed
+        if verification.ended:
+            return
+
+
+def stream_target(context: Context, target: TargetEngine) -> Generator[Round]:
+    """The target alone, in one streaming call: what every speed-up is measured against."""
+    start = time.perf_counter()
+    with closing(target.stream(context.tokens.copy(), context.num_left)) as steps:
+        for step in steps:
+            arrived = time.perf_counter()
+            context.append(step.tokens)
+            yield Round(
+                tokens=step.tokens,
+                num_drafted=0,
+                num_accepted=0,
+                drafter=None,
+                source=TARGET_SOURCE,
+                ended=step.ended,
+                draft_s=0.0,
+                target_s=arrived - start,
+            )
+            start = time.perf_counter()

@@ -1,0 +1,1 @@
+"""What runs inside Triton, and the launcher that runs Triton."""

@@ -1,0 +1,207 @@
+"""One request from its prompt to its last response: where the loop meets text and clients."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.drafting.protocol import Drafter
+from specdec.engines.protocol import TargetEngine, TokenIds
+from specdec.errors import InvalidRequestError
+from specdec.loop import Context, Round, speculate, stream_target
+from specdec.serving.flight import Flight
+from specdec.serving.metrics import Counter, Histogram, MetricsRecorder
+from specdec.serving.request import GenerationRequest
+from specdec.serving.statistics import summarize
+from specdec.serving.text_stream import Piece, TextStream, Token
+from specdec.serving.tokenizing import Tokenizer
+
+Outputs = Mapping[str, npt.NDArray[Any]]
+Send = Callable[[Outputs, bool], None]
+"""Sends one response; True marks the last one."""
+
+ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
+"""Environment variable: a delay before each round, to test that gates and alerts see one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An admitted request with everything it needs."""
+
+    request: GenerationRequest
+    flight: Flight
+    target: TargetEngine
+    drafter: Drafter | None
+    """None: the target alone, in one streaming call."""
+    task_label: str
+    arrival_s: float
+    """time.perf_counter() when the request came."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has been confirmed and sent so far."""
+
+    rounds: list[Round] = field(default_factory=list)
+    num_sent: int = 0
+    first_sent_s: float | None = None
+
+
+class Answerer:
+    """Runs jobs; one call per request, on the request's own thread."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        metrics: MetricsRecorder,
+        max_seq_len: int,
+        round_delay_s: float = 0.0,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._metrics = metrics
+        self._max_seq_len = max_seq_len
+        self._round_delay_s = round_delay_s
+
+    def answer(self, job: Job, send: Send) -> None:
+        """Sends all responses of the job. Raises SpecdecError instead of a last response."""
+        request = job.request
+        prompt = self._prompt(request)
+        self._metrics.add(Counter.prompt_tokens_total, len(prompt))
+        text = TextStream(self._tokenizer.decoder(), request.stop_words)
+        progress = _Progress()
+        head = "" if request.exclude_input_in_output else self._tokenizer.text(prompt)
+        unsent: list[Piece] = [Piece(head, ())] if head else []
+
+        context = Context(prompt, request.max_tokens)
+        with closing(self._rounds(context, job)) as rounds:
+            for confirmed in rounds:
+                progress.rounds.append(confirmed)
+                self._count_round(confirmed, job)
+                unsent.append(text.push(_tokens_of(confirmed)))
+                is_last = confirmed.ended or text.stopped or not context.num_left
+                if is_last:
+                    break
+                if request.stream and any(piece.tokens for piece in unsent):
+                    self._send(send, unsent, job, progress)
+                    unsent = []
+        unsent.append(text.finish())
+        ended = text.stopped or progress.rounds[-1].ended
+        self._send(send, unsent, job, progress, "stop" if ended else "length", len(prompt))
+
+    def _prompt(self, request: GenerationRequest) -> TokenIds:
+        prompt = self._tokenizer.prompt(request)
+        if len(prompt) + request.max_tokens > self._max_seq_len:
+            raise InvalidRequestError(
+                f"prompt ({len(prompt)} tokens) + max_tokens ({request.max_tokens}) must be at "
+                f"most {self._max_seq_len}; given {len(prompt) + request.max_tokens}"
+            )
+        return prompt
+
+    def _rounds(self, context: Context, job: Job) -> Generator[Round]:
+        """The loop's rounds, with a look at the client after every engine call."""
+        if job.drafter is None:
+            rounds = stream_target(context, job.target)
+        else:
+            rounds = speculate(context, job.target, job.drafter)
+        job.flight.check()
+        with closing(rounds):
+            for confirmed in rounds:
+                job.flight.check()
+                yield confirmed
+                if self._round_delay_s:
+                    time.sleep(self._round_delay_s)
+
+    def _count_round(self, confirmed: Round, job: Job) -> None:
+        self._metrics.observe(Histogram.target_step_seconds, confirmed.target_s)
+        if confirmed.drafter is not None:
+            task, drafter, drafted = job.task_label, confirmed.drafter, confirmed.num_drafted
+            self._metrics.observe(Histogram.draft_step_seconds, confirmed.draft_s)
+            self._metrics.add(Counter.num_drafts_total, task=task, drafter=drafter)
+            self._metrics.add(Counter.num_draft_tokens_total, drafted, task=task, drafter=drafter)
+
+    def _send(
+        self,
+        send: Send,
+        pieces: list[Piece],
+        job: Job,
+        progress: _Progress,
+        finish_reason: str | None = None,
+        num_input_tokens: int = 0,
+    ) -> None:
+        tokens = [token for piece in pieces for token in piece.tokens]
+        outputs: dict[str, npt.NDArray[Any]] = {
+            "text_output": _texts("".join(piece.text for piece in pieces)),
+            "output_ids": np.asarray([token.id for token in tokens], dtype=np.int32),
+            "output_sources": np.asarray([token.source for token in tokens], dtype=np.int32),
+        }
+        progress.num_sent += len(tokens)
+        if finish_reason is not None:
+            outputs |= self._final_outputs(job, progress, finish_reason, num_input_tokens)
+        send(outputs, finish_reason is not None)
+
+        now_s = time.perf_counter()
+        self._count_sent(tokens, job)
+        if progress.first_sent_s is None:
+            progress.first_sent_s = now_s
+            self._metrics.observe(Histogram.time_to_first_token_seconds, now_s - job.arrival_s)
+        if finish_reason is not None:
+            self._metrics.observe(Histogram.e2e_request_latency_seconds, now_s - job.arrival_s)
+            if progress.num_sent > 1 and job.request.stream:
+                gap_s = (now_s - progress.first_sent_s) / (progress.num_sent - 1)
+                self._metrics.observe(Histogram.inter_token_latency_seconds, gap_s)
+
+    def _count_sent(self, tokens: list[Token], job: Job) -> None:
+        self._metrics.add(Counter.generation_tokens_total, len(tokens), task=job.task_label)
+        for token in tokens:
+            if token.drafter is not None:
+                self._metrics.add(
+                    Counter.num_accepted_tokens_total, task=job.task_label, drafter=token.drafter
+                )
+                self._metrics.add(
+                    Counter.num_accepted_tokens_per_pos_total,
+                    drafter=token.drafter,
+                    position=str(token.position),
+                )
+
+    def _final_outputs(
+        self, job: Job, progress: _Progress, finish_reason: str, num_input_tokens: int
+    ) -> Outputs:
+        request = job.request
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        outputs: dict[str, npt.NDArray[Any]] = {
+            "finish_reason": _texts(finish_reason),
+            "num_input_tokens": np.asarray([num_input_tokens], dtype=np.int32),
+            "num_output_tokens": np.asarray([progress.num_sent], dtype=np.int32),
+            "seed": np.asarray([seed], dtype=np.uint64),
+            "verification": _texts("off" if job.drafter is None else "exact"),
+        }
+        if request.return_perf_metrics:
+            summary = summarize(progress.rounds, progress.num_sent)
+            outputs |= {
+                "total_draft_tokens": np.asarray([summary.num_draft_tokens], dtype=np.int32),
+                "total_accepted_draft_tokens": np.asarray(
+                    [summary.num_accepted_tokens], dtype=np.int32
+                ),
+                "acceptance_rate": np.asarray([summary.acceptance_rate], dtype=np.float32),
+                "speculative_decoding": _texts(summary.to_json()),
+            }
+        return outputs
+
+
+def _tokens_of(confirmed: Round) -> Iterator[Token]:
+    for position, (token, source) in enumerate(
+        zip(confirmed.tokens, confirmed.sources, strict=True)
+    ):
+        yield Token(token, source, position, confirmed.drafter if source else None)
+
+
+def _texts(*texts: str) -> npt.NDArray[np.object_]:
+    """[n] of a STRING tensor."""
+    return np.asarray([text.encode() for text in texts], dtype=np.object_)

@@ -1,0 +1,41 @@
+"""Model parameters of a config.pbtxt as one frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from specdec.errors import ConfigurationError
+
+Settings = TypeVar("Settings")
+
+_READERS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
+
+
+def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Settings:
+    """Fills `kind` (fields of type str, int, float) from `parameters` of a Triton model config.
+
+    Raises ConfigurationError for a value of the wrong type, a missing one without a default, and
+    a name that the model does not know: a typing mistake must not become a silent default.
+    """
+    given = {name: value["string_value"] for name, value in model_config["parameters"].items()}
+    values: dict[str, Any] = {}
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(given) - set(fields))
+    if unknown:
+        raise ConfigurationError(
+            f"{model_config['name']}: unknown parameter {unknown[0]!r}; known are {sorted(fields)}"
+        )
+    for name, field in fields.items():
+        if name in given:
+            try:
+                values[name] = _READERS[str(field.type)](given[name])
+            except ValueError:
+                raise ConfigurationError(
+                    f"{model_config['name']}: parameter {name} must be of type {field.type}; "
+                    f"given {given[name]!r}"
+                ) from None
+        elif field.default is dataclasses.MISSING:
+            raise ConfigurationError(f"{model_config['name']}: parameter {name} is missing")
+    return kind(**values)

@@ -1,0 +1,228 @@
+"""The client's request: read from tensors, checked once, frozen.
+
+Pure: arrays in, a dataclass or an InvalidRequestError / UnsupportedError out. Every message names
+the limit and the value given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from specdec.errors import InvalidRequestError, UnsupportedError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+MAX_TASK_LENGTH = 64
+"""Characters of a task or tenant label."""
+
+PROMPT_INPUTS = ("text_input", "messages", "input_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a client asks of `specdec`; the fields are the inputs of its config.pbtxt."""
+
+    text_input: str | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    input_ids: tuple[int, ...] | None = None
+    max_tokens: int = 256
+    stream: bool = False
+    seed: int | None = None
+    stop_words: tuple[str, ...] = ()
+    end_id: int | None = None
+    exclude_input_in_output: bool = True
+    num_draft_tokens: int | None = None
+    drafter: str = "auto"
+    task: str = "default"
+    tenant: str | None = None
+    deadline_ms: int | None = None
+    return_perf_metrics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What this deployment allows."""
+
+    vocab_size: int
+    max_draft_len: int
+    drafters: tuple[str, ...]
+
+
+def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
+    """Checks everything that does not need the tokenizer."""
+    read = _Reader(arrays)
+    _refuse_what_needs_sampling(read)
+    given = [name for name in PROMPT_INPUTS if name in arrays]
+    if len(given) != 1:
+        raise InvalidRequestError(
+            f"exactly one of {', '.join(PROMPT_INPUTS)} must be given; "
+            f"given: {', '.join(given) or 'none'}"
+        )
+    drafter = read.text("drafter", "auto")
+    if drafter not in (known := ("auto", "none", *limits.drafters)):
+        raise InvalidRequestError(f"drafter must be one of {', '.join(known)}; given {drafter!r}")
+    num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
+    return GenerationRequest(
+        text_input=read.prompt_text(),
+        messages=read.messages(),
+        input_ids=read.prompt_ids(limits.vocab_size),
+        max_tokens=read.integer("max_tokens", 256, 1, 2**31 - 1),
+        stream=read.flag("stream", False),
+        seed=read.integer("seed", read.integer("random_seed", None, 0, 2**64 - 1), 0, 2**64 - 1),
+        stop_words=read.texts("stop_words"),
+        end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
+        exclude_input_in_output=read.flag("exclude_input_in_output", True),
+        num_draft_tokens=num_draft_tokens,
+        drafter=drafter,
+        task=read.label("task", "default"),
+        tenant=read.label("tenant", "") or None,
+        deadline_ms=read.integer("deadline_ms", None, 1, 2**31 - 1),
+        return_perf_metrics=read.flag("return_perf_metrics", False),
+    )
+
+
+def _refuse_what_needs_sampling(read: _Reader) -> None:
+    """Checks the sampling inputs; those that would change greedy text are not served yet."""
+    temperature = read.number("temperature", 0.0, 0.0, 10.0)
+    if temperature > 0:
+        raise UnsupportedError(
+            f"sampling is not served yet: temperature must be 0 (greedy); given {temperature:g}"
+        )
+    # Greedy text does not depend on these, but a wrong value is still the client's mistake.
+    read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True)
+    read.number("min_p", 0.0, 0.0, 1.0)
+    read.integer("top_k", 0, 0, 2**31 - 1)
+    neutral = {
+        "repetition_penalty": read.number(
+            "repetition_penalty", 1.0, 0.0, math.inf, exclusive_minimum=True
+        )
+        == 1.0,
+        "presence_penalty": read.number("presence_penalty", 0.0, -2.0, 2.0) == 0.0,
+        "frequency_penalty": read.number("frequency_penalty", 0.0, -2.0, 2.0) == 0.0,
+        "min_tokens": read.integer("min_tokens", 0, 0, 2**31 - 1) == 0,
+        "bad_words": not read.texts("bad_words"),
+        "return_log_probs": not read.flag("return_log_probs", False),
+        "prediction": not read.text("prediction", ""),
+        "verification": read.text("verification", "exact") == "exact",
+    }
+    for name, is_neutral in neutral.items():
+        if not is_neutral:
+            raise UnsupportedError(f"{name} is not served yet; leave it out or at its default")
+
+
+class _Reader:
+    """Typed access to the arrays; Triton has already checked types and shapes."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+
+    def _scalar(self, name: str) -> Any:
+        return self._arrays[name].ravel()[0] if name in self._arrays else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._scalar(name)
+        return default if value is None else bool(value)
+
+    def integer(self, name: str, default: Any, minimum: int, maximum: int) -> Any:
+        value = self._scalar(name)
+        if value is None:
+            return default
+        if not minimum <= int(value) <= maximum:
+            raise InvalidRequestError(
+                f"{name} must be an integer from {minimum} to {maximum}; given {int(value)}"
+            )
+        return int(value)
+
+    def number(
+        self,
+        name: str,
+        default: float,
+        minimum: float,
+        maximum: float,
+        *,
+        exclusive_minimum: bool = False,
+    ) -> float:
+        value = self._scalar(name)
+        if value is None:
+            return default
+        number = float(value)
+        above = number > minimum if exclusive_minimum else number >= minimum
+        if not (math.isfinite(number) and above and number <= maximum):
+            bounds = f"{'above' if exclusive_minimum else 'from'} {minimum:g} to {maximum:g}"
+            raise InvalidRequestError(f"{name} must be a finite number {bounds}; given {number:g}")
+        return number
+
+    def text(self, name: str, default: str) -> str:
+        value = self._scalar(name)
+        return default if value is None else self._decode(name, value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        if name not in self._arrays:
+            return ()
+        return tuple(
+            text for value in self._arrays[name].ravel() if (text := self._decode(name, value))
+        )
+
+    def label(self, name: str, default: str) -> str:
+        text = self.text(name, default)
+        if len(text) > MAX_TASK_LENGTH:
+            raise InvalidRequestError(
+                f"{name} may have {MAX_TASK_LENGTH} characters; given {len(text)}"
+            )
+        return text or default
+
+    def prompt_text(self) -> str | None:
+        if "text_input" not in self._arrays:
+            return None
+        text = self.text("text_input", "")
+        if not text:
+            raise InvalidRequestError("text_input must have at least 1 character; given 0")
+        return text
+
+    def messages(self) -> tuple[Mapping[str, Any], ...] | None:
+        if "messages" not in self._arrays:
+            return None
+        try:
+            parsed = json.loads(self.text("messages", ""))
+        except json.JSONDecodeError as error:
+            raise InvalidRequestError(
+                f"messages must be a JSON list of messages: {error}"
+            ) from None
+        if not isinstance(parsed, list) or not parsed:
+            raise InvalidRequestError("messages must be a JSON list with at least 1 message")
+        for index, message in enumerate(parsed):
+            if not isinstance(message, dict) or not all(
+                isinstance(message.get(key), str) for key in ("role", "content")
+            ):
+                raise InvalidRequestError(
+                    f"messages[{index}] must be an object with the texts 'role' and 'content'"
+                )
+        return tuple(parsed)
+
+    def prompt_ids(self, vocab_size: int) -> tuple[int, ...] | None:
+        if "input_ids" not in self._arrays:
+            return None
+        ids = self._arrays["input_ids"].ravel()
+        if not ids.size:
+            raise InvalidRequestError("input_ids must have at least 1 token; given 0")
+        outside = ids[(ids < 0) | (ids >= vocab_size)]
+        if outside.size:
+            raise InvalidRequestError(
+                f"input_ids must lie from 0 to {vocab_size - 1}; given {int(outside[0])}"
+            )
+        return tuple(ids.tolist())
+
+    @staticmethod
+    def _decode(name: str, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            raise InvalidRequestError(f"{name} must be UTF-8 text") from None

@@ -1,0 +1,145 @@
+"""Settings of a tritonserver run, the checks before it, and the command line they make."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdec.serving.installation import LaunchError
+
+if TYPE_CHECKING:
+    from specdec.serving.installation import TritonInstallation
+
+MIB = 1024 * 1024
+# Three model instances together stay under docker's default /dev/shm of 64 MiB.
+SHM_DEFAULT_BYTES = 16 * MIB
+SHM_GROWTH_BYTES = 4 * MIB
+PORT_VARIABLES = {"http": "HTTP_PORT", "grpc": "GRPC_PORT", "metrics": "METRICS_PORT"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """One tritonserver run. A port of 0 means: take a free one (see with_free_ports).
+
+    Raises LaunchError for a value out of range.
+    """
+
+    model_repository: Path
+    address: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    inflight_limit: int = 64
+    exit_timeout_s: int = 30
+    log_verbose: int = 0
+    extra_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        for kind, port in self.ports.items():
+            if not 0 <= port <= 65535:
+                raise LaunchError(f"{kind} port must be 0 … 65535; given: {port}")
+        chosen = [port for port in self.ports.values() if port]
+        if len(set(chosen)) < len(chosen):
+            raise LaunchError(f"the three ports must differ; given: {self.ports}")
+        if self.inflight_limit < 1:
+            raise LaunchError(f"in-flight limit must be at least 1; given: {self.inflight_limit}")
+        if self.exit_timeout_s < 0:
+            raise LaunchError(f"exit timeout must be 0 s or more; given: {self.exit_timeout_s}")
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports by kind: http, grpc, metrics."""
+        return {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
+
+    def loads(self, model_name: str) -> bool:
+        """Say whether the server loads this model at its start."""
+        if "--model-control-mode=explicit" not in self.extra_args:
+            return True
+        return bool({f"--load-model={model_name}", "--load-model=*"} & set(self.extra_args))
+
+    @property
+    def reachable_host(self) -> str:
+        """Where a client on this machine finds the server."""
+        return "127.0.0.1" if self.address in {"0.0.0.0", ""} else self.address  # noqa: S104 - compared, not bound
+
+
+def with_free_ports(settings: ServeSettings) -> ServeSettings:
+    """Return the settings with every port 0 replaced by one that is free now.
+
+    Raises LaunchError if a given port is taken.
+    """
+    ports = {}
+    with ExitStack() as stack:  # all held until all are known, so that they differ
+        for kind, port in settings.ports.items():
+            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            try:
+                probe.bind((settings.address, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise LaunchError(f"cannot use {settings.address}:{port}: {error}") from error
+                raise LaunchError(
+                    f"{kind} port {port} on {settings.address} is taken; set "
+                    f"{PORT_VARIABLES[kind]} or --{kind}-port to another (0: any free one)"
+                ) from error
+            ports[f"{kind}_port"] = probe.getsockname()[1]
+    return replace(settings, **ports)
+
+
+def check_model_repository(settings: ServeSettings) -> None:
+    """Raise LaunchError if there is no model, or if weights that a configuration names are missing.
+
+    A config.pbtxt with `checkpoint_dir: checkpoint` says that its version directory holds weights
+    filled by `make setup`. In explicit mode only the models named by --load-model count.
+    """
+    model_repository = settings.model_repository
+    configurations = sorted(model_repository.glob("*/config.pbtxt"))
+    if not configurations:
+        raise LaunchError(f"no model in {model_repository}: no */config.pbtxt there")
+    missing = [
+        path.parent.name
+        for path in configurations
+        if settings.loads(path.parent.name)
+        and re.search(
+            r'"checkpoint_dir"\s*value\s*{\s*string_value:\s*"checkpoint"', path.read_text("utf-8")
+        )
+        and not any(path.parent.glob("[0-9]*/checkpoint/config.json"))
+    ]
+    if missing:
+        raise LaunchError(
+            f"no weights for {', '.join(missing)} in {model_repository}: run `make setup` "
+            "(or `specdec build pair`), which fills <model>/1/checkpoint"
+        )
+
+
+def server_command(
+    settings: ServeSettings,
+    installation: TritonInstallation,
+    backend_directory: Path | None,
+    shm_prefix: str,
+) -> list[str]:
+    """Return tritonserver's command line; extra_args come last, so they win."""
+    python_backend = {
+        # A blocking BLS call holds a thread; a round has up to two in flight per request.
+        "thread-pool-size": 2 * settings.inflight_limit,
+        "shm-default-byte-size": SHM_DEFAULT_BYTES,
+        "shm-growth-byte-size": SHM_GROWTH_BYTES,
+        "shm-region-prefix-name": shm_prefix,
+    }
+    command = [str(installation.binary), f"--model-repository={settings.model_repository}"]
+    if backend_directory is not None:
+        command.append(f"--backend-directory={backend_directory}")
+    for kind, port in settings.ports.items():
+        command += [f"--{kind}-address={settings.address}", f"--{kind}-port={port}"]
+    command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
+    command.append(f"--exit-timeout-secs={settings.exit_timeout_s}")
+    command.append(f"--log-verbose={settings.log_verbose}")
+    if not Path("/dev/nvidiactl").exists():
+        command.append("--allow-gpu-metrics=false")  # else every start logs NVML and DCGM errors
+    return [*command, *settings.extra_args]

@@ -1,0 +1,44 @@
+"""Parameters of the orchestrator's config.pbtxt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOOKUP = "lookup"
+"""The name of the prompt-lookup drafter; draft engines go by their model names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorSettings:
+    """Field names are the parameter names; NVIDIA's where the BLS model has one."""
+
+    tokenizer_dir: str
+    """Of the target; relative paths start at the model's version directory."""
+    tensorrt_llm_model_name: str = "target"
+    tensorrt_llm_draft_model_name: str = "draft"
+    """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
+    num_draft_tokens: int = 4
+    """Guesses of a draft engine in one round, unless the request says otherwise."""
+    lookup_num_draft_tokens: int = 7
+    """Guesses of prompt lookup in one round, which cost nothing to make."""
+    max_draft_len: int = 16
+    """The target engine's limit; a request may not ask for more."""
+    max_seq_len: int = 8192
+    """Prompt and output of one request together; the smaller engine's limit."""
+    inflight_limit: int = 64
+    """Requests served at once; one more is refused. The Python backend's thread-pool-size must be
+    at least twice as large."""
+    draft_timeout_ms: int = 1000
+    """A draft that takes longer is given up, and the round goes on without."""
+    cancellation_check_period_ms: int = 100
+    """How often a waiting request looks whether its client is still there."""
+
+    @property
+    def draft_models(self) -> tuple[str, ...]:
+        names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
+        return tuple(name for name in names if name)
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """All configured drafters; `output_sources` counts them from 1 in this order."""
+        return (LOOKUP, *self.draft_models)

@@ -1,0 +1,82 @@
+"""What speculation did for one request: counted by round, in the shapes that others report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from specdec.loop import Round
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationSummary:
+    """Counts over the rounds of one request, of emitted tokens only.
+
+    A round counts as a step when it had a draft. Drafts behind a stop text count as drafted; they
+    count as accepted only if they were emitted.
+    """
+
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_steps: int
+    acceptance_histogram: tuple[int, ...]
+    """How many steps accepted 0, 1, … tokens."""
+    per_drafter: tuple[tuple[str, int, int, int], ...]
+    """(drafter, steps, drafted, accepted)."""
+
+    @property
+    def acceptance_rate(self) -> float:
+        """accepted / drafted; falls with k and is not the conditional acceptance."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / steps, bonus token included (vLLM's definition)."""
+        return 1 + self.num_accepted_tokens / self.num_steps if self.num_steps else 1.0
+
+    def to_json(self) -> str:
+        """vLLM's per-request shape, plus the parts of each drafter."""
+        return json.dumps(
+            {
+                "mean_acceptance_length": self.mean_acceptance_length,
+                "draft_acceptance_rate": self.acceptance_rate,
+                "acceptance_histogram": list(self.acceptance_histogram),
+                "num_spec_steps": self.num_steps,
+                "num_draft_tokens": self.num_draft_tokens,
+                "num_accepted_draft_tokens": self.num_accepted_tokens,
+                "drafters": {
+                    name: {
+                        "num_spec_steps": steps,
+                        "num_draft_tokens": drafted,
+                        "num_accepted_draft_tokens": accepted,
+                    }
+                    for name, steps, drafted, accepted in self.per_drafter
+                },
+            }
+        )
+
+
+def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
+    """Counts `rounds`, of whose tokens the first `num_emitted` reached the client."""
+    histogram: list[int] = []
+    drafters: dict[str, list[int]] = {}
+    num_left = num_emitted
+    for each in rounds:
+        emitted = min(len(each.tokens), num_left)
+        num_left -= emitted
+        if each.drafter is None:
+            continue
+        accepted = min(each.num_accepted, emitted)
+        histogram += [0] * (accepted + 1 - len(histogram))
+        histogram[accepted] += 1
+        counts = drafters.setdefault(each.drafter, [0, 0, 0])
+        for index, amount in enumerate((1, each.num_drafted, accepted)):
+            counts[index] += amount
+    totals = [sum(column) for column in zip(*drafters.values(), strict=True)] or [0, 0, 0]
+    return SpeculationSummary(
+        num_draft_tokens=totals[1],
+        num_accepted_tokens=totals[2],
+        num_steps=totals[0],
+        acceptance_histogram=tuple(histogram),
+        per_drafter=tuple((name, *counts) for name, counts in drafters.items()),  # type: ignore[misc]
+    )

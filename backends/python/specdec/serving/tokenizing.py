@@ -1,0 +1,68 @@
+"""The target's tokenizer: prompts to tokens, tokens to text as they come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tokenizers.decoders import DecodeStream
+from transformers import AutoTokenizer
+
+from specdec.engines.protocol import TokenIds
+from specdec.errors import ConfigurationError, InvalidRequestError
+from specdec.serving.request import GenerationRequest
+from specdec.serving.text_stream import Decode
+
+
+class Tokenizer:
+    """Thread-safe: the underlying Rust tokenizer is only read."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises ConfigurationError if the directory holds no fast tokenizer."""
+        if not (directory / "tokenizer.json").exists():
+            raise ConfigurationError(
+                f"no tokenizer.json in {directory}; `make setup` (or `specdec build pair`) makes it"
+            )
+        self._tokenizer = AutoTokenizer.from_pretrained(directory)
+        self._backend = self._tokenizer.backend_tokenizer
+        self.vocab_size = len(self._tokenizer)
+        self.end_id: int | None = self._tokenizer.eos_token_id
+
+    def prompt(self, request: GenerationRequest) -> TokenIds:
+        """[n ≥ 1] int32. Raises InvalidRequestError for what the chat template refuses."""
+        if request.input_ids is not None:
+            return np.asarray(request.input_ids, dtype=np.int32)
+        if request.messages is not None:
+            text = self._chat_text(request)
+        else:
+            text = request.text_input or ""
+        ids = self._backend.encode(text, add_special_tokens=request.messages is None).ids
+        if not ids:
+            raise InvalidRequestError("the prompt has 0 tokens; at least 1 is needed")
+        return np.asarray(ids, dtype=np.int32)
+
+    def text(self, ids: TokenIds) -> str:
+        """The tokens' text, special tokens included."""
+        return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
+
+    def decoder(self) -> Decode:
+        """An incremental decoder: one token in, the whole characters it completes out."""
+        stream = DecodeStream(skip_special_tokens=True)
+
+        def decode(token: int) -> str | None:
+            piece: str | None = stream.step(self._backend, token)
+            return piece
+
+        return decode
+
+    def _chat_text(self, request: GenerationRequest) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    [dict(message) for message in request.messages or ()],
+                    tokenize=False,
+                    add_generation_prompt=True,
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - whatever the template raises
+            raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None

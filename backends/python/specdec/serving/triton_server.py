@@ -1,0 +1,212 @@
+"""A running tritonserver as an object, for tests, the demo and the benchmarks."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from specdec.serving.installation import LaunchError
+from specdec.serving.server_command import (
+    ServeSettings,
+    check_model_repository,
+    with_free_ports,
+)
+from specdec.serving.supervisor import KILL_GRACE_S
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self  # typing has it from 3.11 on
+
+LOG_TAIL_LINES = 40
+READY_POLL_S = 0.1
+# Ports are chosen before the server binds them; another process may be quicker.
+PORT_ATTEMPTS = 3
+
+
+class TritonServer:
+    """A tritonserver started by `specdec serve`, as a context manager.
+
+    Ports of 0 (the default here) are replaced by free ones. The server ends with `stop()`, with
+    the context, and when this process dies, however it dies.
+
+    Attributes:
+        settings: what was started, ports resolved.
+        log_path: the server's log; removed by stop() unless the caller named the file.
+    """
+
+    def __init__(
+        self,
+        model_repository: Path | str = Path("model_repository"),
+        *,
+        http_port: int = 0,
+        grpc_port: int = 0,
+        metrics_port: int = 0,
+        inflight_limit: int = 64,
+        exit_timeout_s: int = 10,
+        ready_timeout_s: float = 180.0,
+        log_path: Path | None = None,
+        extra_args: tuple[str, ...] = (),
+    ) -> None:
+        self._wanted = ServeSettings(
+            model_repository=Path(model_repository).resolve(),
+            http_port=http_port,
+            grpc_port=grpc_port,
+            metrics_port=metrics_port,
+            inflight_limit=inflight_limit,
+            exit_timeout_s=exit_timeout_s,
+            extra_args=extra_args,
+        )
+        self._ready_timeout_s = ready_timeout_s
+        self._directory: Path | None = None
+        self._given_log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self.settings = self._wanted
+        self.log_path = log_path or Path(os.devnull)
+
+    @property
+    def http_url(self) -> str:
+        """host:port of the HTTP endpoint, without scheme, as tritonclient wants it."""
+        return f"{self.settings.reachable_host}:{self.settings.http_port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """host:port of the gRPC endpoint."""
+        return f"{self.settings.reachable_host}:{self.settings.grpc_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """The Prometheus page's URL."""
+        return f"http://{self.settings.reachable_host}:{self.settings.metrics_port}/metrics"
+
+    @property
+    def pid(self) -> int:
+        """The process id of tritonserver itself; raises LaunchError if it does not run."""
+        if self._directory is None:
+            raise LaunchError("the server is not running")
+        return int((self._directory / "server.pid").read_text("utf-8"))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the server and wait until every model is ready.
+
+        Raises LaunchError, with the tail of the log, if it ends or is not ready in time, and
+        without starting anything if a port is taken or weights are missing.
+        """
+        if self._process is not None:
+            raise LaunchError(f"the server runs already, on {self.http_url}")
+        check_model_repository(self._wanted)
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            self.settings = with_free_ports(self._wanted)
+            try:
+                self._spawn()
+                self._wait_until_ready()
+            except BaseException as error:
+                tail = self.log_tail()
+                self.stop()
+                lost_port = "already in use" in tail.lower() and 0 in self._wanted.ports.values()
+                if isinstance(error, LaunchError) and lost_port and attempt < PORT_ATTEMPTS:
+                    continue
+                raise
+            return
+
+    def stop(self) -> int | None:
+        """Stop the server and wait for its end; return its exit status, None if it did not run."""
+        process, self._process = self._process, None
+        status = None
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                status = process.wait(self.settings.exit_timeout_s + KILL_GRACE_S + 5)
+            except subprocess.TimeoutExpired:  # the supervisor itself hangs
+                process.kill()
+                status = process.wait()
+                with suppress(OSError, ValueError):
+                    os.killpg(self.pid, signal.SIGKILL)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+        return status
+
+    def log_tail(self, num_lines: int = LOG_TAIL_LINES) -> str:
+        """Return the last lines of the server's log."""
+        with suppress(OSError):
+            lines = self.log_path.read_text("utf-8", errors="replace").splitlines()
+            return "\n".join(lines[-num_lines:])
+        return ""
+
+    def _spawn(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="specdec-server-"))
+        self.log_path = self._given_log_path or self._directory / "server.log"
+        with self.log_path.open("wb") as log:
+            self._process = self._popen(log)
+
+    def _popen(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        settings = self.settings
+        command = [sys.executable, "-m", "specdec", "serve"]
+        command += ["--model-repository", str(settings.model_repository)]
+        for kind, port in settings.ports.items():
+            command += [f"--{kind}-port", str(port)]
+        command += ["--inflight-limit", str(settings.inflight_limit)]
+        command += ["--exit-timeout-s", str(settings.exit_timeout_s)]
+        command += ["--pid-file", f"{self._directory}/server.pid"]
+        command += ["--stop-with-parent", str(os.getpid())]
+        command += ["--", *settings.extra_args]
+        # A session of its own: Ctrl-C in the terminal reaches the caller, who stops the server.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _wait_until_ready(self) -> None:
+        deadline_s = time.monotonic() + self._ready_timeout_s
+        while time.monotonic() < deadline_s:
+            if self._process is not None and self._process.poll() is not None:
+                raise LaunchError(
+                    f"the server ended with status {self._process.returncode} before it was "
+                    f"ready; the end of its log:\n{self.log_tail()}"
+                )
+            if is_ready(self.settings):
+                return
+            time.sleep(READY_POLL_S)
+        raise LaunchError(
+            f"the server was not ready within {self._ready_timeout_s:g} s; the end of its log:\n"
+            f"{self.log_tail()}"
+        )
+
+
+def is_ready(settings: ServeSettings) -> bool:
+    """Say whether /v2/health/ready answers 200: every model is loaded."""
+    connection = http.client.HTTPConnection(
+        settings.reachable_host, settings.http_port, timeout=5.0
+    )
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,46 @@
+"""Between Triton's objects and plain arrays and errors: the only code that both models share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+import triton_python_backend_utils as pb_utils
+
+from specdec.errors import InvalidRequestError, SpecdecError
+
+
+def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
+    """The request's inputs by name, each without its batch dimension of 1.
+
+    Raises InvalidRequestError for a batch of more than one.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for tensor in request.inputs():
+        array = tensor.as_numpy()
+        if array.ndim and array.shape[0] != 1:
+            raise InvalidRequestError(
+                f"one request is one sequence; input {tensor.name()} has a batch of "
+                f"{array.shape[0]}, the limit is 1"
+            )
+        arrays[tensor.name()] = array[0] if array.ndim else array
+    return arrays
+
+
+def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
+    """An InferenceResponse; each array gets its batch dimension of 1."""
+    tensors = [pb_utils.Tensor(name, array[None]) for name, array in outputs.items()]
+    return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
+def error_response(error: Exception) -> Any:
+    """An InferenceResponse with the error's text and Triton code, never a traceback."""
+    if not isinstance(error, SpecdecError):
+        error = SpecdecError("an unexpected failure; the server's log has the details")
+    # Looked up late: while Triton completes the configuration, pb_utils has no TritonError yet.
+    code = getattr(pb_utils.TritonError, error.status.value)
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
+
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL

@@ -1,0 +1,6 @@
+"""The engine that runs anywhere PyTorch does: Llama-family model, KV cache, scheduler.
+
+Read in this order: `engine.py` (one thread, requests in, tokens out), `scheduler.py` (which rows
+run in the next pass), `model.py` (the pass), `attention.py` and `linear.py` (why a row's result
+does not depend on its neighbours), `kv_cache.py` (which tokens need no pass at all).
+"""

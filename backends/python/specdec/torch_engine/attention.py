@@ -1,0 +1,185 @@
+"""Attention over the block pool, in fixed splits.
+
+One split is one block of BLOCK_SIZE positions; the products of a row with a block never depend on
+how many rows or blocks are computed beside it, the softmax runs over whole blocks, and the
+partial results are added in the order of the sequence, in float32. So a row's result depends on
+its own sequence alone (measured and kept by tests/unit/test_row_invariance.py).
+
+Blocks are read in place where those of a batch lie densely together, and gathered otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence
+
+MAX_RANGE_WASTE = 1.5
+"""Read a range of the pool in place while it has at most this many blocks per block needed."""
+
+SHORT_ROWS = 16
+"""Sequences with up to this many rows (decoding, verification) are computed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Index tensors of one group of sequences, built once a pass and used by every layer.
+
+    B sequences, padded to R rows each and to N blocks each; I pool blocks are read.
+    """
+
+    rows: Tensor
+    """[I, R] int64: the batch rows that look at each block read."""
+    blocks: slice | Tensor
+    """Pool blocks read: a range, or [I] int64."""
+    mask: Tensor
+    """[I, 1, R, 1, BLOCK_SIZE] float32: 0 where the row may look, −inf elsewhere."""
+    table: Tensor | None
+    """[B, N] int64: where each sequence's n-th block is among those read; None if [[0], [1] …]."""
+    table_mask: Tensor | None
+    """[B, N, 1, 1, 1, 1] bool: which entries of the table exist; None if all do."""
+    inverse: Tensor | None
+    """[I] int64: each read block's place in the flattened table; None with `table`."""
+    valid: Tensor | None
+    """[rows out] int64 into [B * R]: the rows that are no padding; None if all are."""
+    out_rows: Tensor
+    """[rows out] int64: the batch rows that `valid` names."""
+
+
+def plan(
+    sequences: list[CachedSequence],
+    positions: list[npt.NDArray[np.int64]],
+    device: torch.device,
+) -> list[AttentionGroup]:
+    """Groups for a batch: `positions[i]` are the positions of sequence i's rows, in batch order."""
+    starts = np.concatenate(([0], np.cumsum([len(own) for own in positions])))
+    short = [i for i, own in enumerate(positions) if len(own) <= SHORT_ROWS]
+    groups = [short] if short else []
+    groups += [[i] for i, own in enumerate(positions) if len(own) > SHORT_ROWS]
+    return [
+        _plan_group(
+            [sequences[i] for i in group], [positions[i] for i in group], starts[group], device
+        )
+        for group in groups
+    ]
+
+
+def _plan_group(
+    sequences: list[CachedSequence],
+    positions: list[npt.NDArray[np.int64]],
+    starts: npt.NDArray[np.int64],
+    device: torch.device,
+) -> AttentionGroup:
+    num_rows = max(len(own) for own in positions)
+    num_blocks = [int(own[-1]) // BLOCK_SIZE + 1 for own in positions]
+    used = np.concatenate([seq.blocks[:n] for seq, n in zip(sequences, num_blocks, strict=True)])
+    owner = np.repeat(np.arange(len(sequences)), num_blocks)
+    order = np.concatenate([np.arange(n) for n in num_blocks])
+
+    lowest, span = int(used.min()), int(used.max()) - int(used.min()) + 1
+    # A block that two sequences share is read once for each, so a range cannot serve it.
+    in_place = span <= MAX_RANGE_WASTE * len(used) and len(np.unique(used)) == len(used)
+    if in_place:
+        read: slice | Tensor = slice(lowest, lowest + span)
+        place, num_read = used - lowest, span
+    else:
+        read = torch.from_numpy(used.astype(np.int64)).to(device)
+        place, num_read = np.arange(len(used)), len(used)
+
+    padded_rows = np.zeros((len(sequences), num_rows), dtype=np.int64)
+    padded_positions = np.zeros((len(sequences), num_rows), dtype=np.int64)
+    valid = np.zeros((len(sequences), num_rows), dtype=bool)
+    for i, (own, start) in enumerate(zip(positions, starts, strict=True)):
+        padded_rows[i, : len(own)] = np.arange(start, start + len(own))
+        padded_positions[i, : len(own)] = own
+        valid[i, : len(own)] = True
+
+    rows = np.zeros((num_read, num_rows), dtype=np.int64)
+    rows[place] = padded_rows[owner]
+    # Blocks between the ones needed are read too; their scores are finite and go nowhere.
+    last_visible = np.full((num_read, num_rows), BLOCK_SIZE, dtype=np.int64)
+    last_visible[place] = padded_positions[owner] - order[:, None] * BLOCK_SIZE
+    hidden = np.arange(BLOCK_SIZE) > last_visible[:, :, None]
+    mask = np.where(hidden, np.float32("-inf"), np.float32(0))[:, None, :, None, :]
+
+    table = np.zeros((len(sequences), max(num_blocks)), dtype=np.int64)
+    exists = np.zeros(table.shape, dtype=bool)
+    table[owner, order], exists[owner, order] = place, True
+    inverse = np.zeros(num_read, dtype=np.int64)
+    inverse[place] = owner * table.shape[1] + order
+    identity = table.shape == (num_read, 1) and (table[:, 0] == np.arange(num_read)).all()
+
+    def tensor(array: npt.NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    return AttentionGroup(
+        rows=tensor(rows),
+        blocks=read,
+        mask=tensor(mask),
+        table=None if identity else tensor(table),
+        table_mask=None if exists.all() else tensor(exists[:, :, None, None, None, None]),
+        inverse=None if identity else tensor(inverse),
+        valid=None if valid.all() else tensor(np.flatnonzero(valid)),
+        out_rows=tensor(padded_rows[valid]),
+    )
+
+
+def attend(queries: Tensor, cache: Tensor, groups: list[AttentionGroup]) -> Tensor:
+    """Causal attention of every batch row over its own sequence.
+
+    queries [T, kv_heads, G, head_dim] bf16, already scaled; cache as KVCache.layer returns it;
+    → [T, kv_heads * G * head_dim] bf16.
+    """
+    if len(groups) == 1 and groups[0].valid is None:
+        return _attend_group(queries, cache, groups[0])
+    out = queries.new_empty(queries.shape[0], queries.shape[1:].numel())
+    for group in groups:
+        result = _attend_group(queries, cache, group)
+        out.index_copy_(0, group.out_rows, result if group.valid is None else result[group.valid])
+    return out
+
+
+def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tensor:
+    """→ [B * R, kv_heads * G * head_dim] bf16."""
+    _, num_kv_heads, num_grouped, head_dim = queries.shape
+    num_read, num_rows = group.rows.shape
+    keys, values = cache[0, group.blocks], cache[1, group.blocks]
+
+    looking = queries[group.rows].transpose(1, 2)  # [I, kv_heads, R, G, head_dim]
+    looking = looking.reshape(num_read * num_kv_heads, num_rows * num_grouped, head_dim)
+    scores = torch.bmm(looking, keys.reshape(-1, BLOCK_SIZE, head_dim).transpose(1, 2))
+    masked = scores.view(num_read, num_kv_heads, num_rows, num_grouped, BLOCK_SIZE) + group.mask
+
+    weights = _softmax_over_blocks(masked, group).to(queries.dtype)
+    mixed = torch.bmm(
+        weights.view(num_read * num_kv_heads, num_rows * num_grouped, BLOCK_SIZE),
+        values.reshape(-1, BLOCK_SIZE, head_dim),
+    ).view(num_read, num_kv_heads, num_rows, num_grouped, head_dim)
+    if group.table is not None:
+        parts = mixed.float()[group.table]  # [B, N, kv_heads, R, G, head_dim]
+        if group.table_mask is not None:
+            parts = torch.where(group.table_mask, parts, 0.0)
+        # One by one: a library's sum takes another order for another N.
+        total = parts[:, 0]
+        for n in range(1, parts.shape[1]):
+            total = total + parts[:, n]
+        mixed = total.to(queries.dtype)
+    return mixed.transpose(1, 2).reshape(-1, num_kv_heads * num_grouped * head_dim)
+
+
+def _softmax_over_blocks(scores: Tensor, group: AttentionGroup) -> Tensor:
+    """scores [I, kv_heads, R, G, BLOCK_SIZE] float32, normalised over all blocks of a sequence."""
+    if group.table is None or group.inverse is None:
+        return torch.softmax(scores, dim=-1)
+    rows = scores[group.table]  # [B, N, kv_heads, R, G, BLOCK_SIZE]
+    if group.table_mask is not None:
+        rows = torch.where(group.table_mask, rows, float("-inf"))
+    rows = rows.permute(0, 2, 3, 4, 1, 5)
+    weights = torch.softmax(rows.flatten(-2), dim=-1).view(rows.shape)
+    per_block = weights.permute(0, 4, 1, 2, 3, 5).flatten(0, 1)
+    return per_block[group.inverse]

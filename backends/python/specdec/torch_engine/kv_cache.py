@@ -1,0 +1,189 @@
+"""Keys and values of past tokens, and which sequences own them.
+
+Memory is a pool of blocks of BLOCK_SIZE positions. A sequence owns a list of blocks; a block may
+be shared by sequences with the same beginning and is copied before one of them writes into it.
+When a request ends, its sequence stays as a cached prefix until the room is needed (least
+recently used first): the next round of a speculative request re-sends its whole prefix and finds
+all of it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from specdec.torch_engine.config import ModelConfig
+
+BLOCK_SIZE = 256
+"""Positions in one block, and the fixed length of one attention split (see attention.py)."""
+
+MAX_DISCARD = 64
+"""A cached sequence is taken over, rather than copied, when at most this many of its last tokens
+are lost by it: the rejected tail of a round, not the rest of someone's conversation."""
+
+TokenIds = npt.NDArray[np.int32]
+
+
+@dataclass(eq=False, slots=True)
+class CachedSequence:
+    """Tokens whose keys and values are in the pool, and the blocks that hold them."""
+
+    tokens: TokenIds
+    """[length] int32; position i lives in blocks[i // BLOCK_SIZE]."""
+    blocks: list[int] = field(default_factory=list)
+    in_use: bool = True
+    last_used: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+
+class KVCache:
+    """The block pool of one model; not thread-safe, the engine's thread owns it."""
+
+    def __init__(self, config: ModelConfig, num_tokens: int, device: torch.device) -> None:
+        self.num_blocks = -(-num_tokens // BLOCK_SIZE)
+        shape = (
+            *(config.num_layers, 2, self.num_blocks),
+            *(config.num_kv_heads, BLOCK_SIZE, config.head_dim),
+        )
+        # Zeros, because a masked position is still multiplied, and 0 x NaN is NaN. On a CPU they
+        # come from numpy, whose zeroed pages cost nothing until they are written.
+        if device.type == "cpu":
+            self._storage = torch.from_numpy(np.zeros(shape, dtype=np.int16)).view(torch.bfloat16)
+        else:
+            self._storage = torch.zeros(shape, dtype=torch.bfloat16, device=device)
+        self._num_kv_heads = config.num_kv_heads
+        self._references = np.zeros(self.num_blocks, dtype=np.int32)
+        self._sequences: list[CachedSequence] = []
+        self._clock = 0
+
+    # -- what the model reads and writes ---------------------------------------------------
+
+    def layer(self, index: int) -> Tensor:
+        """[2 (keys, values), blocks, kv_heads, BLOCK_SIZE, head_dim] of one layer."""
+        return self._storage[index]
+
+    def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
+        """Rows of `layer(i).view(-1, head_dim)` for each position: [len, 2 * kv_heads] int64."""
+        blocks = np.asarray(sequence.blocks, dtype=np.int64)[positions // BLOCK_SIZE]
+        heads = np.arange(self._num_kv_heads)
+        rows = (blocks[:, None] * self._num_kv_heads + heads) * BLOCK_SIZE
+        rows += (positions % BLOCK_SIZE)[:, None]
+        values_offset = self.num_blocks * self._num_kv_heads * BLOCK_SIZE
+        return np.concatenate((rows, rows + values_offset), axis=1)
+
+    # -- sequences ---------------------------------------------------------------------------
+
+    def acquire(self, tokens: TokenIds) -> CachedSequence:
+        """A sequence holding the longest cached prefix of `tokens`, less the last token.
+
+        The last token is always left to compute: its row yields the first logits.
+        """
+        best, num_common = self._longest_prefix(tokens[:-1])
+        if best is None:
+            sequence = CachedSequence(tokens[:0])
+            self._sequences.append(sequence)
+        elif not best.in_use and best.length - num_common <= MAX_DISCARD:
+            sequence = best
+            self.truncate(sequence, num_common)
+        else:
+            sequence = self._fork(best, num_common)
+        sequence.in_use = True
+        return sequence
+
+    def release(self, sequence: CachedSequence) -> None:
+        """Keeps the sequence as a cached prefix."""
+        self._clock += 1
+        sequence.in_use, sequence.last_used = False, self._clock
+
+    def discard(self, sequence: CachedSequence) -> None:
+        """Gives the sequence's blocks back."""
+        self._drop_blocks(sequence, 0)
+        self._sequences.remove(sequence)
+
+    def truncate(self, sequence: CachedSequence, length: int) -> None:
+        """Forgets the tokens from `length` on: rejected drafts."""
+        sequence.tokens = sequence.tokens[:length]
+        self._drop_blocks(sequence, -(-length // BLOCK_SIZE))
+
+    def extend(self, sequence: CachedSequence, tokens: TokenIds) -> None:
+        """Makes room for `tokens` behind the sequence and records them as cached.
+
+        The caller writes their keys and values in the same pass. Raises MemoryError when the pool
+        is full; the scheduler's reservations keep that from happening.
+        """
+        start = sequence.length
+        if start % BLOCK_SIZE and self._references[sequence.blocks[-1]] > 1:
+            self._copy_last_block(sequence, start % BLOCK_SIZE)
+        num_needed = -(-(start + len(tokens)) // BLOCK_SIZE) - len(sequence.blocks)
+        for _ in range(num_needed):
+            neighbour = sequence.blocks[-1] + 1 if sequence.blocks else None
+            sequence.blocks.append(self._allocate(neighbour))
+        sequence.tokens = np.concatenate((sequence.tokens, tokens))
+
+    def check_integrity(self) -> None:
+        """Every reference is a sequence's; for idle time and tests."""
+        counted = np.zeros_like(self._references)
+        for sequence in self._sequences:
+            assert len(sequence.blocks) == -(-sequence.length // BLOCK_SIZE)
+            np.add.at(counted, sequence.blocks, 1)
+        assert (counted == self._references).all()
+
+    # -- internals ---------------------------------------------------------------------------
+
+    def _longest_prefix(self, tokens: TokenIds) -> tuple[CachedSequence | None, int]:
+        best: CachedSequence | None = None
+        best_length = 0
+        for sequence in self._sequences:
+            length = common_prefix_length(sequence.tokens, tokens)
+            # Of equals, an idle one can be taken over without copying.
+            if length > best_length or (length == best_length > 0 and not sequence.in_use):
+                best, best_length = sequence, length
+        return best, best_length
+
+    def _fork(self, source: CachedSequence, length: int) -> CachedSequence:
+        """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
+        num_shared = length // BLOCK_SIZE
+        sequence = CachedSequence(source.tokens[:length], source.blocks[: -(-length // BLOCK_SIZE)])
+        self._references[sequence.blocks] += 1
+        self._sequences.append(sequence)
+        if len(sequence.blocks) > num_shared:
+            self._copy_last_block(sequence, length % BLOCK_SIZE)
+        return sequence
+
+    def _copy_last_block(self, sequence: CachedSequence, num_positions: int) -> None:
+        shared = sequence.blocks[-1]
+        own = self._allocate(None)
+        self._storage[:, :, own, :, :num_positions] = self._storage[:, :, shared, :, :num_positions]
+        self._references[shared] -= 1
+        sequence.blocks[-1] = own
+
+    def _drop_blocks(self, sequence: CachedSequence, num_kept: int) -> None:
+        self._references[sequence.blocks[num_kept:]] -= 1
+        del sequence.blocks[num_kept:]
+
+    def _allocate(self, preferred: int | None) -> int:
+        """A free block: the preferred one, else the lowest (a dense range is read in place)."""
+        while not (self._references == 0).any():
+            idle = [sequence for sequence in self._sequences if not sequence.in_use]
+            if not idle:
+                raise MemoryError(f"all {self.num_blocks} blocks of the KV cache are in use")
+            self.discard(min(idle, key=lambda sequence: sequence.last_used))
+        if preferred is None or preferred >= self.num_blocks or self._references[preferred]:
+            preferred = int(np.argmin(self._references != 0))
+        self._references[preferred] = 1
+        return preferred
+
+
+def common_prefix_length(left: Seq[int] | TokenIds, right: Seq[int] | TokenIds) -> int:
+    """Number of equal leading tokens."""
+    length = min(len(left), len(right))
+    different = np.flatnonzero(np.asarray(left[:length]) != np.asarray(right[:length]))
+    return int(different[0]) if len(different) else length

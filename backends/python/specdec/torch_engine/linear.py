@@ -1,0 +1,49 @@
+"""Matrix products whose rows do not depend on each other.
+
+oneDNN picks its kernel by shape, and two of its choices change the order of summation: a product
+with one row, and an inner dimension above 1,024. Verification compares a token computed in a
+batch of k + 1 rows with the same token computed alone, so both are avoided rather than hoped
+for: `model.py` never runs fewer than two rows, and a long inner dimension is cut into pieces here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# What torch.compile calls for packed weights; the only way to them from Python.
+_mkldnn = torch.ops.mkldnn
+
+MAX_INNER = 1024
+"""Largest inner dimension summed inside one product."""
+
+
+class Linear:
+    """y = x Wᵀ for a bf16 weight [out, in]; packed once for oneDNN on a CPU."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._num_pieces = -(-weight.shape[1] // MAX_INNER)
+        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        pieces = [piece.contiguous() for piece in weight.chunk(self._num_pieces, dim=1)]
+        if self._packed:
+            pieces = [_mkldnn._reorder_linear_weight(piece) for piece in pieces]  # noqa: SLF001
+        self._pieces = pieces
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [rows, in] bf16 → [rows, out] bf16; for weights of a single piece."""
+        (piece,) = self._pieces
+        return self._product(x, piece)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual [rows, out] float32 += x Wᵀ, piece by piece in a fixed order."""
+        if self._num_pieces == 1:
+            residual.add_(self._product(x, self._pieces[0]))
+            return
+        for piece, columns in zip(self._pieces, x.chunk(self._num_pieces, dim=1), strict=True):
+            residual.add_(self._product(columns, piece))
+
+    def _product(self, x: Tensor, weight: Tensor) -> Tensor:
+        if self._packed:
+            product: Tensor = _mkldnn._linear_pointwise(x, weight, None, "none", [], "")  # noqa: SLF001
+            return product
+        return torch.nn.functional.linear(x, weight)

@@ -1,0 +1,132 @@
+"""A Hugging Face checkpoint on disk, as the tensors that `model.py` multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specdec.errors import ConfigurationError
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer; norms are float32 [hidden]."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    output: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWeights:
+    """A whole model in bf16, its products packed."""
+
+    embedding: Tensor
+    """[vocab, hidden] bf16."""
+    layers: tuple[LayerWeights, ...]
+    final_norm: Tensor
+    """[hidden] float32."""
+    head: Linear
+    head_rows: Tensor
+    """[head vocab, hidden] bf16: the head unpacked, for exact comparison of near ties."""
+    token_of_head_row: Tensor | None
+    """[head vocab] int64 for a reduced head (d2t + its index, EAGLE-3's convention), else None."""
+
+
+def load(directory: Path, config: ModelConfig, device: torch.device) -> ModelWeights:
+    """Reads every *.safetensors of `directory`.
+
+    Raises ConfigurationError for missing files or tensors and for shapes that config.json denies.
+    """
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise ConfigurationError(f"no *.safetensors in the checkpoint directory {directory}")
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        tensors.update(load_file(file, device=str(device)))
+    take = _Taker(tensors, directory)
+
+    hidden = config.hidden_size
+    embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden)
+    num_head_rows = config.draft_vocab_size or config.vocab_size
+    if config.tie_embeddings and config.draft_vocab_size is None:
+        head_rows = embedding
+    else:
+        head_rows = take.matrix("lm_head.weight", num_head_rows, hidden)
+    token_of_head_row = None
+    if config.draft_vocab_size is not None:
+        offsets = take("d2t", num_head_rows)
+        token_of_head_row = torch.arange(num_head_rows, device=device) + offsets.long()
+    return ModelWeights(
+        embedding=embedding,
+        layers=tuple(_layer(take, index, config) for index in range(config.num_layers)),
+        final_norm=take("model.norm.weight", hidden).float(),
+        head=Linear(head_rows),
+        head_rows=head_rows,
+        token_of_head_row=token_of_head_row,
+    )
+
+
+def _layer(take: _Taker, index: int, config: ModelConfig) -> LayerWeights:
+    prefix = f"model.layers.{index}."
+    hidden, inner = config.hidden_size, config.intermediate_size
+    num_query_rows = config.num_heads * config.head_dim
+    num_kv_rows = config.num_kv_heads * config.head_dim
+
+    def rotary(name: str, num_rows: int) -> Tensor:
+        # Pairs (i, i + head_dim / 2) that rotate together are laid side by side, so that rotating
+        # is one complex product. Queries and keys move alike: their dot products stay the same.
+        weight = take.matrix(f"{prefix}self_attn.{name}.weight", num_rows, hidden)
+        halves = weight.view(-1, 2, config.head_dim // 2, hidden)
+        return halves.transpose(1, 2).reshape(num_rows, hidden)
+
+    value = take.matrix(f"{prefix}self_attn.v_proj.weight", num_kv_rows, hidden)
+    query, key = rotary("q_proj", num_query_rows), rotary("k_proj", num_kv_rows)
+    return LayerWeights(
+        attention_norm=take(f"{prefix}input_layernorm.weight", hidden).float(),
+        qkv=Linear(torch.cat((query, key, value))),
+        output=Linear(take.matrix(f"{prefix}self_attn.o_proj.weight", hidden, num_query_rows)),
+        mlp_norm=take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
+        gate_up=Linear(
+            torch.cat(
+                [
+                    take.matrix(f"{prefix}mlp.{name}.weight", inner, hidden)
+                    for name in ("gate_proj", "up_proj")
+                ]
+            )
+        ),
+        down=Linear(take.matrix(f"{prefix}mlp.down_proj.weight", hidden, inner)),
+    )
+
+
+class _Taker:
+    """Takes tensors by name and expected shape, with an error that says what is wrong."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], directory: Path) -> None:
+        self._tensors = tensors
+        self._directory = directory
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ConfigurationError(f"the checkpoint {self._directory} has no tensor {name}")
+        if tuple(tensor.shape) != shape:
+            raise ConfigurationError(
+                f"tensor {name} of {self._directory} has shape {list(tensor.shape)}, "
+                f"config.json makes it {list(shape)}"
+            )
+        return tensor
+
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        """The tensor in bf16."""
+        return self(name, *shape).to(torch.bfloat16)

@@ -1,0 +1,1 @@
+"""From model files to a model repository: download, check, convert, distill, render."""

@@ -1,0 +1,110 @@
+"""Fill a model repository with weights: the target imported, the draft assembled from its parts."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from builder.checks import check_pair
+from builder.errors import BuildError
+from builder.outputs import is_current, replaced
+from builder.pair import ImportedModel, Pair
+from builder.sources import fetch, file_sha256
+
+WEIGHTS = Path("1/checkpoint")
+# Raise these when the same input would give another directory; what was built before is then
+# built again.
+IMPORT_FORMAT = "1"
+ASSEMBLY_FORMAT = "1"
+
+
+def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool = False) -> None:
+    """Fill target/1/checkpoint and draft/1/checkpoint of the model repository.
+
+    What is there already, made from the same, is kept. A pair whose draft is not stored yet gives
+    the target alone, with a notice. Raises BuildError.
+    """
+    target = model_repository / "target" / WEIGHTS
+    draft = model_repository / "draft" / WEIGHTS
+    made_target = import_model(pair.target, target, cache, force=force)
+    if not (pair.draft.directory / "config.json").is_file():
+        print(f"notice: the pair {pair.name} has no stored draft yet; {draft} is left out")
+        return
+    made_from = {
+        "draft": directory_sha256(pair.draft.directory),
+        "target": pair.target.source.sha256,
+        "format": ASSEMBLY_FORMAT,
+    }
+    if not made_target and not force and is_current(draft, made_from):
+        print(f"{draft}: up to date ({pair.draft.name})")
+        return
+    with _reported(draft, pair.draft.name), replaced(draft, made_from) as new:
+        try:
+            _assemble()(pair.draft.directory, target, new)
+        except ValueError as error:
+            raise BuildError(f"the stored draft of {pair.name} does not fit: {error}") from error
+        report = check_pair(target, new)
+    print(
+        f"pair {pair.name}: draft {report.num_draft_parameters / 1e6:.1f}M parameters, target "
+        f"{report.num_target_parameters / 1e6:.1f}M ({report.size_ratio:.0%}), "
+        f"vocabulary {report.vocab_size}"
+    )
+
+
+def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool = False) -> bool:
+    """Write the model as a Hugging Face directory; return whether anything had to be done.
+
+    Raises BuildError if it cannot be downloaded, checked or read.
+    """
+    made_from = {"sha256": model.source.sha256, "format": IMPORT_FORMAT}
+    if not force and is_current(output, made_from):
+        print(f"{output}: up to date ({model.name})")
+        return False
+    file = fetch(model.source, cache)
+    print(
+        f"converting {model.name} ({file.stat().st_size / 1e6:.0f} MB {model.form}) "
+        "to bf16 safetensors",
+        flush=True,
+    )
+    with _reported(output, model.name), replaced(output, made_from) as new:
+        _importer(model.form)(file, new)
+    return True
+
+
+def directory_sha256(directory: Path) -> str:
+    """Return a hash over names and contents of the files in a directory."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(directory)}\0{file_sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _importer(form: str) -> Callable[[Path, Path], None]:
+    """Return the function for a form; imported on use, since torch is slow to import."""
+    if form == "onnx":
+        from builder.onnx_import import import_onnx_package  # noqa: PLC0415
+
+        return import_onnx_package
+    from builder.gguf_import import import_gguf  # noqa: PLC0415
+
+    return import_gguf
+
+
+def _assemble() -> Callable[[Path, Path, Path], None]:
+    try:
+        module = importlib.import_module("builder.distill.checkpoint")
+    except ModuleNotFoundError as error:
+        raise BuildError(f"the draft cannot be assembled: {error}") from error
+    assemble: Callable[[Path, Path, Path], None] = module.assemble
+    return assemble
+
+
+@contextmanager
+def _reported(output: Path, name: str) -> Iterator[None]:
+    started_s = time.monotonic()
+    yield
+    print(f"{output}: {name}, written in {time.monotonic() - started_s:.1f} s")

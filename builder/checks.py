@@ -1,0 +1,121 @@
+"""Do two checkpoints make a pair? Same tokenizer, same ids, and a draft worth its time."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from builder.errors import BuildError
+
+# Letters, code, figures, other scripts, an emoji, the chat markers: what tokenizers differ in.
+PROBE_TEXT = (
+    "<|im_start|>user\nThe quick brown fox, 3.14159 and 2024-10-31: naïve façade? Привет, 世界!\n"
+    "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares 🚀<|im_end|>\n  \n<s>done</s>"
+)
+SPECIAL_IDS = ("bos_token_id", "eos_token_id")
+# A draft pays only if its step is much cheaper than the target's.
+MAX_SIZE_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PairReport:
+    """What the checks found: parameter counts, and the share of the target the draft reads."""
+
+    vocab_size: int
+    num_target_parameters: int
+    num_draft_parameters: int
+
+    @property
+    def size_ratio(self) -> float:
+        """Draft parameters / target parameters."""
+        return self.num_draft_parameters / self.num_target_parameters
+
+
+def check_pair(target: Path, draft: Path) -> PairReport:
+    """Check that `draft` can guess for `target`; both are Hugging Face directories.
+
+    Raises BuildError with the first difference: vocabulary size, special ids, the ids of a probe
+    text, or a draft too large to pay.
+    """
+    target_config, draft_config = _config(target), _config(draft)
+    for key in ("vocab_size", *SPECIAL_IDS):
+        if target_config.get(key) != draft_config.get(key):
+            raise BuildError(
+                f"{key} must be the same; target: {target_config.get(key)}, "
+                f"draft: {draft_config.get(key)}"
+            )
+    check_same_tokenizer(target, draft)
+    report = PairReport(
+        vocab_size=target_config["vocab_size"],
+        num_target_parameters=count_parameters(target),
+        num_draft_parameters=count_parameters(draft),
+    )
+    if report.size_ratio > MAX_SIZE_RATIO:
+        raise BuildError(
+            f"a draft may have at most {MAX_SIZE_RATIO:.0%} of the target's parameters; "
+            f"given: {report.num_draft_parameters:,} of {report.num_target_parameters:,} "
+            f"({report.size_ratio:.0%})"
+        )
+    return report
+
+
+def check_same_tokenizer(target: Path, draft: Path) -> None:
+    """Raise BuildError unless both directories turn the probe text into the same ids."""
+    target_ids, draft_ids = _probe_ids(target), _probe_ids(draft)
+    if target_ids == draft_ids:
+        return
+    pairs = zip(target_ids, draft_ids, strict=False)
+    shorter = min(len(target_ids), len(draft_ids))
+    position = next((i for i, (mine, other) in enumerate(pairs) if mine != other), shorter)
+    raise BuildError(
+        f"target and draft have different tokenizers: token {position} of a probe text is "
+        f"{target_ids[position : position + 1]} against {draft_ids[position : position + 1]}"
+    )
+
+
+def count_parameters(directory: Path) -> int:
+    """Return the number of stored parameters, from the headers of the safetensors files.
+
+    Raises BuildError if there are none.
+    """
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise BuildError(f"{directory} holds no safetensors file")
+    return sum(
+        math.prod(tensor["shape"])
+        for file in files
+        for name, tensor in _header(file).items()
+        if name != "__metadata__"
+    )
+
+
+def _header(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            (num_bytes,) = struct.unpack("<Q", stream.read(8))
+            header: dict[str, Any] = json.loads(stream.read(num_bytes))
+    except (struct.error, ValueError) as error:
+        raise BuildError(f"{file} is no safetensors file: {error}") from error
+    return header
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BuildError(f"{directory} has no readable config.json: {error}") from error
+    return config
+
+
+def _probe_ids(directory: Path) -> list[int]:
+    file = directory / "tokenizer.json"
+    if not file.is_file():
+        raise BuildError(f"{directory} has no tokenizer.json")
+    ids: list[int] = Tokenizer.from_file(str(file)).encode(PROBE_TEXT).ids
+    return ids

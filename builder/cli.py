@@ -1,0 +1,80 @@
+"""`specdec build`: fill the model repository with the default pair, import or distill models."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from builder.assembly import build_pair, import_model
+from builder.errors import BuildError
+from builder.pair import DEFAULT_PAIR, known_models, load_pair
+
+CACHE = Path(".cache/models")
+
+
+def main(argv: list[str]) -> int:
+    """Run one of pair, import, distill; return 0, or 1 with the reason on stderr."""
+    if argv[:1] == ["distill"]:  # has its own options
+        status: int = importlib.import_module("builder.distill.cli").main(argv[1:])
+        return status
+    arguments = _parser().parse_args(argv)
+    # The loaders know no better way to be asked for silence than the environment.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
+    try:
+        return _run(arguments)
+    except BuildError as error:
+        print(f"specdec build: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "pair":
+        pair = load_pair(arguments.name)
+        build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)
+        return 0
+    models = known_models()
+    if arguments.name is None:
+        for name, model in models.items():
+            print(f"{name}: {model.name}, {model.licence}, {', '.join(model.source.packages)}")
+        return 0
+    if arguments.name not in models:
+        raise BuildError(f"no model {arguments.name!r}; known: {', '.join(models)}")
+    output = arguments.output or CACHE / arguments.name
+    import_model(models[arguments.name], output, arguments.cache, force=arguments.force)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec build", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    pair = commands.add_parser(
+        "pair", help="download, check and convert a pair into the model repository"
+    )
+    pair.add_argument("name", nargs="?", default=DEFAULT_PAIR, help="default: %(default)s")
+    pair.add_argument(
+        "--model-repository",
+        type=Path,
+        default=Path("model_repository"),
+        metavar="PATH",
+        help="default: %(default)s",
+    )
+    single = commands.add_parser("import", help="write a known model as a Hugging Face directory")
+    single.add_argument("name", nargs="?", help="none: list what is known")
+    single.add_argument(
+        "--output", type=Path, metavar="PATH", help=f"default: {CACHE}/NAME, below this directory"
+    )
+    commands.add_parser("distill", help="make a draft from a target (its own --help)")
+    for command in (pair, single):
+        command.add_argument(
+            "--cache", type=Path, default=CACHE, metavar="PATH", help="for downloaded files"
+        )
+        command.add_argument("--force", action="store_true", help="build even what is up to date")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""The target's answers on disk: resumable shards written by one process per core.
+
+A shard is a safetensors file with flat arrays over its answers: `index` int64 [n] (prompt
+index), `prompt_len` and `answer_len` int64 [n], `prompt` and `answer` int32 (concatenated),
+`top_ids` int32 [tokens, num_top] and `top_logprobs` float16 [tokens, num_top] of the teacher
+at temperature 1, so that training never runs the teacher again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.multiprocessing.spawn import spawn
+from transformers import AutoTokenizer
+
+from builder.distill import prompts as prompt_sets
+from builder.distill.prompts import Prompt, chat_ids
+from builder.distill.teacher import Teacher
+from builder.distill.writer import Job, WriterSettings, Written, write
+
+
+@dataclass(frozen=True)
+class AnswerSettings:
+    """num_slots sequences at once per worker; prompts over max_prompt tokens are skipped."""
+
+    num_workers: int = 2
+    num_slots: int = 64
+    max_prompt: int = 420
+    max_new: int = 192
+    num_top: int = 16
+    shard_answers: int = 96
+    sort_span: int = 384
+    minutes: float = 1e9
+    seed: int = 0
+
+
+def device_and_workers(num_workers: int) -> tuple[torch.device, int]:
+    """CUDA takes one worker; a CPU one single-threaded worker per core (no barriers)."""
+    if torch.cuda.is_available():
+        return torch.device("cuda"), 1
+    return torch.device("cpu"), min(num_workers, os.cpu_count() or 1)
+
+
+def done_indices(folder: Path) -> set[int]:
+    """Prompt indices that finished shards hold."""
+    found: set[int] = set()
+    for path in folder.glob("*.safetensors"):
+        found |= set(load_file(path)["index"].tolist())
+    return found
+
+
+def save_shard(path: Path, answers: list[Written]) -> None:
+    """Write a shard under a temporary name first, so that a killed run leaves none half done."""
+    tensors: dict[str, Tensor] = {
+        "index": torch.tensor([a.job.index for a in answers]),
+        "prompt_len": torch.tensor([len(a.job.prompt) for a in answers]),
+        "answer_len": torch.tensor([len(a.tokens) for a in answers]),
+        "prompt": torch.tensor([t for a in answers for t in a.job.prompt], dtype=torch.int32),
+        "answer": torch.tensor([t for a in answers for t in a.tokens], dtype=torch.int32),
+        "top_ids": torch.cat([a.top_ids for a in answers]).int(),
+        "top_logprobs": torch.cat([a.top_logprobs for a in answers]).half(),
+    }
+    partial = path.with_suffix(".partial")
+    save_file(tensors, partial)
+    partial.rename(path)
+
+
+def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> Iterator[Job]:
+    """Jobs in the prompts' order, sorted by length within spans: equal lengths waste least."""
+    for start in range(0, len(prompts), settings.sort_span):
+        span = []
+        for prompt in prompts[start : start + settings.sort_span]:
+            ids = chat_ids(tokenizer, prompt.messages)
+            if len(ids) <= settings.max_prompt:
+                span.append(Job(prompt.index, ids, prompt.temperature, settings.max_new))
+        yield from sorted(span, key=lambda job: len(job.prompt))
+
+
+def _answer_worker(
+    worker: int, model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings
+) -> None:
+    device, num_workers = device_and_workers(settings.num_workers)
+    if device.type == "cpu" and num_workers > 1:
+        torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    done = done_indices(folder)
+    todo = [p for p in prompt_sets.load(prompt_file) if p.index not in done]
+    todo = todo[worker::num_workers]
+    max_len = settings.max_prompt + settings.max_new + 2
+    teacher = Teacher(model_dir, settings.num_slots, max_len, device)
+    teacher.set_prefix(prompt_sets.user_header_ids(tokenizer))
+    stop = frozenset(tokenizer.all_special_ids)
+    how = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
+    start, tokens, count = time.monotonic(), 0, 0
+    numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
+
+    def keep_going() -> bool:
+        return time.monotonic() - start < settings.minutes * 60
+
+    batch: list[Written] = []
+    for answer in write(teacher, _jobs(todo, tokenizer, settings), how, keep_going):
+        batch.append(answer)
+        tokens, count = tokens + len(answer.tokens), count + 1
+        if len(batch) >= settings.shard_answers:
+            save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
+            batch = []
+            spent_s = time.monotonic() - start
+            left_s = spent_s / count * (len(todo) - count)
+            print(
+                f"answers: worker {worker}: {count}/{len(todo)}, {tokens} tokens, "
+                f"{tokens / spent_s:.0f} tokens/s, ETA {left_s / 60:.1f} min",
+                flush=True,
+            )
+    if batch:
+        save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
+
+
+def answer(model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings) -> None:
+    """Answer every prompt that no shard in `folder` holds yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _, num_workers = device_and_workers(settings.num_workers)
+    arguments = (model_dir, prompt_file, folder, settings)
+    if num_workers == 1:
+        _answer_worker(0, *arguments)
+    else:
+        spawn(_answer_worker, arguments, nprocs=num_workers)
+
+
+def _question_worker(
+    worker: int, model_dir: Path, out: Path, num: int, settings: AnswerSettings
+) -> None:
+    device, num_workers = device_and_workers(settings.num_workers)
+    if device.type == "cpu" and num_workers > 1:
+        torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    teacher = Teacher(model_dir, settings.num_slots, 160, device)
+    seed = settings.seed + 100 + worker
+    share = num // num_workers + (worker < num % num_workers)
+    found = list(prompt_sets.sample_questions(teacher, tokenizer, share, seed))
+    prompts = [Prompt(i, "sampled", [{"role": "user", "content": t}]) for i, t in enumerate(found)]
+    prompt_sets.save(out.with_suffix(f".part{worker}"), prompts)
+
+
+def make_prompts(
+    model_dir: Path,
+    sources_dir: Path,
+    out: Path,
+    how: prompt_sets.PromptSettings,
+    settings: AnswerSettings,
+) -> None:
+    """Sample questions in the workers, add the templates' prompts, write them in random order."""
+    _, num_workers = device_and_workers(settings.num_workers)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    arguments = (model_dir, out, how.num_sampled, settings)
+    if num_workers == 1:
+        _question_worker(0, *arguments)
+    else:
+        spawn(_question_worker, arguments, nprocs=num_workers)
+    sampled: list[str] = []
+    for worker in range(num_workers):
+        part = out.with_suffix(f".part{worker}")
+        sampled += [p.messages[0]["content"] for p in prompt_sets.load(part)]
+        part.unlink()
+    prompt_sets.save(out, prompt_sets.build(sampled, sources_dir, how))

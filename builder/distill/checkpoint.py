@@ -1,0 +1,151 @@
+"""Two forms of a draft: the small stored one, and the standalone directory engines load.
+
+Stored: config.json and safetensors parts of at most PART_BYTES with only the draft's own
+tensors (bfloat16; `d2t` int64). The embedding, and the head where it was frozen, are the
+target's and are copied in by `assemble`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig, LlamaModel
+
+from builder.distill.student import Student, shape_of
+
+FORMAT = "specdec-draft-1"
+PART_BYTES = 12 * 2**20
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "vocab.json",
+    "merges.txt",
+)
+
+
+def offsets(draft_ids: Tensor) -> Tensor:
+    """EAGLE-3's d2t, int64 [draft_vocab]: target id = draft id + d2t[draft id]."""
+    return draft_ids - torch.arange(len(draft_ids))
+
+
+def target_ids(d2t: Tensor) -> Tensor:
+    """The target id of every draft id, int64 [draft_vocab]."""
+    return d2t + torch.arange(len(d2t))
+
+
+def own_tensors(student: Student) -> dict[str, Tensor]:
+    """The tensors that are the draft's own, with Hugging Face's names, bfloat16."""
+    state = student.state_dict()
+    head = state.pop("lm_head.weight")
+    tensors = {f"model.{name}": t.to(torch.bfloat16).cpu() for name, t in state.items()}
+    if student.lm_head.weight.requires_grad:
+        tensors["lm_head.weight"] = head.to(torch.bfloat16).cpu()
+    tensors["d2t"] = offsets(student.draft_ids.cpu())
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def store(student: Student, draft_dir: Path, notes: dict[str, Any]) -> None:
+    """Write the stored form; `notes` goes into config.json beside the shape."""
+    draft_dir.mkdir(parents=True, exist_ok=True)
+    for old in draft_dir.glob("*.safetensors"):
+        old.unlink()
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in own_tensors(student).items():
+        if size + tensor.nbytes > PART_BYTES and parts[-1]:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size += tensor.nbytes
+    for number, part in enumerate(parts, start=1):
+        save_file(part, draft_dir / f"draft-{number:05d}-of-{len(parts):05d}.safetensors")
+    config = {
+        "format": FORMAT,
+        "num_hidden_layers": student.shape.num_layers,
+        "hidden_size": student.shape.hidden_size,
+        "vocab_size": student.shape.vocab_size,
+        "draft_vocab_size": student.shape.draft_vocab_size,
+        "head_is_targets": not student.lm_head.weight.requires_grad,
+        **notes,
+    }
+    (draft_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """config.json and all tensors of a stored draft."""
+    config = json.loads((draft_dir / "config.json").read_text())
+    if config.get("format") != FORMAT:
+        raise ValueError(f"{draft_dir}: format {config.get('format')!r}, expected {FORMAT!r}")
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(draft_dir.glob("*.safetensors")):
+        tensors.update(load_file(path))
+    return config, tensors
+
+
+def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
+    """Write the standalone Hugging Face directory of a stored draft beside its target."""
+    stored, tensors = read_stored(draft_dir)
+    config = json.loads((target_dir / "config.json").read_text())
+    for key in ("hidden_size", "vocab_size"):
+        if config[key] != stored[key]:
+            raise ValueError(
+                f"the draft was made for a target of {key} {stored[key]}, given: {config[key]}"
+            )
+    embed = load_file(target_dir / "model.safetensors")["model.embed_tokens.weight"]
+    embed = embed.to(torch.bfloat16)
+    tensors["model.embed_tokens.weight"] = embed
+    if "lm_head.weight" not in tensors:
+        tensors["lm_head.weight"] = embed[target_ids(tensors["d2t"])].contiguous()
+    config.update(
+        architectures=["LlamaForCausalLM"],
+        model_type="llama",
+        dtype="bfloat16",
+        num_hidden_layers=stored["num_hidden_layers"],
+        draft_vocab_size=stored["draft_vocab_size"],
+        tie_word_embeddings=False,
+    )
+    config.pop("_model_name_or_path", None)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, out_dir / "model.safetensors", metadata={"format": "pt"})
+    (out_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for name in TOKENIZER_FILES:
+        if (target_dir / name).exists():
+            shutil.copyfile(target_dir / name, out_dir / name)
+
+
+def load_student(assembled_dir: Path) -> Student:
+    """The draft of an assembled directory as our own module, bfloat16 values in float32."""
+    config = json.loads((assembled_dir / "config.json").read_text())
+    tensors = load_file(assembled_dir / "model.safetensors")
+    shape = shape_of(
+        assembled_dir, int(config["num_hidden_layers"]), int(config["draft_vocab_size"])
+    )
+    embed = tensors.pop("model.embed_tokens.weight").float()
+    student = Student(shape, embed, target_ids(tensors.pop("d2t")), train_head=True)
+    state = {name.removeprefix("model."): t.float() for name, t in tensors.items()}
+    student.load_state_dict(state)
+    return student.eval()
+
+
+@torch.inference_mode()
+def transformers_argmax(assembled_dir: Path, tokens: Tensor) -> Tensor:
+    """The reference for `Student`: transformers' LlamaModel and the stored head in float32.
+
+    Returns the target ids that the draft proposes after each of tokens int64 [len].
+    """
+    tensors = load_file(assembled_dir / "model.safetensors")
+    model = LlamaModel(LlamaConfig.from_pretrained(assembled_dir)).float().eval()
+    state = {k.removeprefix("model."): v.float() for k, v in tensors.items() if "model." in k}
+    model.load_state_dict(state)
+    hidden = model(tokens[None]).last_hidden_state[0]
+    best = (hidden @ tensors["lm_head.weight"].float().T).argmax(dim=1)
+    return target_ids(tensors["d2t"])[best]

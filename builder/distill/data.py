@@ -1,0 +1,136 @@
+"""Answer shards as training batches, and the choice of the draft vocabulary."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+HELD_OUT_EVERY = 40  # prompt indices divisible by it are never trained on
+
+
+@dataclass(frozen=True)
+class Example:
+    """One answered prompt: int64 token ids, and the teacher's rows for each answer token."""
+
+    index: int
+    prompt: Tensor
+    answer: Tensor
+    top_ids: Tensor
+    top_logprobs: Tensor
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the draft reads: prompt and answer without its last token."""
+        return torch.cat([self.prompt, self.answer[:-1]])
+
+    @property
+    def greedy(self) -> bool:
+        """True where every answer token is the teacher's best one."""
+        return bool((self.top_ids[:, 0] == self.answer).all())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A ragged batch: tokens int64 [sum(lens)].
+
+    `rows` are the positions that predict answer tokens; for them the answer token int64
+    [rows] and the teacher's top-k, ids int64 and log-probabilities float32 [rows, num_top].
+    """
+
+    tokens: Tensor
+    lens: list[int]
+    rows: Tensor
+    answer: Tensor
+    top_ids: Tensor
+    top_logprobs: Tensor
+
+
+def read_shards(folder: Path) -> list[Example]:
+    """All examples of a folder of shards, ordered by prompt index."""
+    examples: list[Example] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        shard = load_file(path)
+        prompts = shard["prompt"].long().split(shard["prompt_len"].tolist())
+        lens = shard["answer_len"].tolist()
+        answers = shard["answer"].long().split(lens)
+        # The arrays stay int32 and float16 until batched: 16 candidates a token are many.
+        ids, logprobs = shard["top_ids"].split(lens), shard["top_logprobs"].split(lens)
+        rows = zip(shard["index"].tolist(), prompts, answers, ids, logprobs, strict=True)
+        examples += [Example(*row) for row in rows]
+    return sorted(examples, key=lambda e: e.index)
+
+
+def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """(training, held out); held out are the greedy answers of every 40th prompt."""
+    train = [e for e in examples if e.index % HELD_OUT_EVERY]
+    held = [e for e in examples if e.index % HELD_OUT_EVERY == 0 and e.greedy]
+    return train, held
+
+
+def collate(examples: list[Example], device: torch.device) -> Batch:
+    """Concatenate examples; row i of an answer of length n sits n - i from the end."""
+    lens = [len(e.inputs) for e in examples]
+    rows, start = [], 0
+    for example, length in zip(examples, lens, strict=True):
+        rows.append(torch.arange(start + len(example.prompt) - 1, start + length))
+        start += length
+    return Batch(
+        tokens=torch.cat([e.inputs for e in examples]).to(device),
+        lens=lens,
+        rows=torch.cat(rows).to(device),
+        answer=torch.cat([e.answer for e in examples]).to(device),
+        top_ids=torch.cat([e.top_ids for e in examples]).long().to(device),
+        top_logprobs=torch.cat([e.top_logprobs for e in examples]).float().to(device),
+    )
+
+
+def batches(
+    examples: list[Example], batch_tokens: int, rng: random.Random | None
+) -> Iterator[list[Example]]:
+    """Groups of about batch_tokens input tokens; shuffled when rng is given."""
+    order = list(examples)
+    if rng is not None:
+        rng.shuffle(order)
+    group: list[Example] = []
+    size = 0
+    for example in order:
+        group.append(example)
+        size += len(example.prompt) + len(example.answer)
+        if size >= batch_tokens:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def choose_vocabulary(
+    examples: list[Example], vocab_size: int, num: int, always: list[int]
+) -> tuple[Tensor, float]:
+    """The `num` most likely answer tokens and the share of answer tokens they cover.
+
+    Returns sorted ids int64 [num] and a share from 0 to 1. Counts are the teacher's
+    probabilities, so that close second choices count too; ties and unseen tokens go by id (low
+    ids are frequent in a BPE vocabulary).
+    """
+    weights = torch.zeros(vocab_size, dtype=torch.float64)
+    answers = torch.zeros(vocab_size, dtype=torch.float64)
+    for example in examples:
+        mass = example.top_logprobs.double().exp().flatten()
+        weights.index_add_(0, example.top_ids.flatten().long(), mass)
+        answers.index_add_(0, example.answer, torch.ones(len(example.answer)).double())
+    weights[always] += 1e9
+    ids = torch.argsort(weights, descending=True, stable=True)[:num].sort().values
+    return ids, float(answers[ids].sum() / answers.sum())
+
+
+def target_to_draft(draft_ids: Tensor, vocab_size: int) -> Tensor:
+    """int64 [vocab]: the draft id of each target id, -1 where the draft cannot say it."""
+    table = torch.full((vocab_size,), -1, dtype=torch.int64)
+    table[draft_ids] = torch.arange(len(draft_ids))
+    return table

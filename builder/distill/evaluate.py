@@ -1,0 +1,158 @@
+"""Greedy acceptance of a draft on a set of prompts, by column, against cached target answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from builder.distill import measure
+from builder.distill.answers import device_and_workers
+from builder.distill.checkpoint import load_student
+from builder.distill.prompts import chat_ids
+from builder.distill.student import Student
+from builder.distill.teacher import Teacher
+from builder.distill.writer import Job, WriterSettings, write
+
+# Spec-Bench's authors report these eight as one column.
+MT_BENCH = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+)
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One prompt as token ids, the column it counts for, and the target's greedy answer."""
+
+    column: str
+    prompt: list[int]
+    answer: list[int]
+
+
+def column_of(category: str) -> str:
+    """The Spec-Bench column of a category."""
+    return "mt_bench" if category in MT_BENCH else category
+
+
+def _write_answers(
+    teacher: Teacher, tokenizer: Any, prompts: list[list[int]], max_new: int
+) -> list[list[int]]:
+    jobs = (Job(i, prompt, 0.0, max_new) for i, prompt in enumerate(prompts))
+    stop = frozenset(tokenizer.all_special_ids)
+    how = WriterSettings(stop, num_top=1, cut_loops=False)
+    answers: list[list[int]] = [[] for _ in prompts]
+    for done in write(teacher, jobs, how):
+        answers[done.job.index] = done.tokens
+    return answers
+
+
+def conversations(
+    target_dir: Path, prompts_file: Path, cache_dir: Path, max_new: int, num_slots: int = 16
+) -> list[Conversation]:
+    """All turns of a prompts file, answered by the target alone; cached on disk.
+
+    The file holds {question_id, category, turns} a line; answers are greedy, at most max_new
+    tokens.
+    """
+    raw = prompts_file.read_bytes()
+    key = hashlib.sha256(raw + str(max_new).encode()).hexdigest()[:16]
+    cache = cache_dir / f"answers-{key}.json"
+    if cache.exists():
+        return [Conversation(**row) for row in json.loads(cache.read_text())]
+    tokenizer = AutoTokenizer.from_pretrained(target_dir)
+    questions = [json.loads(line) for line in raw.decode().splitlines()]
+    threads: list[list[dict[str, str]]] = [[] for _ in questions]
+    found: list[Conversation] = []
+    device, _ = device_and_workers(1)
+    for turn in range(max(len(q["turns"]) for q in questions)):
+        live = [i for i, q in enumerate(questions) if len(q["turns"]) > turn]
+        for i in live:
+            threads[i].append({"role": "user", "content": questions[i]["turns"][turn]})
+        prompts = [chat_ids(tokenizer, threads[i]) for i in live]
+        max_len = max(map(len, prompts)) + max_new + 2
+        teacher = Teacher(target_dir, num_slots, max_len, device)
+        for i, prompt, answer in zip(
+            live, prompts, _write_answers(teacher, tokenizer, prompts, max_new), strict=True
+        ):
+            found.append(Conversation(column_of(questions[i]["category"]), prompt, answer))
+            text = str(tokenizer.decode(answer, skip_special_tokens=True))
+            threads[i].append({"role": "assistant", "content": text})
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    cache.write_text(json.dumps([vars(c) for c in found]))
+    return found
+
+
+@torch.inference_mode()
+def match_row(student: Student, prompt: list[int], answer: list[int]) -> list[bool]:
+    """For each answer token: would the draft, given all tokens before it, propose it?"""
+    tokens = torch.tensor(prompt + answer[:-1])
+    rows = torch.arange(len(prompt) - 1, len(tokens))
+    logits = student(tokens, [len(tokens)], rows)
+    best = student.draft_ids[logits.argmax(dim=1)]
+    return [bool(x) for x in (best == torch.tensor(answer)).tolist()]
+
+
+@torch.inference_mode()
+def chained(
+    student: Student, prompt: list[int], answer: list[int], num_draft: int
+) -> measure.Acceptance:
+    """The same rounds with the draft really chained on its own tokens (slow, the reference)."""
+    histogram, cut, pos = [0] * (num_draft + 1), 0, 1
+    while pos < len(answer):
+        text = prompt + answer[:pos]
+        for _ in range(num_draft):
+            tokens = torch.tensor(text)
+            last = torch.tensor([len(text) - 1])
+            text.append(int(student.draft_ids[student(tokens, [len(text)], last).argmax()]))
+        drafted = text[len(prompt) + pos :]
+        rest = answer[pos:]
+        accepted = 0
+        while accepted < min(num_draft, len(rest)) and drafted[accepted] == rest[accepted]:
+            accepted += 1
+        if accepted == len(rest):
+            cut += 1
+        else:
+            histogram[accepted] += 1
+        pos += accepted + 1
+    return measure.Acceptance(num_draft, tuple(histogram), cut)
+
+
+def by_column(
+    student: Student, items: list[Conversation], num_draft: int
+) -> dict[str, measure.Acceptance]:
+    """Acceptance per column, and over all under `all`."""
+    parts: dict[str, list[measure.Acceptance]] = defaultdict(list)
+    for item in items:
+        if len(item.answer) > 1:
+            matches = match_row(student, item.prompt, item.answer)
+            one = measure.rounds(matches, num_draft)
+            parts[item.column].append(one)
+            parts["all"].append(one)
+    return {column: measure.total(some, num_draft) for column, some in parts.items()}
+
+
+def report(figures: dict[str, measure.Acceptance]) -> str:
+    """A Markdown table: rounds, tau, alpha, accepted over drafted by column."""
+    lines = ["| column | rounds | tau | alpha | accepted / drafted |", "|---|---|---|---|---|"]
+    for column, one in figures.items():
+        lines.append(
+            f"| {column} | {one.num_rounds} | {one.tau:.2f} | {one.alpha:.3f} | "
+            f"{one.accepted_over_drafted:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def evaluate(
+    target_dir: Path, draft_dir: Path, prompts_file: Path, cache_dir: Path, num_draft: int = 4
+) -> dict[str, measure.Acceptance]:
+    """Figures of an assembled draft; prints the table."""
+    items = conversations(target_dir, prompts_file, cache_dir, max_new=128)
+    figures = by_column(load_student(draft_dir), items, num_draft)
+    print(report(figures), flush=True)
+    return figures

@@ -1,0 +1,74 @@
+"""Forward KL against the teacher's stored top-k, restricted to the draft vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SMALL = 1e-6
+
+
+def soft_targets(
+    top_ids: Tensor, top_logprobs: Tensor, target_to_draft: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Teacher rows restricted to the draft vocabulary.
+
+    top_ids int64 and top_logprobs float [rows, num_top], best first; target_to_draft int64
+    [vocab], -1 outside. Returns draft ids [rows, num_top], their weights, the weight of
+    everything else [rows] (all renormalised to 1), and a mask [rows] of the positions that
+    count: those whose best target token the draft can say (EAGLE-3's rule). Candidates
+    outside the draft vocabulary repeat the first id with weight 0.
+    """
+    ids = target_to_draft[top_ids]
+    inside = ids >= 0
+    weights = top_logprobs.float().exp()
+    tail = (1 - weights.sum(dim=1)).clamp(min=0)
+    weights = weights * inside
+    total = (weights.sum(dim=1) + tail).clamp(min=SMALL)
+    ids = torch.where(inside, ids, ids[:, :1].clamp(min=0))
+    return ids, weights / total[:, None], tail / total, inside[:, 0]
+
+
+class _TailBucketLoss(torch.autograd.Function):
+    """Mean over masked rows of -sum_i w_i log draft(i) - w_tail log draft(rest).
+
+    Written by hand because the softmax is the only full-width array needed: with rest the
+    draft's mass outside the candidates, the gradient is draft(j) - w_j at a candidate and
+    draft(j) (1 - w_tail / rest) elsewhere.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
+    ) -> Tensor:
+        probs = torch.softmax(logits, dim=1, dtype=torch.float32)
+        chosen = probs.gather(1, ids)
+        rest = (1 - (chosen * (weights > 0)).sum(dim=1)).clamp(min=SMALL)
+        rows = -(weights * chosen.clamp(min=1e-12).log()).sum(dim=1) - tail * rest.log()
+        share = mask.float() / mask.sum().clamp(min=1)
+        ctx.save_for_backward(probs, ids, weights, tail / rest, share)
+        ctx.dtype = logits.dtype
+        return (rows * share).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        probs, ids, weights, ratio, share = ctx.saved_tensors
+        chosen = probs.gather(1, ids)
+        # A repeated first id must write the first id's value.
+        at_first = torch.where(weights > 0, chosen - weights, (chosen - weights)[:, :1])
+        grad = (probs * (1 - ratio)[:, None]).scatter_(1, ids, at_first)
+        grad *= (share * grads[0])[:, None]
+        return grad.to(ctx.dtype), None, None, None, None
+
+
+def distillation_loss(
+    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
+) -> Tensor:
+    """The loss above on logits [rows, draft_vocab]; the other arguments from `soft_targets`.
+
+    The unknown tail is one bucket: its mass is matched, its inside is left to the draft.
+    """
+    out: Tensor = _TailBucketLoss.apply(draft_logits, ids, weights, tail, mask)
+    return out

@@ -1,0 +1,201 @@
+"""The distillation prompts: sampled from the target itself, and registry text in templates.
+
+"Magpie" (Xu et al. 2024): an instruction-tuned model that is given only the empty user turn
+writes a user's question. Openings steer it towards kinds of task; insane ones are dropped.
+Benchmark prompts are never read here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from builder.distill import sources, templates
+from builder.distill.seeding import seeded
+from builder.distill.teacher import Teacher
+from builder.distill.writer import Job, WriterSettings, write
+
+MAX_QUESTION = 80  # tokens of a sampled user turn
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One conversation to be answered; temperature 0 asks for the greedy answer."""
+
+    index: int
+    kind: str
+    messages: list[dict[str, str]]
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """How many prompts of each kind; `num_sampled` come from the target itself."""
+
+    num_sampled: int = 4200
+    num_summarise: int = 500
+    num_question: int = 700
+    num_rewrite: int = 300
+    num_translate: int = 900
+    num_math: int = 800
+    num_short: int = 250
+    share_warm: float = 0.2
+    temperatures: tuple[float, ...] = (0.7, 0.8, 1.0)
+    seed: int = 20
+
+
+def chat_ids(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    """Token ids of a conversation up to and including the assistant's header."""
+    ids = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return [int(i) for i in ids]
+
+
+def user_header_ids(tokenizer: Any) -> list[int]:
+    """Token ids up to the point where the user's text would begin."""
+    marker = "\x00"
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": marker}], add_generation_prompt=False, tokenize=False
+    )
+    return [int(i) for i in tokenizer.encode(text.split(marker)[0], add_special_tokens=False)]
+
+
+def sane(text: str) -> bool:
+    """A sampled user turn worth answering: some words, no markup, not mostly symbols."""
+    words = text.split()
+    if not 3 <= len(words) <= 60 or "<|" in text or "�" in text:
+        return False
+    letters = sum(c.isalpha() or c.isspace() for c in text)
+    return letters > 0.75 * len(text) and len(set(words)) > 0.5 * len(words)
+
+
+def sample_questions(teacher: Teacher, tokenizer: Any, num: int, seed: int) -> Iterator[str]:
+    """User turns written by the target at T = 1 after an opening of ours; deduplicated."""
+    rng = seeded(seed)
+    header = user_header_ids(tokenizer)
+    teacher.set_prefix(header)
+    openings = [rng.choice(templates.OPENINGS) for _ in range(num)]
+    # The trailing space belongs to the next word's token.
+    tails = [tokenizer.encode(o.rstrip(" "), add_special_tokens=False) for o in openings]
+    first = tokenizer.encode("\n", add_special_tokens=False)
+    jobs = (
+        Job(i, header + tail if tail else header[:-1] + first, 1.0, MAX_QUESTION)
+        for i, tail in enumerate(tails)
+    )
+    stop = frozenset(tokenizer.all_special_ids)
+    settings = WriterSettings(stop_ids=stop, num_top=1, num_candidates=64, seed=seed)
+    seen: set[str] = set()
+    for done in write(teacher, jobs, settings):
+        if done.tokens[-1] != tokenizer.eos_token_id:
+            continue
+        ids = tails[done.job.index] + done.tokens[:-1]
+        text = tokenizer.decode(ids).strip()
+        key = re.sub(r"\W+", " ", text.lower())
+        if sane(text) and key not in seen:
+            seen.add(key)
+            yield text
+
+
+def topic_of(text: str, rng: random.Random) -> str:
+    """A capitalised phrase inside the passage, else its longest word: something to ask for."""
+    names = re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*", text)
+    if names:
+        return str(rng.choice(names))
+    words = sorted(set(re.findall(r"[a-z]{5,}", text)), key=lambda w: (-len(w), w))
+    return rng.choice(words[:8]) if words else "it"
+
+
+def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tuple[str, str]]:
+    """(kind, user text) from registry passages, arithmetic and short questions."""
+    rng = seeded(settings.seed + 1)
+    passages = [t for k in ("technical", "speech", "novel") for t in _some(rng, texts[k], 700)]
+    rng.shuffle(passages)
+    feed = iter(passages * 4)
+    out: list[tuple[str, str]] = []
+    if passages:
+        for kind, num, forms in (
+            ("summarise", settings.num_summarise, templates.SUMMARISE),
+            ("rewrite", settings.num_rewrite, templates.REWRITE),
+        ):
+            out += [(kind, rng.choice(forms).format(text=next(feed))) for _ in range(num)]
+        for _ in range(settings.num_question):
+            text, other = next(feed), rng.choice(passages)
+            topic = topic_of(text, rng)
+            form = rng.choice(templates.QUESTION)
+            asked = form.format(text=text, other=other, topic=topic)
+            out += [("question", asked)]
+    german = _some(rng, texts["german"], settings.num_translate)
+    out += [("translate", rng.choice(templates.TRANSLATE).format(text=t)) for t in german]
+    code = texts["code"] if settings.num_sampled > 1000 else texts["code"][:4]
+    out += [("code", rng.choice(templates.CODE).format(text=t)) for t in code]
+    out += [("math", templates.math_problem(rng)) for _ in range(settings.num_math)]
+    shorts = {templates.short_question(rng) for _ in range(settings.num_short)}
+    return out + [("short", text) for text in sorted(shorts)]
+
+
+def _some(rng: random.Random, items: list[str], num: int) -> list[str]:
+    return rng.sample(items, min(num, len(items)))
+
+
+def build(sampled: list[str], folder: Path, settings: PromptSettings) -> list[Prompt]:
+    """All first-wave prompts in random order; `folder` holds the fetched archives."""
+    pairs = from_text(sources.load(folder), settings)
+    pairs += [("sampled", text) for text in dict.fromkeys(sampled)]
+    rng = seeded(settings.seed + 2)
+    rng.shuffle(pairs)
+    return [
+        Prompt(i, kind, [{"role": "user", "content": text}], _heat(rng, settings))
+        for i, (kind, text) in enumerate(pairs)
+    ]
+
+
+def follow_ups(
+    answered: list[tuple[Prompt, str]], num: int, start: int, settings: PromptSettings
+) -> list[Prompt]:
+    """Second wave: second turns on the target's answers, and its answers as passages.
+
+    Indices run from `start` on.
+    """
+    rng = seeded(settings.seed + 3)
+    long = [(p, text) for p, text in answered if len(text) > 200 and len(p.messages) == 1]
+    rng.shuffle(long)
+    out: list[Prompt] = []
+    for number, (prompt, text) in enumerate(long[:num]):
+        if number % 3 == 0 and len(prompt.messages[0]["content"]) < 400:
+            ask = rng.choice(templates.FOLLOW_UPS)
+            messages = [
+                *prompt.messages,
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": ask},
+            ]
+        else:
+            form = rng.choice(templates.SUMMARISE + templates.QUESTION + templates.REWRITE)
+            other = rng.choice(long)[1]
+            content = form.format(text=text, other=other, topic=topic_of(text, rng))
+            messages = [{"role": "user", "content": content}]
+        fresh = Prompt(start + number, "second", messages, 0.0)
+        out.append(replace(fresh, temperature=_heat(rng, settings)))
+    return out
+
+
+def _heat(rng: random.Random, settings: PromptSettings) -> float:
+    warm = rng.random() < settings.share_warm
+    return rng.choice(settings.temperatures) if warm else 0.0
+
+
+def save(path: Path, prompts: list[Prompt]) -> None:
+    """One JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(asdict(p), ensure_ascii=False) + "\n" for p in prompts)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def load(path: Path) -> list[Prompt]:
+    """The prompts of a file written by `save`."""
+    return [Prompt(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

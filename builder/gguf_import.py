@@ -1,0 +1,65 @@
+"""GGUF file in, plain Hugging Face directory out: bf16 safetensors, tokenizer, chat template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+)
+
+from builder.errors import BuildError
+
+# What the loader leaves in a configuration and a plain checkpoint must not have.
+_FOREIGN_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path")
+
+
+def import_gguf(gguf_file: Path, output: Path) -> None:
+    """Write the model in `gguf_file` to the directory `output`.
+
+    Weights are dequantized and stored in bf16, one file. Raises BuildError if the file is not a
+    Llama model that transformers can read.
+    """
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(
+            str(gguf_file.parent), gguf_file=gguf_file.name, dtype=torch.float32
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(gguf_file.parent), gguf_file=gguf_file.name)
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        raise BuildError(f"{gguf_file} cannot be read as GGUF: {error}") from error
+    if not isinstance(loaded, LlamaForCausalLM):
+        raise BuildError(f"{gguf_file} holds a {type(loaded).__name__}, not a Llama model")
+    config = plain_config(loaded.config, tokenizer)
+    # A model that came from GGUF counts as quantized and refuses to be saved; a fresh one with
+    # the same weights does not.
+    model = LlamaForCausalLM(config).bfloat16()
+    with torch.no_grad():
+        model.load_state_dict(loaded.state_dict())
+    model.generation_config = GenerationConfig(
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+    )
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+
+
+def plain_config(config: LlamaConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
+    """Return the configuration without traces of GGUF, its special tokens those of the tokenizer.
+
+    GGUF stores numbers as float32; the shortest decimal that gives the same float32 stands here.
+    """
+    values = {key: value for key, value in config.to_dict().items() if key not in _FOREIGN_KEYS}
+    values["rms_norm_eps"] = float(str(np.float32(values["rms_norm_eps"])))
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        values[name] = getattr(tokenizer, name)
+    values["architectures"] = ["LlamaForCausalLM"]
+    values["dtype"] = "bfloat16"
+    return LlamaConfig.from_dict(values)

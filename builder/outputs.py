@@ -1,0 +1,50 @@
+"""Finished directories: written beside their place, moved in whole, known by what made them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from builder.errors import BuildError
+
+MANIFEST = "built_from.json"
+
+
+def is_current(directory: Path, made_from: dict[str, str]) -> bool:
+    """Say whether `directory` was made from exactly this, and its files have kept their sizes."""
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
+        files: dict[str, int] = manifest["files"]
+        return manifest["made_from"] == made_from and all(
+            (directory / name).stat().st_size == num_bytes for name, num_bytes in files.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+@contextmanager
+def replaced(directory: Path, made_from: dict[str, str]) -> Iterator[Path]:
+    """Yield an empty directory to fill; on success it takes the place of `directory` in one step.
+
+    On an error the old one stays as it was. Raises BuildError if `directory` is a file.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise BuildError(f"{directory} is a file; a directory is to be written there")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as scratch:
+        new = Path(scratch) / "new"
+        new.mkdir()
+        yield new
+        files = {}
+        for path in sorted(new.rglob("*")):
+            if path.is_file():
+                path.chmod(0o644)  # safetensors writes 0600; the server may be another user
+                files[str(path.relative_to(new))] = path.stat().st_size
+        manifest = {"made_from": made_from, "files": files}
+        (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+        if directory.exists():
+            directory.rename(Path(scratch) / "old")
+        new.rename(directory)

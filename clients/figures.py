@@ -1,0 +1,59 @@
+"""Figures about one answer, in words; shared by the chat and the one-shot command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clients.response import Final
+
+
+def num_trials(statistics: Mapping[str, Any]) -> int | None:
+    """Give Σ min(accepted + 1, k) over the rounds of one answer: α̂'s denominator.
+
+    It takes `acceptance_histogram_by_draft_length` ({k: rounds by accepted tokens}): k may change
+    from round to round, and the plain histogram does not say how. None without it.
+    """
+    by_length = statistics.get("acceptance_histogram_by_draft_length")
+    if not by_length:
+        return None
+    total: int = sum(
+        min(accepted + 1, int(length)) * num_rounds
+        for length, histogram in by_length.items()
+        for accepted, num_rounds in enumerate(histogram)
+    )
+    return total
+
+
+def describe_answer(
+    final: Final, num_tokens: int, first_token_s: float | None, total_s: float
+) -> str:
+    """Say in one line how an answer went; times are this client's own, prefill included."""
+    rate = num_tokens / total_s if total_s > 0 else 0.0
+    parts = [
+        f"{num_tokens} tokens",
+        f"{rate:.1f} tokens/s",
+        *([] if first_token_s is None else [f"first after {first_token_s:.2f} s"]),
+        *_describe_drafting(final),
+        f"end: {final.finish_reason}",
+    ]
+    return " · ".join(parts)
+
+
+def _describe_drafting(final: Final) -> list[str]:
+    drafted, accepted = final.total_draft_tokens, final.total_accepted_draft_tokens
+    if drafted is None or accepted is None:
+        return []
+    if drafted == 0:
+        return ["no speculation"]
+    parts = [f"acceptance {accepted / drafted:.2f} ({accepted} of {drafted} drafted)"]
+    statistics = final.speculative_decoding or {}
+    trials, num_rounds = num_trials(statistics), statistics.get("num_spec_steps")
+    if trials:
+        parts.append(f"α̂ {accepted / trials:.2f}")
+    if num_rounds:
+        parts.append(f"k {drafted / num_rounds:.1f}")
+        parts.append(f"{1 + accepted / num_rounds:.2f} tokens per drafted round")
+    return parts

@@ -1,0 +1,192 @@
+"""The HTTP client (Triton's generate extension: one JSON, or server-sent events)."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+
+from clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
+from clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from clients.request import GenerationRequest
+
+# 400 says nothing: Triton answers it for every error that a decoupled model sends.
+_TRITON_CODES = {404: "NOT_FOUND", 500: "INTERNAL", 501: "UNSUPPORTED", 503: "UNAVAILABLE"}
+_EVENT_HEAD = b"data:"
+_NOT_TENSORS = ("id", "model_name", "model_version")
+
+
+class HttpClient:
+    """Talks to one server; safe to share between threads, connections are kept for reuse.
+
+    `timeout_s` is the default limit of a whole request on this side, looked at whenever bytes
+    arrive and after as long a silence; None waits for ever.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        model_name: str = "specdec",
+        timeout_s: float | None = None,
+        num_connections: int = 64,
+    ) -> None:
+        root = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._base = f"{root}/v2/models/{model_name}"
+        self._timeout_s = timeout_s
+        # A generation must not be sent twice, hence no retries.
+        self._pool = urllib3.PoolManager(maxsize=num_connections, retries=False)
+
+    def generate(
+        self, request: GenerationRequest, *, timeout_s: float | None = None
+    ) -> GenerationResult:
+        """Wait for the whole answer.
+
+        The server does not notice a client that hangs up here: bound requests by `deadline_ms`.
+
+        Raises SpecdecError.
+        """
+        response = self._post("generate", request, stream=False, timeout_s=timeout_s)
+        try:
+            body = response.data
+        except HTTPError as error:
+            raise _error_from_transport(error) from error
+        return collect([_decode(body, request.request_id)])
+
+    def stream(
+        self, request: GenerationRequest, *, timeout_s: float | None = None
+    ) -> Generator[Chunk, None, None]:
+        """Yield the answer chunk by chunk; closing the generator early cancels the request.
+
+        Raises SpecdecError, also for an error that arrives inside the stream (its status is
+        unknown then: HTTP named it before the first chunk).
+        """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        give_up_s = None if limit_s is None else time.monotonic() + limit_s
+        response = self._post("generate_stream", request, stream=True, timeout_s=limit_s)
+        is_complete = is_drained = False
+        try:
+            for data in _events(response):
+                if give_up_s is not None and time.monotonic() > give_up_s:
+                    message = f"no complete answer within {limit_s} s"
+                    raise SpecdecError(message, error_type=CLIENT_TIMEOUT)
+                chunk = _decode(data, request.request_id)
+                is_complete = chunk.final is not None
+                yield chunk
+            is_drained = True
+        except HTTPError as error:
+            raise _error_from_transport(error) from error
+        finally:
+            if is_drained:
+                response.release_conn()
+            else:
+                response.close()
+        if not is_complete:
+            raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
+
+    def is_ready(self, timeout_s: float = 5.0) -> bool:
+        """Ask whether the model can be asked; this also opens a connection."""
+        try:
+            response = self._pool.request("GET", f"{self._base}/ready", timeout=timeout_s)
+        except HTTPError:
+            return False
+        return response.status == 200
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.clear()
+
+    def __enter__(self) -> HttpClient:  # noqa: PYI034 (Self is newer than 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _post(
+        self, path: str, request: GenerationRequest, *, stream: bool, timeout_s: float | None
+    ) -> urllib3.BaseHTTPResponse:
+        body = json.dumps(_body(request, stream=stream), ensure_ascii=False).encode()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            response = self._pool.request(
+                "POST",
+                f"{self._base}/{path}",
+                body=body,
+                headers={"Content-Type": "application/json"},
+                timeout=limit_s,
+                preload_content=False,
+            )
+            if response.status != 200:
+                raise _error_from_body(response.data, response.status)
+        except HTTPError as error:
+            raise _error_from_transport(error) from error
+        return response
+
+
+def _body(request: GenerationRequest, *, stream: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"id": request.request_id} if request.request_id else {}
+    for tensor in request.tensors(stream=stream):
+        body[tensor.name] = list(tensor.values) if tensor.is_list else tensor.values[0]
+    return body
+
+
+def _events(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Give the data of each server-sent event; they may arrive split or several at once."""
+    pending = b""
+    for part in response.stream():
+        *lines, pending = (pending + part).split(b"\n")
+        for line in lines:
+            if line.startswith(_EVENT_HEAD):
+                yield line.removeprefix(_EVENT_HEAD)
+    if pending.startswith(_EVENT_HEAD):
+        yield pending.removeprefix(_EVENT_HEAD)
+
+
+def _decode(data: bytes, request_id: str) -> Chunk:
+    fields = _parse(data)
+    if "error" in fields:
+        raise SpecdecError.from_server(str(fields["error"]))
+    if fields.get("id", "") != request_id:
+        message = f"asked as {request_id!r}, answered as {fields.get('id')!r}"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER)
+    # Triton writes a tensor of one element as a bare value.
+    return chunk_from_outputs(
+        {
+            name: value if isinstance(value, list) else [value]
+            for name, value in fields.items()
+            if name not in _NOT_TENSORS
+        }
+    )
+
+
+def _parse(data: bytes) -> Mapping[str, Any]:
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        message = f"not JSON: {data[:200]!r}"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER) from error
+    if not isinstance(fields, dict):
+        raise SpecdecError(f"not an object: {data[:200]!r}", error_type=BROKEN_ANSWER)
+    return fields
+
+
+def _error_from_body(data: bytes, http_status: int) -> SpecdecError:
+    try:
+        # `generate_stream` wraps an error that comes first as an event, in spite of its status.
+        text = str(_parse(data.removeprefix(_EVENT_HEAD))["error"])
+    except (SpecdecError, KeyError):
+        text = f"HTTP {http_status}, {data[:200]!r}"
+    return SpecdecError.from_server(text, _TRITON_CODES.get(http_status))
+
+
+def _error_from_transport(error: HTTPError) -> SpecdecError:
+    is_timeout = isinstance(error, HTTPTimeoutError) and not isinstance(error, NewConnectionError)
+    return SpecdecError(str(error), error_type=CLIENT_TIMEOUT if is_timeout else CONNECTION_FAILED)

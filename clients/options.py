@@ -1,0 +1,110 @@
+"""Command-line options that the client commands share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from clients.grpc_client import GrpcClient
+from clients.http_client import HttpClient
+from clients.request import GenerationRequest
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from clients.attribution import Decode
+
+Client = GrpcClient | HttpClient
+
+# Where the target's checkpoint lies in our model repository.
+_CHECKPOINT = Path(__file__).resolve().parents[1] / "model_repository/target/1/checkpoint"
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says which server to talk to, and how."""
+    group = parser.add_argument_group("server")
+    group.add_argument("--protocol", choices=("grpc", "http"), default="grpc")
+    group.add_argument(
+        "--url",
+        help="host:port for gRPC (default 127.0.0.1, GRPC_PORT or 8001), http://host:port for "
+        "HTTP (default 127.0.0.1, HTTP_PORT or 8000)",
+    )
+    group.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
+    group.add_argument(
+        "--timeout-s", type=float, help="give up on an answer after this long (default: never)"
+    )
+
+
+def add_request_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the parameters of a request; one that is not given is left to the server."""
+    group = parser.add_argument_group("request (the server's defaults hold for what is not given)")
+    group.add_argument("--max-tokens", type=int, metavar="N")
+    group.add_argument(
+        "--num-draft-tokens", type=int, metavar="K", help="drafted per round; 0: no speculation"
+    )
+    group.add_argument("--drafter", help="name of a configured drafter, auto, or none")
+    group.add_argument("--verification", help="exact, rejection, block or typical (lossy)")
+    group.add_argument("--temperature", type=float, metavar="T", help="0: greedy")
+    group.add_argument("--top-p", type=float, metavar="P")
+    group.add_argument("--top-k", type=int, metavar="N")
+    group.add_argument("--seed", type=int, metavar="N")
+    group.add_argument(
+        "--stop", action="append", dest="stop_words", metavar="TEXT", help="may be repeated"
+    )
+    group.add_argument("--task", help="label under which acceptance is tracked")
+    group.add_argument("--deadline-ms", type=int, metavar="MS", help="the server gives up then")
+
+
+_REQUEST_NAMES = (
+    "max_tokens",
+    "num_draft_tokens",
+    "drafter",
+    "verification",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop_words",
+    "task",
+    "deadline_ms",
+)
+
+
+def open_client(args: argparse.Namespace) -> Client:
+    """Make the client that the options ask for."""
+    if args.protocol == "grpc":
+        url = args.url or f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
+        return GrpcClient(url, model_name=args.model, timeout_s=args.timeout_s)
+    url = args.url or f"http://127.0.0.1:{os.environ.get('HTTP_PORT', '8000')}"
+    return HttpClient(url, model_name=args.model, timeout_s=args.timeout_s)
+
+
+def build_request(args: argparse.Namespace, **prompt: Any) -> GenerationRequest:
+    """Make a request from the options and a prompt (`text_input` or `messages`)."""
+    options = {name: getattr(args, name) for name in _REQUEST_NAMES}
+    return GenerationRequest(**options, **prompt, return_perf_metrics=True)
+
+
+def load_decoder(directory: str | None) -> Callable[[], Decode] | None:
+    """Give what makes a token-by-token decoder, one for each answer.
+
+    It reads `tokenizer.json`: of `directory`, or of our model repository where that is filled.
+    None when neither is there to be had. Raises FileNotFoundError for a `directory` without one.
+    """
+    path = Path(directory or _CHECKPOINT) / "tokenizer.json"
+    if not path.is_file():
+        if directory:
+            raise FileNotFoundError(path)
+        return None
+    tokenizer = Tokenizer.from_file(str(path))
+
+    def new_decoder() -> Decode:
+        stream = DecodeStream(skip_special_tokens=True)
+        return lambda token_id: stream.step(tokenizer, token_id)
+
+    return new_decoder

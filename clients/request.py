@@ -1,0 +1,132 @@
+"""One request to the model `specdec`, and its form on the wire.
+
+Both transports build their bodies from `GenerationRequest.tensors`; names, types and shapes are
+written down nowhere else in the clients.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from clients.errors import INVALID_REQUEST, SpecdecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+DataType = Literal["BYTES", "BOOL", "INT32", "UINT64", "FP32"]
+Scalar = str | bool | int | float
+
+_INTEGER_LIMITS = {"INT32": (-(2**31), 2**31 - 1), "UINT64": (0, 2**64 - 1)}
+_FP32_MAX = 3.4028234e38
+
+
+@dataclass(frozen=True, slots=True)
+class WireTensor:
+    """An input as Triton takes it: `shape` is [1, 1] for scalars, [1, n] for lists."""
+
+    name: str
+    datatype: DataType
+    shape: tuple[int, int]
+    values: tuple[Scalar, ...]
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What one input of the model is: its Triton type, and whether it is a list."""
+
+    datatype: DataType
+    is_list: bool
+
+
+def _scalar(datatype: DataType) -> Any:
+    return field(default=None, metadata={"spec": InputSpec(datatype, is_list=False)})
+
+
+def _list(datatype: DataType) -> Any:
+    return field(default=None, metadata={"spec": InputSpec(datatype, is_list=True)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """Everything `specdec` can be asked; None means not sent, so that the server's default holds.
+
+    Exactly one of `text_input`, `messages` (chat messages with role and content) and `input_ids`
+    is for the server to check, like every range: a client that refuses what the server would
+    take is wrong sooner or later.
+    """
+
+    text_input: str | None = _scalar("BYTES")
+    messages: Sequence[Mapping[str, str]] | str | None = _scalar("BYTES")
+    input_ids: Sequence[int] | None = _list("INT32")
+    max_tokens: int | None = _scalar("INT32")
+    min_tokens: int | None = _scalar("INT32")
+    stream: bool | None = _scalar("BOOL")
+    temperature: float | None = _scalar("FP32")
+    top_p: float | None = _scalar("FP32")
+    min_p: float | None = _scalar("FP32")
+    top_k: int | None = _scalar("INT32")
+    repetition_penalty: float | None = _scalar("FP32")
+    presence_penalty: float | None = _scalar("FP32")
+    frequency_penalty: float | None = _scalar("FP32")
+    seed: int | None = _scalar("UINT64")
+    random_seed: int | None = _scalar("UINT64")
+    stop_words: Sequence[str] | None = _list("BYTES")
+    bad_words: Sequence[str] | None = _list("BYTES")
+    end_id: int | None = _scalar("INT32")
+    pad_id: int | None = _scalar("INT32")
+    return_log_probs: bool | None = _scalar("BOOL")
+    exclude_input_in_output: bool | None = _scalar("BOOL")
+    num_draft_tokens: int | None = _scalar("INT32")
+    drafter: str | None = _scalar("BYTES")
+    verification: str | None = _scalar("BYTES")
+    task: str | None = _scalar("BYTES")
+    tenant: str | None = _scalar("BYTES")
+    prediction: str | None = _scalar("BYTES")
+    deadline_ms: int | None = _scalar("INT32")
+    return_perf_metrics: bool | None = _scalar("BOOL")
+    # Not a tensor: Triton's request id, echoed in every response and checked by the clients.
+    request_id: str = ""
+
+    def tensors(self, *, stream: bool) -> Iterator[WireTensor]:
+        """Give the inputs that are set, `stream` overriding the field of that name.
+
+        Raises SpecdecError (`client_invalid_request`) for a value that its type cannot hold.
+        """
+        for name, spec in INPUTS.items():
+            value: Any = stream if name == "stream" else getattr(self, name)
+            if value is None:
+                continue
+            if name == "messages" and not isinstance(value, str):
+                value = json.dumps([dict(message) for message in value], ensure_ascii=False)
+            values = tuple(value) if spec.is_list else (value,)
+            for item in values:
+                _check_type(name, spec.datatype, item)
+            yield WireTensor(name, spec.datatype, (1, len(values)), values, spec.is_list)
+
+
+# Every input by name; what the contract tests compare with config.pbtxt.
+INPUTS: dict[str, InputSpec] = {
+    item.name: item.metadata["spec"] for item in fields(GenerationRequest) if item.metadata
+}
+
+
+def _check_type(name: str, datatype: DataType, value: object) -> None:
+    if not _fits(datatype, value):
+        message = f"{name} is sent as {datatype}, which cannot hold {value!r}"
+        raise SpecdecError(message, error_type=INVALID_REQUEST, status="INVALID_ARG")
+
+
+def _fits(datatype: DataType, value: object) -> bool:
+    if datatype == "BYTES":
+        return isinstance(value, str)
+    if datatype == "BOOL" or isinstance(value, bool):
+        return datatype == "BOOL" and isinstance(value, bool)
+    if datatype == "FP32":
+        # NaN and the infinities can travel; it is the server that refuses them.
+        return isinstance(value, int | float) and not _FP32_MAX < abs(value) < math.inf
+    low, high = _INTEGER_LIMITS[datatype]
+    return isinstance(value, int) and low <= value <= high

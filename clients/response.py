@@ -1,0 +1,129 @@
+"""What `specdec` answers: chunks of confirmed tokens, the last one with the statistics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clients.errors import BROKEN_ANSWER, SpecdecError
+
+# Output tensors of one response by name, as plain lists whatever the transport.
+Outputs = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The end of an answer. The draft statistics are None without `return_perf_metrics`.
+
+    `acceptance_rate` is accepted / drafted; `speculative_decoding` is the parsed JSON in vLLM's
+    shape (mean_acceptance_length, acceptance_histogram, num_spec_steps, …).
+    """
+
+    finish_reason: str
+    num_input_tokens: int | None = None
+    num_output_tokens: int | None = None
+    seed: int | None = None
+    verification: str | None = None
+    total_draft_tokens: int | None = None
+    total_accepted_draft_tokens: int | None = None
+    acceptance_rate: float | None = None
+    speculative_decoding: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One response. `sources` says who proposed each token: 0 the target, n the n-th drafter.
+
+    Text and tokens may be out of step by a few characters: text is whole characters only, and
+    what might become a stop word is held back.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    sources: tuple[int, ...]
+    log_probs: tuple[float, ...] | None = None
+    final: Final | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A whole answer: its chunks joined."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    sources: tuple[int, ...]
+    log_probs: tuple[float, ...] | None
+    final: Final
+
+
+def collect(chunks: Iterable[Chunk]) -> GenerationResult:
+    """Join the chunks of one answer.
+
+    Raises SpecdecError (`client_broken_answer`) if the last chunk is missing, or is not last.
+    """
+    parts: list[Chunk] = []
+    for chunk in chunks:
+        if parts and parts[-1].final is not None:
+            raise SpecdecError("a chunk came after the last one", error_type=BROKEN_ANSWER)
+        parts.append(chunk)
+    final = parts[-1].final if parts else None
+    if final is None:
+        message = f"the answer ended without its last response, after {len(parts)} chunks"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER)
+    log_probs = [part.log_probs for part in parts if part.log_probs is not None]
+    return GenerationResult(
+        text="".join(part.text for part in parts),
+        token_ids=tuple(token for part in parts for token in part.token_ids),
+        sources=tuple(source for part in parts for source in part.sources),
+        log_probs=tuple(value for part in log_probs for value in part) if log_probs else None,
+        final=final,
+    )
+
+
+def chunk_from_outputs(outputs: Outputs) -> Chunk:
+    """Read one response.
+
+    Raises SpecdecError (`client_broken_answer`) when tokens and sources do not pair up.
+    """
+    token_ids = tuple(outputs.get("output_ids", ()))
+    sources = tuple(outputs.get("output_sources", ()))
+    if len(token_ids) != len(sources):
+        message = f"{len(token_ids)} tokens came with {len(sources)} sources"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER)
+    log_probs = outputs.get("output_log_probs")
+    return Chunk(
+        text="".join(outputs.get("text_output", ())),
+        token_ids=token_ids,
+        sources=sources,
+        log_probs=None if log_probs is None else tuple(log_probs),
+        final=_final_from_outputs(outputs),
+    )
+
+
+def _final_from_outputs(outputs: Outputs) -> Final | None:
+    def first(name: str) -> Any:
+        values = outputs.get(name)
+        return values[0] if values else None
+
+    reason = first("finish_reason")
+    if not reason:
+        return None
+    statistics = first("speculative_decoding")
+    try:
+        parsed = json.loads(statistics) if statistics else None
+    except ValueError as error:
+        message = f"speculative_decoding is not JSON: {error}"
+        raise SpecdecError(message, error_type=BROKEN_ANSWER) from error
+    return Final(
+        finish_reason=reason,
+        num_input_tokens=first("num_input_tokens"),
+        num_output_tokens=first("num_output_tokens"),
+        seed=first("seed"),
+        verification=first("verification"),
+        total_draft_tokens=first("total_draft_tokens"),
+        total_accepted_draft_tokens=first("total_accepted_draft_tokens"),
+        acceptance_rate=first("acceptance_rate"),
+        speculative_decoding=parsed,
+    )

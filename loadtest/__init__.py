@@ -1,0 +1,1 @@
+"""Load tests of the model `specdec`: Locust users, raw samples, measures, gates, reports."""

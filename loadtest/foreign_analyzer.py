@@ -1,0 +1,161 @@
+"""Triton's own load tool, `perf_analyzer`: getting it, feeding it, reading what it recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clients.figures import num_trials
+from loadtest.exchange import INCOMPLETE
+from loadtest.plan import Plan
+from loadtest.samples import OK, ChunkSample, RequestSample, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadtest.settings import LoadSettings
+
+# The last client wheel that carries the binary, and the two libraries that it wants.
+_WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
+_DEBIAN_PACKAGE = "libb64-0d"
+_WANTED = ("perf_analyzer", "libcudart.so.12", "libb64.so.0d")
+
+
+def install(directory: Path) -> None:
+    """Fetch the tool from PyPI and Debian into a folder of its own, installing nothing.
+
+    Needs `apt-get` and `dpkg` for libb64. Raises CalledProcessError if a download fails.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+        subprocess.run([*pip, "--dest", name, *_WHEELS], check=True)
+        subprocess.run(["apt-get", "download", _DEBIAN_PACKAGE], check=True, cwd=scratch)
+        for wheel in scratch.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(scratch / "unpacked")
+        for package in scratch.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, scratch / "unpacked"], check=True)
+        for wanted in _WANTED:
+            found = next(path for path in scratch.rglob(wanted) if path.is_file())
+            shutil.copy(found, directory / wanted)
+    (directory / "perf_analyzer").chmod(0o755)
+
+
+def write_inputs(settings: LoadSettings, path: Path) -> None:
+    """Write the same questions that our own load test asks as the tool's input file."""
+    plan = Plan(settings)
+    rows: list[dict[str, Any]] = []
+    while question := plan.next_question(now_s=0.0):
+        tensors = question.request.tensors(stream=True)
+        rows.append({tensor.name: list(tensor.values) for tensor in tensors})
+    path.write_text(json.dumps({"data": rows}, ensure_ascii=False), encoding="utf-8")
+
+
+def run_tool(tool: Path, settings: LoadSettings) -> Samples:
+    """Put the same load on the server as `run_load` does and read what the tool recorded.
+
+    Raises RuntimeError with the tool's own words if it fails.
+    """
+    inputs, export = settings.out / "inputs.json", settings.out / "profile_export.json"
+    write_inputs(settings, inputs)
+    export.unlink(missing_ok=True)
+    libraries = [str(tool.parent.resolve()), os.environ.get("LD_LIBRARY_PATH", "")]
+    result = subprocess.run(
+        command_line(tool, settings, inputs, export),
+        env=os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    text = result.stdout + result.stderr
+    (settings.out / "perf_analyzer.txt").write_text(text, encoding="utf-8")
+    if result.returncode != 0 or not export.exists():
+        raise RuntimeError(f"{tool} ended with code {result.returncode}: {text.strip()[-500:]}")
+    return read_export(json.loads(export.read_text(encoding="utf-8")))
+
+
+def command_line(tool: Path, settings: LoadSettings, inputs: Path, export: Path) -> list[str]:
+    """Give the command that measures one gRPC streaming setting, each input sent once."""
+    return [
+        str(tool),
+        *("-m", settings.model),
+        *("-u", settings.url),
+        *("-i", "grpc"),
+        "--async",
+        "--streaming",
+        f"--input-data={inputs}",
+        f"--concurrency-range={settings.users}",
+        f"--request-count={settings.num_requests}",
+        "--stability-percentage=999",
+        f"--profile-export-file={export}",
+    ]
+
+
+def read_export(export: Mapping[str, Any]) -> Samples:
+    """Turn a profile export into our samples, so that the same formulas apply to both."""
+    rows = export["experiments"][0]["requests"]
+    begin_ns = min(row["timestamp"] for row in rows)
+    requests: list[RequestSample] = []
+    chunks: list[ChunkSample] = []
+    for number, row in enumerate(rows):
+        arrivals = _arrivals(row, request_id=f"foreign-{number:06d}")
+        requests.append(_request(row, arrivals, f"foreign-{number:06d}", begin_ns))
+        chunks.extend(arrivals)
+    return Samples(tuple(requests), tuple(chunks))
+
+
+def _real_outputs(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Leave out the flags-only response at the end: the tool fills it with stray memory."""
+    outputs: Sequence[Mapping[str, Any]] = row["response_outputs"]
+    ends = (number for number, output in enumerate(outputs) if output.get("finish_reason"))
+    return outputs[: next(ends, -1) + 1]
+
+
+def _arrivals(row: Mapping[str, Any], request_id: str) -> list[ChunkSample]:
+    times_ns = row["response_timestamps"]
+    chunks = []
+    for output, time_ns in zip(_real_outputs(row), times_ns, strict=False):
+        # The tool writes one element as a bare value, like Triton's HTTP side.
+        ids = output["output_ids"]
+        num_tokens = len(ids) if isinstance(ids, list) else 1
+        if num_tokens:
+            chunks.append(ChunkSample(request_id, (time_ns - row["timestamp"]) / 1e9, num_tokens))
+    return chunks
+
+
+def _request(
+    row: Mapping[str, Any], arrivals: Sequence[ChunkSample], request_id: str, begin_ns: int
+) -> RequestSample:
+    outputs = _real_outputs(row)
+    final = outputs[-1] if outputs else {}
+    num_tokens = sum(chunk.num_tokens for chunk in arrivals)
+    statistics = json.loads(final.get("speculative_decoding") or "{}")
+    return RequestSample(
+        request_id=request_id,
+        prompt_id="",
+        category="all",
+        start_s=(row["timestamp"] - begin_ns) / 1e9,
+        lateness_s=0.0,
+        ttft_s=arrivals[0].arrival_s if arrivals else None,
+        e2e_s=(max(row["response_timestamps"], default=row["timestamp"]) - row["timestamp"]) / 1e9,
+        num_input_tokens=final.get("num_input_tokens"),
+        num_output_tokens=num_tokens,
+        num_chunks=len(arrivals),
+        num_draft_tokens=final.get("total_draft_tokens"),
+        num_accepted_tokens=final.get("total_accepted_draft_tokens"),
+        num_rounds=statistics.get("num_spec_steps"),
+        num_trials=num_trials(statistics),
+        acceptance_histogram=tuple(statistics.get("acceptance_histogram", ())),
+        finish_reason=final.get("finish_reason", ""),
+        outcome=OK if num_tokens and final.get("num_output_tokens") == num_tokens else INCOMPLETE,
+        detail="",
+    )

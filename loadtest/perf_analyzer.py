@@ -1,0 +1,139 @@
+"""`python -m loadtest.perf_analyzer`: does Triton's own load tool see what ours sees?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from loadtest.foreign_analyzer import install, run_tool
+from loadtest.run import run_load
+from loadtest.settings import SHIPPED_PROMPTS, LoadSettings
+from loadtest.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_FOLDER = Path(".cache/perf_analyzer")
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 1 if the tools disagree by more than the tolerance, or one failed."""
+    args = _parser().parse_args(argv)
+    tool = args.folder / "perf_analyzer"
+    try:
+        if not tool.exists():
+            install(args.folder)
+        pairs = [_measure_both(tool, _settings(args, number)) for number in range(args.repeats)]
+    except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    rows = compare([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+    print(describe(rows, args.tolerance))
+    facts = {name: {"ours": ours, "theirs": theirs} for name, ours, theirs in rows}
+    (args.out / "comparison.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(_agree(ours, theirs, args.tolerance) for _, ours, theirs in rows) else 1
+
+
+def compare(
+    ours: Sequence[Summary], theirs: Sequence[Summary]
+) -> list[tuple[str, float | None, float | None]]:
+    """Give each figure by both tools: the median of the runs; times in ms."""
+    return [
+        (name, _median(map(figures, ours), name), _median(map(figures, theirs), name))
+        for name in figures(ours[0])
+    ]
+
+
+def figures(summary: Summary) -> dict[str, float | None]:
+    """Give the figures of one run that are compared."""
+    latencies = {"TTFT": summary.ttft, "ITL": summary.itl, "e2e": summary.e2e}
+    return {
+        "tokens/s": summary.tokens_per_s,
+        **{
+            f"{name} {label} (ms)": None if values is None else getattr(values, field) * 1000
+            for name, values in latencies.items()
+            for label, field in (("mean", "mean_s"), ("p50", "p50_s"))
+        },
+        "answers in full": summary.num_ok,
+    }
+
+
+def describe(rows: Sequence[tuple[str, float | None, float | None]], tolerance: float) -> str:
+    """Give the comparison as a Markdown table."""
+    lines = ["| | ours | perf_analyzer | difference | |", "|---|---|---|---|---|"]
+    for name, ours, theirs in rows:
+        verdict = "" if _agree(ours, theirs, tolerance) else f"BROKEN (limit {tolerance:.0%})"
+        if ours is None or theirs is None:
+            lines.append(f"| {name} | {ours} | {theirs} | – | {verdict} |")
+        else:
+            difference = f"{(ours - theirs) / theirs:+.1%}" if theirs else "–"
+            lines.append(f"| {name} | {ours:.1f} | {theirs:.1f} | {difference} | {verdict} |")
+    return "\n".join(lines)
+
+
+def _agree(ours: float | None, theirs: float | None, tolerance: float) -> bool:
+    if not ours or not theirs:
+        return False
+    return abs(ours - theirs) / theirs <= tolerance
+
+
+def _median(runs: Iterable[Mapping[str, float | None]], name: str) -> float | None:
+    present = [value for run in runs if (value := run[name]) is not None]
+    return median(present) if present else None
+
+
+def _measure_both(tool: Path, settings: LoadSettings) -> tuple[Summary, Summary]:
+    """Measure with both tools, one after the other, on prompts that share no cached prefix."""
+    _, ours = run_load(replace(settings, out=settings.out / "ours"))
+    # Another seed is another salt: the second tool must find nothing that the first has warmed.
+    other = replace(settings, out=settings.out / "theirs", seed=settings.seed + 1000)
+    other.out.mkdir(parents=True, exist_ok=True)
+    return ours, summarize(run_tool(tool, other), warmup_s=0.0, duration_s=None)
+
+
+def _settings(args: argparse.Namespace, repeat: int) -> LoadSettings:
+    names = ("max_tokens", "num_draft_tokens", "drafter")
+    return LoadSettings(
+        out=args.out / str(repeat),
+        url=args.url,
+        model=args.model,
+        users=args.users,
+        num_requests=args.requests,
+        prompts=args.prompts,
+        request={name: getattr(args, name) for name in names if getattr(args, name) is not None},
+        is_salted=True,
+        seed=1 + repeat,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.perf_analyzer",
+        description="Measure one gRPC streaming setting with our load test and with Triton's "
+        "perf_analyzer, in alternation, and compare. Fetches the tool into --folder when it is "
+        "not there (PyPI, and Debian for libb64).",
+    )
+    parser.add_argument("--folder", type=Path, default=_FOLDER, help="default: %(default)s")
+    parser.add_argument("--url", default=f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}")
+    parser.add_argument("--model", default="specdec")
+    parser.add_argument("--users", type=int, default=4, help="concurrency (default %(default)s)")
+    parser.add_argument("--requests", type=int, default=54, help="a run (default %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="pairs (default %(default)s)")
+    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--num-draft-tokens", type=int)
+    parser.add_argument("--drafter")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("results/scratch/perf_analyzer"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""Runs one load test: Locust in a process of its own, then the figures from what it left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadtest.references import fetch_references
+from loadtest.samples import CHUNKS_FILE, REQUESTS_FILE, Samples, read_samples
+from loadtest.settings import SETTINGS_VARIABLE
+from loadtest.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from loadtest.settings import LoadSettings
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_load(settings: LoadSettings) -> tuple[Samples, Summary]:
+    """Run a load test to its end, showing progress on standard error.
+
+    A fresh process is what lets Locust patch the standard library before anything else is
+    imported, and gRPC follow it. Raises RuntimeError if Locust itself failed, SpecdecError if a
+    reference answer did.
+    """
+    settings.out.mkdir(parents=True, exist_ok=True)
+    for name in (REQUESTS_FILE, CHUNKS_FILE):
+        (settings.out / name).unlink(missing_ok=True)
+    settings_file = settings.out / "settings.json"
+    settings.write(settings_file)
+    if settings.is_verified:
+        fetch_references(settings)
+    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        SETTINGS_VARIABLE: str(settings_file.resolve()),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    with (settings.out / "locust.txt").open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(_command(settings), env=environment, stdout=output)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # Ctrl-C went to Locust too, which ends its users and leaves what was recorded.
+            code = process.wait()
+        finally:
+            process.terminate()
+    if code != 0 or not (settings.out / REQUESTS_FILE).exists():
+        raise RuntimeError(f"Locust ended with code {code}: see {settings.out}/locust.log")
+    samples = read_samples(settings.out)
+    return samples, summarize(samples, settings.warmup_s, settings.duration_s)
+
+
+def _command(settings: LoadSettings) -> list[str]:
+    options = {
+        "--locustfile": _ROOT / "loadtest" / "locustfile.py",
+        "--users": settings.users,
+        "--spawn-rate": settings.spawn_rate_per_s or settings.users,
+        "--stop-timeout": 1,
+        "--csv": settings.out / "locust",
+        "--html": settings.out / "locust.html",
+        "--logfile": settings.out / "locust.log",
+    }
+    pairs = [str(part) for pair in options.items() for part in pair]
+    return [sys.executable, "-m", "locust", "--headless", "--only-summary", *pairs]

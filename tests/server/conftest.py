@@ -1,0 +1,54 @@
+"""One live tritonserver for all server tests, started by the launcher as `make serve` does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specdec.serving.launcher import TritonServer, port_from_environment
+
+MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Return a ready TritonServer with the repository's models; its log is shown on failure.
+
+    Ports are free ones unless HTTP_PORT, GRPC_PORT or METRICS_PORT say otherwise.
+    """
+    log_path = tmp_path_factory.mktemp("server") / "server.log"
+    running = TritonServer(
+        MODEL_REPOSITORY,
+        http_port=port_from_environment("http", 0),
+        grpc_port=port_from_environment("grpc", 0),
+        metrics_port=port_from_environment("metrics", 0),
+        log_path=log_path,
+    )
+    with running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def server_survives(request):
+    """After every test with the server, its process is still there, whatever the test sent."""
+    yield
+    if "server" in request.fixturenames:
+        running = request.getfixturevalue("server")
+        os.kill(running.pid, 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add the end of the server's log to the report of a failed test."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("server")
+    if report.failed and isinstance(running, TritonServer):
+        report.sections.append(("end of the server's log", running.log_tail()))
+    return report
+
+
+def pytest_collection_modifyitems(items):
+    """Everything in this folder carries the marker `server`."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.server)

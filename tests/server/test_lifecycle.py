@@ -1,0 +1,139 @@
+"""A server of our own with a tiny model: it starts, answers, ends, and leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from specdec.serving.installation import LaunchError
+from specdec.serving.launcher import TritonServer
+
+CONFIGURATION = """
+backend: "python"
+max_batch_size: 0
+input [{ name: "text_input" data_type: TYPE_STRING dims: [1] }]
+output [{ name: "text_output" data_type: TYPE_STRING dims: [1] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+MODEL = """
+import sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        prefix = pb_utils.Tensor("text_output", np.array([sys.prefix.encode()], dtype=object))
+        return [pb_utils.InferenceResponse([prefix]) for _ in requests]
+"""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts its regions
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Return a repository with a model that answers with the prefix of its Python."""
+    version = tmp_path / "repository" / "prefix" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text(CONFIGURATION)
+    (version / "model.py").write_text(MODEL)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    return tmp_path / "repository"
+
+
+def regions(supervisor_pid):
+    """Return the shared-memory regions of the server that this supervisor started."""
+    return [path.name for path in SHARED_MEMORY.glob(f"specdec_{supervisor_pid}_*")]
+
+
+def is_gone(pid):
+    """Say whether no process of that id runs."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def wait_for(condition, limit_s=20.0):
+    """Wait until the condition holds; say whether it did within the limit."""
+    deadline_s = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return condition()
+
+
+def parent_of(pid):
+    """Return the parent's process id: the supervisor of a tritonserver."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_models_run_in_our_environment_and_a_stop_leaves_nothing(repository, tmp_path):
+    """Models see this virtual environment; after the stop no process, file or region is left."""
+    with TritonServer(repository) as server:
+        pid = server.pid
+        supervisor_pid = parent_of(pid)
+        body = json.dumps({"text_input": "x"}).encode()
+        url = f"http://{server.http_url}/v2/models/prefix/generate"
+        with urllib.request.urlopen(urllib.request.Request(url, body)) as response:
+            assert json.load(response)["text_output"] == sys.prefix
+        assert regions(supervisor_pid)
+
+    assert is_gone(pid)
+    assert not regions(supervisor_pid)
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_server_killed_outright_is_cleaned_up(repository):
+    """A tritonserver that dies without a word leaves no stub and no shared memory."""
+    server = TritonServer(repository)
+    server.start()
+    pid = server.pid
+    supervisor_pid = parent_of(pid)
+
+    os.kill(pid, signal.SIGKILL)
+
+    assert server._process.wait(20) == 128 + signal.SIGKILL
+    assert not regions(supervisor_pid)
+    assert server.stop() == 128 + signal.SIGKILL
+
+
+def test_killed_supervisor_takes_the_server_along(repository):
+    """Even if the process that watches the server is killed, the server ends."""
+    server = TritonServer(repository)
+    server.start()
+    pid = server.pid
+
+    os.kill(parent_of(pid), signal.SIGKILL)
+
+    assert wait_for(lambda: is_gone(pid))
+    server.stop()
+
+
+def test_interrupted_serve_command_exits_0(repository, tmp_path):
+    """Ctrl-C on `specdec serve` ends tritonserver in good order, and its status is ours."""
+    ports = [f"--{kind}-port=0" for kind in ("http", "grpc", "metrics")]
+    pid_file = tmp_path / "pid"
+    command = [sys.executable, "-m", "specdec", "serve", "--model-repository", str(repository)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *ports, "--pid-file", str(pid_file)], stdout=log, stderr=log
+        )
+    assert wait_for(lambda: b"Started Metrics Service" in (tmp_path / "log").read_bytes())
+    pid = int(pid_file.read_text())
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(60) == 0
+    assert is_gone(pid)
+    assert not pid_file.exists()
+
+
+def test_model_that_cannot_load_fails_the_start(repository):
+    """A broken model ends the start with the server's own words, not with a time limit."""
+    (repository / "prefix" / "1" / "model.py").write_text("raise RuntimeError('broken on purpose')")
+
+    with pytest.raises(LaunchError, match="broken on purpose"):
+        TritonServer(repository).start()

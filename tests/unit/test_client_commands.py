@@ -1,0 +1,163 @@
+"""`specdec chat` and `specdec generate` on the terminal."""
+
+import io
+import json
+
+import pytest
+
+from clients import Chunk, Final, SpecdecError, chat, collect, generate
+
+FINAL = Final(
+    finish_reason="stop",
+    num_output_tokens=3,
+    total_draft_tokens=4,
+    total_accepted_draft_tokens=2,
+    speculative_decoding={"acceptance_histogram": [0, 0, 1, 0, 0], "num_spec_steps": 1},
+)
+ANSWER = (Chunk("Hi ", (1, 2), (1, 1)), Chunk("you", (3,), (0,), final=FINAL))
+
+
+class FakeClient:
+    """A server with one answer, or an error after the first chunk."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.asked = []
+        self.num_closed = 0
+
+    def stream(self, request):
+        """Give the answer, or fail in the middle of it."""
+        self.asked.append(request)
+        try:
+            yield ANSWER[0]
+            if self.error:
+                raise self.error
+            yield ANSWER[1]
+        finally:
+            self.num_closed += 1
+
+    def generate(self, request):
+        """Give the whole answer."""
+        return collect(self.stream(request))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def client(monkeypatch):
+    """Replace the connection of both commands; no tokenizer lies around."""
+    fake = FakeClient()
+    for module in (chat, generate):
+        monkeypatch.setattr(module, "open_client", lambda args: fake)
+    monkeypatch.setattr(chat, "load_decoder", lambda directory: None)
+    return fake
+
+
+def say(monkeypatch, *lines):
+    """Make the lines the standard input."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+def test_chat_keeps_the_conversation(client, monkeypatch, capsys):
+    """Each question is sent with all turns before it; /new forgets them, not the system's."""
+    say(monkeypatch, "one", "two", "/new", "three")
+
+    assert chat.main(["--system", "be brief"]) == 0
+
+    turns = [[message["content"] for message in asked.messages] for asked in client.asked]
+    assert turns == [
+        ["be brief", "one"],
+        ["be brief", "one", "Hi you", "two"],
+        ["be brief", "three"],
+    ]
+    assert "⟨Hi ⟩you" in capsys.readouterr().out
+
+
+def test_chat_shows_figures_and_follows_k(client, monkeypatch, capsys):
+    """Every answer has its line of figures; /k sets the draft length of what follows."""
+    say(monkeypatch, "one", "/k 0", "two", "/k", "three", "/nonsense")
+
+    chat.main(["--num-draft-tokens", "5"])
+
+    assert [asked.num_draft_tokens for asked in client.asked] == [5, 0, None]
+    assert all(asked.return_perf_metrics for asked in client.asked)
+    output = capsys.readouterr().out
+    assert output.count("acceptance 0.50 (2 of 4 drafted)") == 3
+    assert "Ctrl-D leaves" in output
+
+
+def test_chat_prints_errors_in_a_line_and_goes_on(client, monkeypatch, capsys):
+    """A failed answer is one line, no traceback, and no part of the conversation."""
+    say(monkeypatch, "one")
+    client.error = SpecdecError("64 of 64", error_type="overloaded", status="UNAVAILABLE")
+
+    assert chat.main([]) == 1
+
+    assert capsys.readouterr().err == "error: overloaded: 64 of 64 [UNAVAILABLE]\n"
+
+
+def test_ctrl_c_cancels_the_answer_only(client, monkeypatch, capsys):
+    """Ctrl-C ends the request and leaves the chat; what was shown stays in the conversation."""
+    say(monkeypatch, "one", "two")
+    client.error = KeyboardInterrupt()
+
+    assert chat.main([]) == 0
+
+    assert client.num_closed == 2
+    assert client.asked[1].messages[1] == {"role": "assistant", "content": "Hi "}
+    assert "cancelled after 2 tokens" in capsys.readouterr().out
+
+
+def test_chat_without_the_tokenizer_asked_for_fails(client, monkeypatch, tmp_path, capsys):
+    """A --tokenizer that is not there is an error, not a silent change of the marks."""
+    monkeypatch.undo()
+
+    assert chat.main(["--tokenizer", str(tmp_path)]) == 1
+    assert "no tokenizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-stream"]])
+def test_generate_prints_the_text_alone(client, capsys, flags):
+    """Standard output holds the answer and nothing else, so that it can be piped."""
+    assert generate.main(["hello", *flags]) == 0
+
+    captured = capsys.readouterr()
+    assert captured.out == "Hi you\n"
+    assert "acceptance 0.50" in captured.err
+    assert client.asked[0].text_input == "hello"
+
+
+def test_generate_prints_json(client, capsys):
+    """--json gives text, tokens, sources, the final statistics and this client's times."""
+    assert generate.main(["hello", "--json", "--quiet", "--chat", "--stop", "x"]) == 0
+
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert not captured.err
+    assert answer["sources"] == [1, 1, 0]
+    assert answer["final"]["total_accepted_draft_tokens"] == 2
+    assert answer["time_to_first_token_s"] <= answer["e2e_s"]
+    assert client.asked[0].messages == [{"role": "user", "content": "hello"}]
+    assert client.asked[0].stop_words == ["x"]
+
+
+def test_generate_fails_with_a_line(client, capsys):
+    """A failed request exits 1 with the error on standard error."""
+    client.error = SpecdecError("gone", error_type="engine_failed")
+
+    assert generate.main(["hello"]) == 1
+    assert "error: engine_failed: gone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [chat, generate])
+def test_commands_have_help(command, capsys):
+    """--help explains and exits 0."""
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--help"])
+
+    assert caught.value.code == 0
+    assert "--num-draft-tokens" in capsys.readouterr().out

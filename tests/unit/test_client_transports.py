@@ -1,0 +1,314 @@
+"""The gRPC and HTTP clients against servers that behave well, badly, or not at all."""
+
+import json
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
+
+QUESTION = GenerationRequest(text_input="hi", max_tokens=3, stop_words=["a", "b"], request_id="r1")
+
+
+def chunk(text, ids, **final):
+    """Return the fields of one response."""
+    fields = {"text_output": [text], "output_ids": ids, "output_sources": [0] * len(ids)}
+    return fields | {name: [value] for name, value in final.items()}
+
+
+ANSWER = [chunk("Gr", [1, 2]), chunk("üß", [3]), chunk("e", [4], finish_reason="stop")]
+
+
+class Script:
+    """What a fake server does for one request: a list of steps.
+
+    A dict is a response, a str an error text, a number a pause (s), a function is called.
+    """
+
+    def __init__(self, steps, echo=None):
+        self.steps = steps
+        self.echo = echo
+        self.asked = None
+        self.is_hung_up = threading.Event()
+
+
+class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Triton's gRPC side, as far as a stream needs it."""
+
+    script = None
+
+    def ModelStreamInfer(self, request_iterator, context):  # noqa: N802 - gRPC's name
+        """Answer the one request of a stream by the script."""
+        context.add_callback(self.script.is_hung_up.set)
+        request = next(request_iterator)
+        self.script.asked = request
+        self.script.metadata = dict(context.invocation_metadata())
+        for step in self.script.steps:
+            if isinstance(step, dict):
+                yield service_pb2.ModelStreamInferResponse(infer_response=self.response(step))
+            elif isinstance(step, str):
+                yield service_pb2.ModelStreamInferResponse(error_message=step)
+            elif isinstance(step, tuple):
+                context.abort(*step)
+            else:
+                time.sleep(step)
+
+    def response(self, fields):
+        """Encode a response as Triton does, in raw contents."""
+        echo = self.script.asked.id if self.script.echo is None else self.script.echo
+        message = service_pb2.ModelInferResponse(id=echo)
+        for name, values in fields.items():
+            is_text = isinstance(values[0], str)
+            datatype = "BYTES" if is_text else "INT32"
+            message.outputs.add(name=name, datatype=datatype, shape=[1, len(values)])
+            if is_text:
+                texts = [value.encode() for value in values]
+                raw = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+            else:
+                raw = struct.pack(f"<{len(values)}i", *values)
+            message.raw_output_contents.append(raw)
+        return message
+
+
+class FakeHandler(BaseHTTPRequestHandler):
+    """Triton's HTTP side, as far as the generate extension needs it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        """Answer by the script; bytes go out as they are, each in a chunk of its own."""
+        script = self.server.script
+        script.path = self.path
+        script.asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(script.status)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for step in script.steps:
+                if isinstance(step, bytes):
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(step), step))
+                else:
+                    time.sleep(step)
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            script.is_hung_up.set()
+
+    def log_message(self, *args):
+        """Say nothing."""
+
+
+@pytest.fixture
+def over_grpc():
+    """Return a function that gives a client of a fake gRPC server with a script."""
+    triton = FakeTriton()
+    server = grpc.server(ThreadPoolExecutor(4))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(triton, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with GrpcClient(f"127.0.0.1:{port}") as client:
+
+        def start(steps, echo=None):
+            triton.script = Script(steps, echo)
+            return client, triton.script
+
+        yield start
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def over_http():
+    """Return a function that gives a client of a fake HTTP server with a script."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHandler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    with HttpClient(f"http://127.0.0.1:{server.server_port}") as client:
+
+        def start(steps, status=200):
+            server.script = Script(steps)
+            server.script.status = status
+            return client, server.script
+
+        yield start
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def event(fields, request_id="r1"):
+    """Encode a response as a server-sent event, single elements as bare values."""
+    bare = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+    body = {"id": request_id, "model_name": "specdec"} | bare
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+
+
+def failure(action):
+    """Return the SpecdecError that the action raises."""
+    with pytest.raises(SpecdecError) as caught:
+        action()
+    return caught.value
+
+
+def test_grpc_stream_yields_each_response(over_grpc):
+    """Chunks come one by one; the flags-only response at the end is no chunk."""
+    client, script = over_grpc([*ANSWER, {}])
+
+    chunks = list(client.stream(QUESTION))
+
+    assert [part.text for part in chunks] == ["Gr", "üß", "e"]
+    assert [part.token_ids for part in chunks] == [(1, 2), (3,), (4,)]
+    assert chunks[-1].final.finish_reason == "stop"
+    names = [tensor.name for tensor in script.asked.inputs]
+    assert names == ["text_input", "max_tokens", "stream", "stop_words"]
+    assert list(script.asked.inputs[3].shape) == [1, 2]
+    assert script.asked.raw_input_contents[3] == b"\1\0\0\0a\1\0\0\0b"
+    assert script.metadata["triton_grpc_error"] == "true"
+
+
+def test_http_stream_survives_any_packaging(over_http):
+    """Events split inside a character, or sent several at once, are the same chunks."""
+    data = b"".join(event(part) for part in ANSWER)
+    split = data.index("ü".encode()) + 1
+    for steps in ([data], [data[:split], data[split:]], [bytes([byte]) for byte in data]):
+        client, script = over_http(steps)
+
+        chunks = list(client.stream(QUESTION))
+
+        assert "".join(part.text for part in chunks) == "Grüße"
+        assert [part.token_ids for part in chunks] == [(1, 2), (3,), (4,)]
+    assert script.path == "/v2/models/specdec/generate_stream"
+    assert script.asked == {
+        "id": "r1",
+        "text_input": "hi",
+        "max_tokens": 3,
+        "stream": True,
+        "stop_words": ["a", "b"],
+    }
+
+
+def test_generate_waits_for_one_response(over_grpc, over_http):
+    """Both clients ask with stream = false and give the joined answer."""
+    whole = chunk("Grüße", [1, 2, 3, 4], finish_reason="stop")
+    client, script = over_grpc([whole])
+    assert client.generate(QUESTION).token_ids == (1, 2, 3, 4)
+    assert script.asked.raw_input_contents[2] == b"\0"
+
+    client, script = over_http([event(whole).removeprefix(b"data: ")])
+    assert client.generate(QUESTION).text == "Grüße"
+    assert script.asked["stream"] is False
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARG"),
+        (grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+        (grpc.StatusCode.UNIMPLEMENTED, "UNSUPPORTED"),
+    ],
+)
+def test_grpc_errors_carry_type_and_code(over_grpc, code, status):
+    """An error in mid-stream is raised with the server's error_type and Triton's code."""
+    client, _ = over_grpc([ANSWER[0], (code, "some_type: 3 is above 2")])
+
+    error = failure(lambda: list(client.stream(QUESTION)))
+
+    assert (error.error_type, error.status, error.message) == ("some_type", status, "3 is above 2")
+
+
+def test_error_without_a_code_is_raised_too(over_grpc):
+    """Servers that ignore the header put the error into the stream; it is an error all the same."""
+    client, _ = over_grpc(["Request for unknown model: 'x'"])
+
+    assert failure(lambda: list(client.stream(QUESTION))).error_type == "triton"
+
+
+def test_http_error_inside_a_good_stream_is_raised(over_http):
+    """HTTP has said 200 by the time a generation fails: every event is looked at."""
+    client, _ = over_http([event(ANSWER[0]), b'data: {"error":"engine_failed: gone"}\n\n'])
+    received = []
+
+    error = failure(lambda: received.extend(client.stream(QUESTION)))
+
+    assert error.error_type == "engine_failed"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"error":"a_type: text"}', b'data: {"error":"a_type: text"}\n\n']
+)
+def test_http_error_status_is_read_from_either_form(over_http, body):
+    """Triton writes a first error as JSON, or (generate_stream) as an event."""
+    client, _ = over_http([body], status=503)
+
+    error = failure(lambda: list(client.stream(QUESTION)))
+
+    assert (error.error_type, error.message, error.status) == ("a_type", "text", "UNAVAILABLE")
+
+
+def test_answer_cut_short_is_an_error(over_grpc, over_http):
+    """A stream that ends without its last response raises: half an answer is none."""
+    client, _ = over_grpc(ANSWER[:2])
+    assert failure(lambda: list(client.stream(QUESTION))).error_type == "client_broken_answer"
+    client, _ = over_http([event(ANSWER[0])])
+    assert failure(lambda: list(client.stream(QUESTION))).error_type == "client_broken_answer"
+
+
+def test_somebody_elses_answer_is_refused(over_grpc, over_http):
+    """An answer under another request's id never reaches the caller."""
+    client, _ = over_grpc(ANSWER, echo="r2")
+    assert "r2" in failure(lambda: list(client.stream(QUESTION))).message
+    client, _ = over_http([event(ANSWER[0], request_id="r2")])
+    assert "r2" in failure(lambda: list(client.stream(QUESTION))).message
+
+
+def test_closing_the_iterator_hangs_up(over_grpc, over_http):
+    """A caller who stops reading stops the server's work too, on both transports."""
+    client, script = over_grpc([ANSWER[0], 5.0])
+    chunks = client.stream(QUESTION)
+    assert next(chunks).text == "Gr"
+    chunks.close()
+    assert script.is_hung_up.wait(2.0)
+
+    client, script = over_http([event(ANSWER[0]), 0.1] * 50)
+    chunks = client.stream(QUESTION)
+    assert next(chunks).text == "Gr"
+    chunks.close()
+    assert script.is_hung_up.wait(2.0)
+
+
+def test_timeout_ends_the_wait(over_grpc, over_http):
+    """A request takes no longer than it may, whether the server is silent or dawdles."""
+    for client, script in (
+        over_grpc([ANSWER[0], 1.0]),
+        over_http([event(ANSWER[0]), 1.0]),
+        over_http([event(ANSWER[0]), 0.05] * 20),
+    ):
+        start = time.monotonic()
+        error = failure(lambda: list(client.stream(QUESTION, timeout_s=0.2)))  # noqa: B023
+        assert error.error_type == "client_timeout"
+        assert time.monotonic() - start < 0.9
+        script.steps = []
+
+
+def test_nobody_there_is_a_failed_connection():
+    """No server is told apart from a server that refuses."""
+    with GrpcClient("127.0.0.1:1") as client:
+        assert failure(lambda: client.generate(QUESTION)).error_type == "connection_failed"
+        assert not client.is_ready(timeout_s=0.5)
+    with HttpClient("127.0.0.1:1") as client:
+        assert failure(lambda: client.generate(QUESTION)).error_type == "connection_failed"
+        assert not client.is_ready(timeout_s=0.5)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]"])
+def test_proxy_pages_are_no_answers(over_http, body):
+    """What is not Triton's JSON is named, not passed on as a crash."""
+    client, _ = over_http([body])
+    assert failure(lambda: client.generate(QUESTION)).error_type == "client_broken_answer"
+    client, _ = over_http([body], status=502)
+    assert "502" in failure(lambda: client.generate(QUESTION)).message

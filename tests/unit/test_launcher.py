@@ -1,0 +1,299 @@
+"""The launcher: settings and their limits, the command line, the environment, ports, clean-up."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specdec.serving import installation, server_command, supervisor
+from specdec.serving.installation import (
+    LaunchError,
+    TritonInstallation,
+    assemble_backend_directory,
+    find_installation,
+    server_environment,
+)
+from specdec.serving.launcher import main, port_from_environment
+from specdec.serving.server_command import (
+    ServeSettings,
+    check_model_repository,
+    with_free_ports,
+)
+from specdec.serving.triton_server import TritonServer
+
+SETTINGS = ServeSettings(model_repository=Path("repository"))
+CONTAINER = TritonInstallation(Path("/opt/tritonserver/bin/tritonserver"))
+
+
+@pytest.fixture
+def taken_port():
+    """Return a port on loopback that something listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def model_repository(tmp_path):
+    """Return a repository whose one model asks for weights that are not there."""
+    model = tmp_path / "repository" / "target"
+    model.mkdir(parents=True)
+    (model / "config.pbtxt").write_text(
+        'parameters { key: "model_directory" value { string_value: "1/checkpoint" } }'
+    )
+    return model.parent
+
+
+def command(settings=SETTINGS, found=CONTAINER, backends=None):
+    """Return the command line for the settings."""
+    return server_command.server_command(settings, found, backends, "prefix_")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"http_port": 70000}, "http port must be 0 … 65535; given: 70000"),
+        ({"grpc_port": -1}, "grpc port must be 0 … 65535; given: -1"),
+        ({"grpc_port": 8000}, "ports must differ"),
+        ({"inflight_limit": 0}, "in-flight limit must be at least 1; given: 0"),
+        ({"exit_timeout_s": -5}, "exit timeout must be 0 s or more; given: -5"),
+    ],
+)
+def test_settings_out_of_range_name_limit_and_value(changes, message):
+    """A setting out of range is refused with the limit and the given value."""
+    with pytest.raises(LaunchError, match=message):
+        ServeSettings(model_repository=Path("repository"), **changes)
+
+
+def test_bls_pool_is_twice_the_inflight_limit():
+    """Triton's cap of 32 BLS calls never binds below the in-flight limit."""
+    settings = ServeSettings(model_repository=Path("repository"), inflight_limit=50)
+
+    assert "--backend-config=python,thread-pool-size=100" in command(settings)
+
+
+def test_everything_listens_on_loopback_by_default():
+    """HTTP, gRPC and metrics are bound to 127.0.0.1 unless told otherwise."""
+    addresses = {argument for argument in command() if "-address=" in argument}
+
+    assert addresses == {
+        "--http-address=127.0.0.1",
+        "--grpc-address=127.0.0.1",
+        "--metrics-address=127.0.0.1",
+    }
+
+
+def test_container_keeps_its_own_backends():
+    """With a tritonserver on PATH no backend directory is forced upon it."""
+    assert not any(argument.startswith("--backend-directory") for argument in command())
+
+
+def test_extra_arguments_come_last():
+    """What the user passes behind -- comes after our flags, so it wins."""
+    settings = ServeSettings(model_repository=Path("repository"), extra_args=("--id=x",))
+
+    assert command(settings)[-1] == "--id=x"
+
+
+def test_tritonserver_on_path_is_preferred(tmp_path, monkeypatch):
+    """Inside NVIDIA's container its own tritonserver runs, not the wheel's."""
+    binary = tmp_path / "tritonserver"
+    binary.write_text("#!/bin/sh\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert find_installation() == TritonInstallation(binary)
+
+
+def test_no_tritonserver_says_what_to_do(monkeypatch):
+    """Without any tritonserver the message points to make setup and to the container."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(LaunchError, match="make setup"):
+        find_installation()
+
+
+def test_run_directory_joins_backend_and_stub(tmp_path, monkeypatch):
+    """The assembled directory holds backend, utilities and this Python's stub, all resolvable."""
+    monkeypatch.setenv("PATH", "")
+    python_backend = assemble_backend_directory(find_installation(), tmp_path) / "python"
+
+    assert sorted(file.name for file in python_backend.iterdir()) == [
+        "libtriton_python.so",
+        "triton_python_backend_stub",
+        "triton_python_backend_utils.py",
+    ]
+    assert all(file.resolve(strict=True).is_file() for file in python_backend.iterdir())
+    stub = (python_backend / "triton_python_backend_stub").resolve()
+    assert stub.parent.name == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_environment_puts_our_python_first_and_finds_libpython(monkeypatch):
+    """The stub finds this environment's packages and the shared libpython."""
+    monkeypatch.setenv("PATH", "")
+    found = find_installation()
+    environment = server_environment(found, {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/mine"})
+
+    assert environment["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
+    *ours, theirs = environment["LD_LIBRARY_PATH"].split(":")
+    assert theirs == "/mine"
+    assert all(Path(directory).is_dir() for directory in ours)
+    assert any(list(Path(directory).glob("libpython3*.so*")) for directory in ours)
+
+
+def test_environment_of_the_user_is_respected():
+    """Thread and offline settings are filled in only where the user has none."""
+    environment = server_environment(CONTAINER, {"OMP_NUM_THREADS": "7"})
+
+    assert environment["OMP_NUM_THREADS"] == "7"
+    assert environment["TOKENIZERS_PARALLELISM"] == "false"
+    assert "LD_LIBRARY_PATH" not in environment
+
+
+def test_port_zero_becomes_three_different_free_ports():
+    """Ports of 0 are replaced by free ports, no two the same."""
+    settings = with_free_ports(ServeSettings(Path("repository"), "127.0.0.1", 0, 0, 0))
+
+    assert len(set(settings.ports.values())) == 3
+    assert all(settings.ports.values())
+
+
+def test_taken_port_is_named_with_the_way_out(taken_port):
+    """A taken port is reported by kind and number, with variable and option to change it."""
+    settings = ServeSettings(Path("repository"), grpc_port=taken_port)
+
+    with pytest.raises(LaunchError, match=f"grpc port {taken_port} .* GRPC_PORT or --grpc-port"):
+        with_free_ports(settings)
+
+
+def test_ports_come_from_the_environment(monkeypatch):
+    """HTTP_PORT sets the default; something that is no number is refused, not ignored."""
+    monkeypatch.setenv("HTTP_PORT", "9000")
+    assert port_from_environment("http", 8000) == 9000
+
+    monkeypatch.setenv("HTTP_PORT", "web")
+    with pytest.raises(LaunchError, match="HTTP_PORT must be a port; given: 'web'"):
+        port_from_environment("http", 8000)
+
+
+def test_missing_weights_say_run_make_setup(model_repository):
+    """A repository whose weights are not filled is refused before anything is started."""
+    with pytest.raises(LaunchError, match=r"no weights for target .* `make setup`"):
+        check_model_repository(ServeSettings(model_repository))
+    with pytest.raises(LaunchError, match="no weights"):
+        TritonServer(model_repository).start()
+
+
+def test_filled_weights_pass(model_repository):
+    """With the weights there, and for engines that need no checkpoint, the check is silent."""
+    checkpoint = model_repository / "target" / "1" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    (model_repository / "compiled").mkdir()
+    (model_repository / "compiled" / "config.pbtxt").write_text('backend: "tensorrtllm"')
+
+    check_model_repository(ServeSettings(model_repository))
+
+
+def test_models_that_are_not_loaded_need_no_weights(model_repository):
+    """In explicit mode only the models named on the command line are checked."""
+    explicit = ("--model-control-mode=explicit", "--load-model=other")
+    check_model_repository(ServeSettings(model_repository, extra_args=explicit))
+
+    with pytest.raises(LaunchError, match="no weights for target"):
+        check_model_repository(
+            ServeSettings(model_repository, extra_args=(*explicit, "--load-model=target"))
+        )
+
+
+def test_serve_command_reports_failure_in_one_line(tmp_path, capsys):
+    """`specdec serve` on an empty repository exits 1 with one clear line, no traceback."""
+    ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    status = main(["--model-repository", str(tmp_path), *ports])
+
+    captured = capsys.readouterr()
+    assert status == 1
+    assert captured.err.startswith("specdec serve: no model in ")
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):
+    """Regions of other servers stay; those with our prefix go."""
+    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path)
+    for name in ("specdec_1_a_x", "specdec_11_a_x", "triton_python_backend_shm_region_y"):
+        (tmp_path / name).touch()
+
+    assert supervisor.remove_shared_memory("specdec_1_a_") == ["specdec_1_a_x"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.fixture
+def fake_tritonserver(tmp_path, monkeypatch):
+    """Put a shell script in tritonserver's place; return a function that writes it."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "repository" / "model").mkdir(parents=True)
+    (tmp_path / "repository" / "model" / "config.pbtxt").touch()
+
+    def write(script):
+        binary = tmp_path / "bin" / "tritonserver"
+        binary.write_text(f"#!/bin/bash\n{script}\n")
+        binary.chmod(0o755)
+        return tmp_path / "repository"
+
+    return write
+
+
+def test_failed_start_shows_the_end_of_the_log(fake_tritonserver):
+    """A server that dies before it is ready raises with its status and its last words."""
+    repository = fake_tritonserver("echo some reason; exit 3")
+
+    with pytest.raises(LaunchError, match=r"status 3 (?s:.*)some reason"):
+        TritonServer(repository).start()
+
+
+def test_start_has_a_time_limit_and_leaves_no_process(fake_tritonserver, tmp_path):
+    """A server that never gets ready is given up after the limit, and ended."""
+    repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    server = TritonServer(repository, ready_timeout_s=1.0)
+
+    with pytest.raises(LaunchError, match="not ready within 1 s"):
+        server.start()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    with pytest.raises(LaunchError, match="not running"):
+        _ = server.pid
+
+
+def test_server_ends_when_its_owner_is_killed(fake_tritonserver, tmp_path):
+    """A server never outlives the process that started it, even if that is killed outright."""
+    repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    code = f"from specdec.serving.launcher import TritonServer as S; S({str(repository)!r}).start()"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    owner = os.posix_spawn(sys.executable, [sys.executable, "-c", code], environment)
+    pid = int(wait_for(lambda: (tmp_path / "pid").read_text().strip()))
+
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+
+    assert wait_for(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def wait_for(condition, limit_s=10.0):
+    """Return the condition's value once it is true; fails the test after the limit."""
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        try:
+            if value := condition():
+                return value
+        except FileNotFoundError:
+            pass
+        time.sleep(0.02)
+    pytest.fail(f"not within {limit_s} s")

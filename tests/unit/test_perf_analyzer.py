@@ -1,0 +1,105 @@
+"""The comparison with Triton's perf_analyzer: what it is given, and how its record is read."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from loadtest import perf_analyzer
+from loadtest.foreign_analyzer import command_line, read_export, run_tool, write_inputs
+from loadtest.settings import LoadSettings
+from loadtest.summary import summarize
+
+MS = 1_000_000
+# The flags-only response at the end is reported with whatever lay in memory.
+STRAY = {"output_ids": -30654438, "finish_reason": "", "num_output_tokens": 976086554}
+LAST = {
+    "output_ids": 9,
+    "finish_reason": "stop",
+    "num_input_tokens": 5,
+    "num_output_tokens": 3,
+    "total_draft_tokens": 8,
+    "total_accepted_draft_tokens": 1,
+    "speculative_decoding": '{"acceptance_histogram": [1, 1, 0, 0, 0]}',
+}
+ROW = {
+    "timestamp": 1000 * MS,
+    "response_timestamps": [1100 * MS, 1300 * MS, 1310 * MS],
+    "response_outputs": [{"output_ids": [7, 8], "finish_reason": ""}, LAST, STRAY],
+}
+
+
+def export(*rows):
+    """Return a profile export of these requests."""
+    return {"experiments": [{"requests": rows}]}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Return settings of two salted requests by two users."""
+    return LoadSettings(
+        out=tmp_path,
+        url="127.0.0.1:8001",
+        users=2,
+        num_requests=2,
+        request={"max_tokens": 8},
+        is_salted=True,
+    )
+
+
+def test_record_is_read_into_our_samples():
+    """Times are from the request's start; the stray last response gives no token."""
+    samples = read_export(export(ROW))
+
+    (request,) = samples.requests
+    assert (request.outcome, request.num_output_tokens, request.num_chunks) == ("ok", 3, 2)
+    assert (request.ttft_s, request.e2e_s) == (pytest.approx(0.1), pytest.approx(0.31))
+    assert request.acceptance_histogram == (1, 1, 0, 0, 0)
+    assert [chunk.num_tokens for chunk in samples.chunks] == [2, 1]
+
+
+def test_request_without_its_end_is_incomplete():
+    """A request whose last response never came is no complete answer."""
+    cut_off = ROW | {"response_outputs": [{"output_ids": [7]}], "response_timestamps": [1100 * MS]}
+
+    (request,) = read_export(export(cut_off)).requests
+
+    assert request.outcome == "incomplete_answer"
+
+
+def test_tool_gets_the_questions_of_our_own_test(settings):
+    """Each request appears once in the input file, with the inputs that our clients send."""
+    path = settings.out / "inputs.json"
+
+    write_inputs(settings, path)
+
+    rows = json.loads(path.read_text())["data"]
+    assert len(rows) == 2
+    assert rows[0]["messages"] != rows[1]["messages"]
+    assert rows[0]["max_tokens"] == [8]
+    assert rows[0]["stream"] == [True]
+    command = command_line(path, settings, path, path)
+    assert "--concurrency-range=2" in command
+    assert "--request-count=2" in command
+
+
+def test_tool_that_fails_says_why(settings):
+    """A tool that ends badly is an error with its own words in it."""
+    tool = settings.out / "perf_analyzer"
+    tool.write_text("#!/bin/sh\necho no such model; exit 3\n")
+    tool.chmod(0o755)
+
+    with pytest.raises(RuntimeError, match="code 3: no such model"):
+        run_tool(tool, settings)
+
+
+def test_agreement_is_judged_figure_by_figure():
+    """A figure further apart than the tolerance is broken, and so is one that is missing."""
+    ours = summarize(read_export(export(ROW)), 0.0, None)
+    theirs = replace(ours, tokens_per_s=ours.tokens_per_s * 1.06, itl=None)
+
+    rows = perf_analyzer.compare([ours], [theirs])
+
+    table = perf_analyzer.describe(rows, tolerance=0.05).splitlines()
+    broken = [line.split("|")[1].strip() for line in table if "BROKEN" in line]
+    assert broken == ["tokens/s", "ITL mean (ms)", "ITL p50 (ms)"]
