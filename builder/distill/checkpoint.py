@@ -67,7 +67,9 @@ def store(student: Student, draft_dir: Path, notes: dict[str, Any]) -> None:
         parts[-1][name] = tensor
         size += tensor.nbytes
     for number, part in enumerate(parts, start=1):
-        save_file(part, draft_dir / f"draft-{number:05d}-of-{len(parts):05d}.safetensors")
+        path = draft_dir / f"draft-{number:05d}-of-{len(parts):05d}.safetensors"
+        save_file(part, path)
+        path.chmod(0o644)  # safetensors writes for the owner alone
     config = {
         "format": FORMAT,
         "num_hidden_layers": student.shape.num_layers,
@@ -116,6 +118,7 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
     config.pop("_model_name_or_path", None)
     out_dir.mkdir(parents=True, exist_ok=True)
     save_file(tensors, out_dir / "model.safetensors", metadata={"format": "pt"})
+    (out_dir / "model.safetensors").chmod(0o644)
     (out_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for name in TOKENIZER_FILES:
         if (target_dir / name).exists():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -73,20 +74,33 @@ def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
     return train, held
 
 
-def collate(examples: list[Example], device: torch.device) -> Batch:
-    """Concatenate examples; row i of an answer of length n sits n - i from the end."""
+def collate(examples: list[Example], device: torch.device, step: int = 1) -> Batch:
+    """Concatenate examples; row i of an answer of length n sits n - i from the end.
+
+    With `step`, tokens and rows are padded to its multiples (every new shape makes oneDNN
+    compile and cache another kernel): the padding is one more sequence and rows of
+    probability 0, which `soft_targets` masks.
+    """
     lens = [len(e.inputs) for e in examples]
     rows, start = [], 0
     for example, length in zip(examples, lens, strict=True):
         rows.append(torch.arange(start + len(example.prompt) - 1, start + length))
         start += length
+    num_rows = sum(map(len, rows))
+    pad, pad_rows = -start % step, -num_rows % step
     return Batch(
-        tokens=torch.cat([e.inputs for e in examples]).to(device),
-        lens=lens,
-        rows=torch.cat(rows).to(device),
-        answer=torch.cat([e.answer for e in examples]).to(device),
-        top_ids=torch.cat([e.top_ids for e in examples]).long().to(device),
-        top_logprobs=torch.cat([e.top_logprobs for e in examples]).float().to(device),
+        tokens=F.pad(torch.cat([e.inputs for e in examples]), (0, pad)).to(device),
+        lens=[*lens, pad] if pad else lens,
+        rows=F.pad(torch.cat(rows), (0, pad_rows)).to(device),
+        answer=F.pad(torch.cat([e.answer for e in examples]), (0, pad_rows)).to(device),
+        top_ids=F.pad(torch.cat([e.top_ids for e in examples]).long(), (0, 0, 0, pad_rows)).to(
+            device
+        ),
+        top_logprobs=F.pad(
+            torch.cat([e.top_logprobs for e in examples]).float(),
+            (0, 0, 0, pad_rows),
+            value=float("-inf"),
+        ).to(device),
     )
 
 

@@ -18,8 +18,8 @@ def soft_targets(
     top_ids int64 and top_logprobs float [rows, num_top], best first; target_to_draft int64
     [vocab], -1 outside. Returns draft ids [rows, num_top], their weights, the weight of
     everything else [rows] (all renormalised to 1), and a mask [rows] of the positions that
-    count: those whose best target token the draft can say (EAGLE-3's rule). Candidates
-    outside the draft vocabulary repeat the first id with weight 0.
+    count: those whose best target token the draft can say (EAGLE-3's rule), padding excluded.
+    Candidates outside the draft vocabulary repeat the first id with weight 0.
     """
     ids = target_to_draft[top_ids]
     inside = ids >= 0
@@ -28,7 +28,8 @@ def soft_targets(
     weights = weights * inside
     total = (weights.sum(dim=1) + tail).clamp(min=SMALL)
     ids = torch.where(inside, ids, ids[:, :1].clamp(min=0))
-    return ids, weights / total[:, None], tail / total, inside[:, 0]
+    mask = inside[:, 0] & (weights[:, 0] > 0)
+    return ids, weights / total[:, None], tail / total, mask
 
 
 class _TailBucketLoss(torch.autograd.Function):

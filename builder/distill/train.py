@@ -15,6 +15,8 @@ from builder.distill import data, loss, measure
 from builder.distill.seeding import seeded
 from builder.distill.student import Student, start_from_target
 
+PAD_STEP = 256  # tokens
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -142,7 +144,7 @@ class Trainer:
 
     def step_loss(self, group: list[data.Example]) -> Tensor:
         """Loss of one batch under bf16 autocast."""
-        batch = data.collate(group, self.device)
+        batch = data.collate(group, self.device, PAD_STEP)
         with torch.autocast(self.device.type, torch.bfloat16):
             logits = self.student(batch.tokens, batch.lens, batch.rows)
         rows = loss.soft_targets(batch.top_ids, batch.top_logprobs, self.table)
@@ -212,6 +214,7 @@ class Trainer:
         trained, clock = 0, time.monotonic()
         limit_s = settings.minutes * 60
         while self.step < num_steps and self.spent_s < limit_s:
+            self.train_set, _ = data.split(data.read_shards(self.shards))  # more may be there
             rng = seeded(f"{settings.seed}/{self.step}")
             for group in data.batches(self.train_set, settings.batch_tokens, rng):
                 progress = max(self.step / num_steps, self.spent_s / limit_s)

@@ -106,10 +106,12 @@ def test_every_command_has_help(name, capsys):
     """`specdec COMMAND --help` works for every command in the table and names it."""
     module = importlib.import_module(cli.COMMANDS[name].module)
 
-    with pytest.raises(SystemExit) as exit_info:
-        module.main(["--help"])
+    try:
+        status = module.main(["--help"])
+    except SystemExit as exit_request:  # argparse's way
+        status = exit_request.code
 
-    assert exit_info.value.code == 0
+    assert status == 0
     assert f"specdec {name}" in capsys.readouterr().out
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from builder.distill import checkpoint, cli, data, evaluate, loss, measure, prompts, templates
+from builder.distill.answers import done_indices, save_shard
+from builder.distill.seeding import seeded
 from builder.distill.student import Student, start_from_target
 from builder.distill.teacher import Teacher, top_logprobs
 from builder.distill.writer import Job, WriterSettings, Written, loops, write
@@ -73,7 +73,7 @@ def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> N
     checkpoint.store(student, tmp_path / "draft", {})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
     loaded = checkpoint.load_student(tmp_path / "whole")
-    tokens = torch.tensor([random.Random(3).randrange(VOCAB) for _ in range(64)])
+    tokens = torch.tensor([seeded(3).randrange(VOCAB) for _ in range(64)])
 
     with torch.inference_mode():
         logits = loaded(tokens, [40, 24], torch.arange(64))
@@ -148,7 +148,7 @@ def test_walk_equals_really_chaining_the_draft(target_dir: Path) -> None:
     student = make_student(target_dir, train_head=False).eval()
     prompt = [5, 8, 11]
     own = list(prompt)
-    rng = random.Random(4)
+    rng = seeded(4)
     for _ in range(40):  # mostly the draft's own continuation, so that runs of all lengths occur
         logits = student(torch.tensor(own), [len(own)], torch.tensor([len(own) - 1]))
         best = int(student.draft_ids[logits.argmax()])
@@ -252,8 +252,6 @@ def test_loops_are_noticed() -> None:
 
 def test_shards_round_trip(tmp_path: Path) -> None:
     """What a shard holds comes back as examples whose rows line up with their answers."""
-    from builder.distill.answers import done_indices, save_shard
-
     written = [
         Written(Job(i, [1] * (i + 2), 0.0, 9), [5, 6, 7 + i], torch.ones(3, 4), torch.zeros(3, 4))
         for i in range(3)
@@ -269,11 +267,35 @@ def test_shards_round_trip(tmp_path: Path) -> None:
     assert batch.answer.tolist() == [5, 6, 7, 5, 6, 8, 5, 6, 9]
 
 
+def test_padding_changes_no_loss(target_dir: Path) -> None:
+    """A batch padded to a multiple gives the loss and the gradient of the bare one."""
+    student = make_student(target_dir, train_head=False)
+    table = data.target_to_draft(student.draft_ids, VOCAB)
+    logprobs, ids = torch.log_softmax(
+        torch.randn(8, VOCAB, generator=torch.Generator().manual_seed(8)) * 3, -1
+    ).topk(6)
+    prompt, answer = torch.tensor([3, 4, 5]), torch.tensor([6, 7, 8, 9])
+    examples = [
+        data.Example(i, prompt, answer, ids[4 * i :][:4], logprobs[4 * i :][:4]) for i in range(2)
+    ]
+    found = []
+    for step in (1, 32):
+        batch = data.collate(examples, torch.device("cpu"), step)
+        student.zero_grad()
+        targets = loss.soft_targets(batch.top_ids, batch.top_logprobs, table)
+        value = loss.distillation_loss(student(batch.tokens, batch.lens, batch.rows), *targets)
+        value.backward()
+        found.append((value.detach(), student.norm.weight.grad))
+
+    torch.testing.assert_close(found[0], found[1])
+    assert len(batch.tokens) % 32 == 0
+
+
 def test_templates_are_deterministic_and_filled() -> None:
     """The same seed gives the same problem; no placeholder is left open."""
-    texts = [templates.math_problem(random.Random(i)) for i in range(50)]
+    texts = [templates.math_problem(seeded(i)) for i in range(50)]
 
-    assert texts == [templates.math_problem(random.Random(i)) for i in range(50)]
+    assert texts == [templates.math_problem(seeded(i)) for i in range(50)]
     assert not any("{" in text for text in texts)
 
 

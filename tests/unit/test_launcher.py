@@ -44,7 +44,7 @@ def model_repository(tmp_path):
     model = tmp_path / "repository" / "target"
     model.mkdir(parents=True)
     (model / "config.pbtxt").write_text(
-        'parameters { key: "model_directory" value { string_value: "1/checkpoint" } }'
+        'parameters { key: "checkpoint_dir" value { string_value: "checkpoint" } }'
     )
     return model.parent
 

@@ -18,6 +18,9 @@ STOP = "stop"
 EXCLUDE_INPUT_IN_OUTPUT = "exclude_input_in_output"
 RETURN_PERF_METRICS = "return_perf_metrics"
 
+ARRIVAL_TIME_NS = "arrival_time_ns"
+LAST_TOKEN_TIME_NS = "last_token_time_ns"
+
 OUTPUT_IDS = "output_ids"
 SEQUENCE_LENGTH = "sequence_length"
 REQUIRED_OUTPUTS = (OUTPUT_IDS, SEQUENCE_LENGTH)

@@ -39,6 +39,16 @@ class DraftEngine(Protocol):
         """Up to `num_tokens` guesses behind `context` [n] int32; fewer where it sees the end."""
 
 
+@dataclass(slots=True)
+class EngineClock:
+    """Seconds that an engine itself spent on one request's calls, from arrival to last token.
+
+    Counted only where the request asks for performance metrics, because asking costs time.
+    """
+
+    busy_s: float = 0.0
+
+
 def accepted_of(draft: tuple[int, ...], tokens: tuple[int, ...]) -> int:
     """How many drafts stand in a verified result: its longest common beginning with the draft.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
-from specdec.engines.protocol import TokenIds, Verification
+from specdec.engines.protocol import EngineClock, TokenIds, Verification
 from specdec.errors import DraftTimeoutError, EngineFailedError
 
 
@@ -26,9 +27,16 @@ class EngineCalls:
     the engine, because it is repeated until the request has ended.
     """
 
-    def __init__(self, model: str, request_id: str, label: str) -> None:
+    def __init__(
+        self, model: str, request_id: str, label: str, clock: EngineClock | None = None
+    ) -> None:
+        """`clock` is advanced by the engine's own times, which are asked for only then."""
         self._model = model
         self._prefix = f"{request_id}:{label}"
+        self._clock = clock
+        self._outputs = list(contract.REQUIRED_OUTPUTS)
+        if clock is not None:
+            self._outputs += [contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS]
         self._number = 0
         self._current: str | None = None
 
@@ -52,6 +60,8 @@ class EngineCalls:
             _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
             _bool(contract.STREAMING, streaming),
         ]
+        if self._clock is not None:
+            inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
         if end_id is not None:
             inputs += [_int32(contract.END_ID, end_id), _int32(contract.PAD_ID, end_id)]
         if draft:  # An empty tensor is refused by the C++ backend.
@@ -60,7 +70,7 @@ class EngineCalls:
             request_id=call_id,
             model_name=self._model,
             inputs=inputs,
-            requested_output_names=list(contract.REQUIRED_OUTPUTS),
+            requested_output_names=self._outputs,
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
         self._current = call_id
@@ -72,12 +82,22 @@ class EngineCalls:
                 if ids is None:  # The empty response that only ends a stream.
                     continue
                 lengths = pb_utils.get_output_tensor_by_name(response, contract.SEQUENCE_LENGTH)
+                self._advance_clock(response)
                 num_tokens = int(lengths.as_numpy().ravel()[0])
                 yield tuple(ids.as_numpy().ravel()[:num_tokens].tolist())
         except pb_utils.TritonModelException as error:
             raise EngineFailedError(f"{self._model}: {error}") from error
         finally:
             self._current = None
+
+    def _advance_clock(self, response: Any) -> None:
+        arrival, last = (
+            pb_utils.get_output_tensor_by_name(response, name)
+            for name in (contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS)
+        )
+        if self._clock is not None and arrival is not None and last is not None:
+            self._clock.busy_s += int(last.as_numpy().ravel()[0]) / 1e9
+            self._clock.busy_s -= int(arrival.as_numpy().ravel()[0]) / 1e9
 
     def abort(self) -> None:
         """Asks the engine to end the call in flight; harmless when there is none."""

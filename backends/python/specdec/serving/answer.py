@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.drafting.protocol import Drafter
-from specdec.engines.protocol import TargetEngine, TokenIds
+from specdec.engines.protocol import EngineClock, TargetEngine, TokenIds
 from specdec.errors import InvalidRequestError
 from specdec.loop import Context, Round, speculate, stream_target
 from specdec.serving.flight import Flight
 from specdec.serving.metrics import Counter, Histogram, MetricsRecorder
 from specdec.serving.request import GenerationRequest
-from specdec.serving.statistics import summarize
+from specdec.serving.statistics import RoundTimes, summarize
 from specdec.serving.text_stream import Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer
 
@@ -40,6 +40,8 @@ class Job:
     target: TargetEngine
     drafter: Drafter | None
     """None: the target alone, in one streaming call."""
+    target_clock: EngineClock
+    draft_clock: EngineClock
     task_label: str
     arrival_s: float
     """time.perf_counter() when the request came."""
@@ -52,6 +54,8 @@ class _Progress:
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
     first_sent_s: float | None = None
+    first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """At the end of the first round: time.perf_counter(), draft and target engine seconds."""
 
 
 class Answerer:
@@ -83,6 +87,8 @@ class Answerer:
         with closing(self._rounds(context, job)) as rounds:
             for confirmed in rounds:
                 progress.rounds.append(confirmed)
+                if len(progress.rounds) == 1:
+                    progress.first_round = _clock_readings(job)
                 self._count_round(confirmed, job)
                 unsent.append(text.push(_tokens_of(confirmed)))
                 is_last = confirmed.ended or text.stopped or not context.num_left
@@ -190,9 +196,29 @@ class Answerer:
                     [summary.num_accepted_tokens], dtype=np.int32
                 ),
                 "acceptance_rate": np.asarray([summary.acceptance_rate], dtype=np.float32),
-                "speculative_decoding": _texts(summary.to_json()),
+                "speculative_decoding": _texts(summary.to_json(_round_times(job, progress))),
             }
         return outputs
+
+
+def _clock_readings(job: Job) -> tuple[float, float, float]:
+    return time.perf_counter(), job.draft_clock.busy_s, job.target_clock.busy_s
+
+
+def _round_times(job: Job, progress: _Progress) -> RoundTimes:
+    now = _clock_readings(job)
+    total_s, draft_engine_s, target_engine_s = (
+        after - before for after, before in zip(now, progress.first_round, strict=True)
+    )
+    later = progress.rounds[1:]
+    return RoundTimes(
+        num_rounds=len(later),
+        total_s=total_s,
+        draft_s=sum(each.draft_s for each in later),
+        target_s=sum(each.target_s for each in later),
+        draft_engine_s=draft_engine_s,
+        target_engine_s=target_engine_s,
+    )
 
 
 def _tokens_of(confirmed: Round) -> Iterator[Token]:

@@ -58,6 +58,7 @@ class EngineCall:
     streaming: bool
     exclude_input: bool
     return_perf_metrics: bool
+    requested_outputs: frozenset[str]
 
 
 class TritonPythonModel:
@@ -108,7 +109,8 @@ class TritonPythonModel:
             outputs = token_outputs(collected)
             collected.clear()
             if output.stats is not None and call.return_perf_metrics:
-                outputs |= perf_outputs(output.stats)
+                measured = perf_outputs(output.stats).items()
+                outputs |= {k: v for k, v in measured if k in call.requested_outputs}
             flags = FINAL if output.is_final else 0
             self._outbox.put(lambda: sender.send(response(outputs), flags=flags))
 
@@ -129,7 +131,8 @@ def parse_call(request: Any) -> EngineCall:
     def scalar(name: str, default: Any) -> Any:
         return arrays[name].ravel()[0].item() if name in arrays else default
 
-    missing = set(contract.REQUIRED_OUTPUTS) - set(request.requested_output_names())
+    requested_outputs = frozenset(request.requested_output_names())
+    missing = set(contract.REQUIRED_OUTPUTS) - requested_outputs
     if missing:
         raise InvalidRequestError(f"the outputs {sorted(missing)} must be requested")
     stop = scalar(contract.STOP, False)
@@ -165,6 +168,7 @@ def parse_call(request: Any) -> EngineCall:
         streaming=scalar(contract.STREAMING, False),
         exclude_input=scalar(contract.EXCLUDE_INPUT_IN_OUTPUT, False),
         return_perf_metrics=scalar(contract.RETURN_PERF_METRICS, False),
+        requested_outputs=requested_outputs,
     )
 
 
@@ -187,10 +191,10 @@ def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
         "total_draft_tokens": num_drafted,
     }
     times = {
-        "arrival_time_ns": stats.arrival_ns,
+        contract.ARRIVAL_TIME_NS: stats.arrival_ns,
         "first_scheduled_time_ns": stats.first_scheduled_ns,
         "first_token_time_ns": stats.first_token_ns,
-        "last_token_time_ns": stats.last_token_ns,
+        contract.LAST_TOKEN_TIME_NS: stats.last_token_ns,
     }
     rate = num_accepted / num_drafted if num_drafted else 0.0
     return {

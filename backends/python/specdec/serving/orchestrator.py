@@ -19,6 +19,7 @@ from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.protocol import Drafter
+from specdec.engines.protocol import EngineClock
 from specdec.engines.triton_bls import EngineCalls, TritonDraft, TritonTarget
 from specdec.errors import OverloadedError, SpecdecError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
@@ -116,19 +117,32 @@ class TritonPythonModel:
         self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
     ) -> Job:
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
-        calls = EngineCalls(self._settings.tensorrt_llm_model_name, request_id, "target")
+        target_clock, draft_clock = EngineClock(), EngineClock()
+        calls = EngineCalls(
+            self._settings.tensorrt_llm_model_name,
+            request_id,
+            "target",
+            target_clock if request.return_perf_metrics else None,
+        )
         flight.watch(calls)
         return Job(
             request=request,
             flight=flight,
             target=TritonTarget(calls, end_id),
-            drafter=self._drafter(request, flight, request_id, end_id),
+            drafter=self._drafter(request, flight, request_id, end_id, draft_clock),
+            target_clock=target_clock,
+            draft_clock=draft_clock,
             task_label=self._tasks.label(request.task),
             arrival_s=arrival_s,
         )
 
     def _drafter(
-        self, request: GenerationRequest, flight: Flight, request_id: str, end_id: int | None
+        self,
+        request: GenerationRequest,
+        flight: Flight,
+        request_id: str,
+        end_id: int | None,
+        clock: EngineClock,
     ) -> Drafter | None:
         """The drafter that the request names, or None to run the target alone."""
         settings = self._settings
@@ -141,7 +155,7 @@ class TritonPythonModel:
         if request.drafter == "auto" and self._gain is None:
             return lookup
         name = settings.draft_models[0] if request.drafter == "auto" else request.drafter
-        calls = EngineCalls(name, request_id, name)
+        calls = EngineCalls(name, request_id, name, clock if request.return_perf_metrics else None)
         flight.watch(calls)
         engine = EngineDrafter(
             name=name,

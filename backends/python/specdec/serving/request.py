@@ -190,7 +190,9 @@ class _Reader:
             return None
         try:
             parsed = json.loads(self.text("messages", ""))
-        except json.JSONDecodeError as error:
+            json.dumps(parsed, ensure_ascii=False).encode()  # "\ud83d" alone is JSON, but no text
+        # Not only JSONDecodeError: nesting and long numbers have limits of their own.
+        except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"messages must be a JSON list of messages: {error}"
             ) from None

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from specdec.loop import Round
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """Where the time of the rounds after the first went, in seconds summed over `num_rounds`.
+
+    The first round is left out: it pays for the prompt. `draft_s` and `target_s` are the loop's
+    waits, BLS included; the engines' own shares of them are `draft_engine_s`, `target_engine_s`.
+    """
+
+    num_rounds: int
+    total_s: float
+    draft_s: float
+    target_s: float
+    draft_engine_s: float
+    target_engine_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +50,11 @@ class SpeculationSummary:
         """1 + accepted / steps, bonus token included (vLLM's definition)."""
         return 1 + self.num_accepted_tokens / self.num_steps if self.num_steps else 1.0
 
-    def to_json(self) -> str:
-        """vLLM's per-request shape, plus the parts of each drafter."""
+    def to_json(self, times: RoundTimes) -> str:
+        """vLLM's per-request shape, plus the parts of each drafter and where the time went."""
         return json.dumps(
             {
+                "round_times": asdict(times),
                 "mean_acceptance_length": self.mean_acceptance_length,
                 "draft_acceptance_rate": self.acceptance_rate,
                 "acceptance_histogram": list(self.acceptance_histogram),

@@ -73,7 +73,10 @@ class TextStream:
         return True
 
     def _num_safe(self) -> int:
-        """Leading held tokens that end before any possible beginning of a stop text."""
+        """Leading held tokens that end before any possible beginning of a stop text.
+
+        Tokens at the end that complete no character may be the first bytes of one.
+        """
         text = "".join(piece for _, piece in self._held)
         longest = max(len(word) for word in self._stop_words) - 1
         start = next(
@@ -84,12 +87,14 @@ class TextStream:
             ),
             len(text),
         )
-        end = 0
+        end = count = 0
         for index, (_, piece) in enumerate(self._held):
             end += len(piece)
             if end > start:
-                return index
-        return len(self._held)
+                break
+            if piece:
+                count = index + 1
+        return count
 
     def _release(self, count: int) -> Piece:
         released, self._held = self._held[:count], self._held[count:]

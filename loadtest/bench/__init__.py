@@ -1,0 +1,35 @@
+"""`specdec bench`: measurements that the README quotes, each with its conditions.
+
+`engine` compares the torch engine with transformers, `exact` proves on = off = target through a
+live server, `speed` compares on, off and the target called directly, `users` does it under load.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+_BENCHES = {
+    "engine": "the torch engine's tokens against transformers in float32",
+    "exact": "greedy output with each drafter equals the target's, on any prompt file",
+    "speed": "one stream, on / off / target alone: tokens per second by column",
+    "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the bench named by the first argument; 2 for an unknown one."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] not in _BENCHES:
+        print(f"unknown bench {arguments[0]!r}\n{_usage()}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"loadtest.bench.{arguments[0]}")
+    return int(module.main(arguments[1:]))
+
+
+def _usage() -> str:
+    lines = [f"  {name:<7} {summary}" for name, summary in _BENCHES.items()]
+    return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

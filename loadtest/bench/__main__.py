@@ -1,0 +1,7 @@
+"""`python -m loadtest.bench`."""
+
+import sys
+
+from loadtest.bench import main
+
+sys.exit(main())

@@ -1,0 +1,80 @@
+"""The model `target` called directly over gRPC: what an answer would be without us."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+from specdec.engines import contract
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAnswer:
+    """Tokens of one call, and when they came (seconds after the request)."""
+
+    tokens: tuple[int, ...]
+    first_s: float
+    last_s: float
+
+
+class DirectTarget:
+    """Streams from an engine model through the `tensorrtllm` contract; one call at a time."""
+
+    def __init__(self, grpc_url: str, model: str = "target") -> None:
+        self._client = triton.InferenceServerClient(grpc_url)
+        self._model = model
+        self._numbers = itertools.count()
+        self._responses: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+        self._client.start_stream(lambda result, error: self._responses.put((result, error)))
+
+    def generate(self, prompt: list[int], max_tokens: int, end_id: int) -> DirectAnswer:
+        """Raises RuntimeError with the engine's text if it refuses."""
+        start_s = time.perf_counter()
+        self._client.async_stream_infer(
+            self._model,
+            _inputs(prompt, max_tokens, end_id),
+            outputs=[triton.InferRequestedOutput(name) for name in contract.REQUIRED_OUTPUTS],
+            request_id=f"direct-{next(self._numbers)}",
+            enable_empty_final_response=True,
+        )
+        tokens: list[int] = []
+        first_s = last_s = 0.0
+        while True:
+            result, error = self._responses.get()
+            if error is not None:
+                raise RuntimeError(str(error))
+            ids = result.as_numpy(contract.OUTPUT_IDS)
+            if ids is not None and ids.size:
+                last_s = time.perf_counter() - start_s
+                first_s = first_s or last_s
+                tokens += ids.ravel().tolist()
+            if result.get_response().parameters["triton_final_response"].bool_param:
+                return DirectAnswer(tuple(tokens), first_s, last_s)
+
+    def close(self) -> None:
+        self._client.stop_stream()
+        self._client.close()
+
+
+def _inputs(prompt: list[int], max_tokens: int, end_id: int) -> list[Any]:
+    values = {
+        contract.INPUT_IDS: np.asarray([prompt], dtype=np.int32),
+        contract.INPUT_LENGTHS: np.asarray([[len(prompt)]], dtype=np.int32),
+        contract.REQUEST_OUTPUT_LEN: np.asarray([[max_tokens]], dtype=np.int32),
+        contract.END_ID: np.asarray([[end_id]], dtype=np.int32),
+        contract.STREAMING: np.asarray([[True]]),
+        contract.EXCLUDE_INPUT_IN_OUTPUT: np.asarray([[True]]),
+    }
+    inputs = []
+    for name, value in values.items():
+        kind = "BOOL" if value.dtype == np.bool_ else "INT32"
+        tensor = triton.InferInput(name, value.shape, kind)
+        tensor.set_data_from_numpy(value)
+        inputs.append(tensor)
+    return inputs

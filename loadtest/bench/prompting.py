@@ -1,0 +1,46 @@
+"""Prompts of a bench as token ids, and Spec-Bench's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from loadtest.prompts import load_prompts
+
+CHECKPOINT = Path(__file__).parents[2] / "model_repository" / "target" / "1" / "checkpoint"
+
+# Spec-Bench's reports group MT-bench's eight categories into one column.
+MT_BENCH = frozenset(
+    "writing roleplay reasoning math coding extraction stem humanities".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """A first turn under the target's chat template."""
+
+    prompt_id: str
+    column: str
+    token_ids: tuple[int, ...]
+
+
+def load_token_prompts(path: Path, checkpoint: Path) -> tuple[tuple[TokenPrompt, ...], int]:
+    """The prompts of `path`, and the target's end token."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+
+    def encode(turn: str) -> tuple[int, ...]:
+        messages = [{"role": "user", "content": turn}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return tuple(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+    prompts = tuple(
+        TokenPrompt(
+            prompt_id=prompt.prompt_id,
+            column="mt_bench" if prompt.category in MT_BENCH else prompt.category,
+            token_ids=encode(prompt.turns[0]),
+        )
+        for prompt in load_prompts(path)
+    )
+    return prompts, int(tokenizer.eos_token_id)

@@ -1,0 +1,143 @@
+"""Engines and drafters that follow a script, for tests of everything around the models.
+
+The target of these tests "knows" one text: what it says next depends on how long the context is
+and on nothing else, so that a wrong guess that slipped through would show at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from specdec.acceptance.greedy import verify_chain
+from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.engines.protocol import Verification
+from specdec.loop import Round
+
+END_ID = 0
+PROMPT = (7, 8, 9)
+WRONG = 999
+"""A token that no text of these tests contains."""
+
+
+class KnowingTarget:
+    """Says `text` behind PROMPT, then its end token for ever.
+
+    Attributes:
+        num_passes: verification calls so far.
+        drafts: the draft of each of them.
+        num_streamed, stream_closed: what became of the streaming call.
+    """
+
+    def __init__(self, text: Sequence[int], prompt: Sequence[int] = PROMPT) -> None:
+        self._text = tuple(text)
+        self._prompt = tuple(prompt)
+        self.num_passes = 0
+        self.drafts: list[tuple[int, ...]] = []
+        self.num_streamed = 0
+        self.stream_closed = False
+
+    def verify(self, context, draft):
+        """Check the draft as an engine of the contract does: the end token cuts the result."""
+        self.num_passes += 1
+        self.drafts.append(draft)
+        place = self._place(context)
+        choices = [self._next(place + offset) for offset in range(len(draft) + 1)]
+        tokens = verify_chain(draft, choices).tokens
+        ended = END_ID in tokens
+        return Verification(tokens[: tokens.index(END_ID)] if ended else tokens, ended)
+
+    def stream(self, context, max_tokens):
+        """Say one token at a time; the end is a response without tokens."""
+        place = self._place(context)
+        try:
+            for offset in range(max_tokens):
+                token = self._next(place + offset)
+                if token == END_ID:
+                    yield Verification((), ended=True)
+                    return
+                self.num_streamed += 1
+                yield Verification((token,), ended=False)
+        finally:
+            self.stream_closed = True
+
+    def _place(self, context) -> int:
+        said = tuple(context.tolist())
+        assert said[: len(self._prompt)] == self._prompt
+        place = len(said) - len(self._prompt)
+        assert said[len(self._prompt) :] == self._text[:place], "an unconfirmed token was kept"
+        return place
+
+    def _next(self, place: int) -> int:
+        return self._text[place] if place < len(self._text) else END_ID
+
+
+class ScriptedDrafter:
+    """Guesses by a rule: `guess(place, offset)` is the token `offset` tokens ahead, None for stop.
+
+    Attributes:
+        asked: (context length, most tokens) of each question.
+        observed: every round it was told of.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        guess: Callable[[int], int | None],
+        *,
+        source: int = 1,
+        prompt: Sequence[int] = PROMPT,
+    ) -> None:
+        self._k = k
+        self._guess = guess
+        self._source = source
+        self._num_prompt = len(prompt)
+        self.asked: list[tuple[int, int]] = []
+        self.observed: list[Round] = []
+
+    def propose(self, context, max_tokens):
+        """Offer up to k guesses."""
+        assert max_tokens >= 1
+        self.asked.append((len(context), max_tokens))
+        tokens = tuple(self._guesses(len(context) - self._num_prompt, min(self._k, max_tokens)))
+        return Proposal(tokens, "scripted", self._source) if tokens else NO_PROPOSAL
+
+    def observe(self, confirmed: Round) -> None:
+        """Remember the round."""
+        self.observed.append(confirmed)
+
+    def _guesses(self, place: int, count: int) -> Iterator[int]:
+        for offset in range(count):
+            token = self._guess(place + offset)
+            if token is None:
+                return
+            yield token
+
+
+def always_right(text: Sequence[int]) -> Callable[[int], int | None]:
+    """Give guesses that the target confirms, end token included."""
+    return lambda place: text[place] if place < len(text) else END_ID
+
+
+def always_wrong(_place: int) -> int | None:
+    """Give guesses that the target never says."""
+    return WRONG
+
+
+def right_except(text: Sequence[int], wrong_places: set[int]) -> Callable[[int], int | None]:
+    """Give right guesses but for some places."""
+    right = always_right(text)
+    return lambda place: WRONG if place in wrong_places else right(place)
+
+
+def make_round(tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0, target_s=0.01):
+    """Return a round as the loop reports it."""
+    return Round(
+        tokens=tuple(tokens),
+        num_drafted=drafted,
+        num_accepted=accepted,
+        drafter=drafter,
+        source=1 if drafter else 0,
+        ended=False,
+        draft_s=draft_s,
+        target_s=target_s,
+    )

@@ -1,0 +1,267 @@
+"""Drafters that fail harm nobody; a draft that does not pay is left out, and comes back."""
+
+import numpy as np
+import pytest
+
+from specdec.control.gain import MIN_ROUNDS, PLAIN_EVERY, RETRY_EVERY, GainMeter
+from specdec.drafting.auto import AutoDrafter
+from specdec.drafting.engine import FIRST_PAUSE_S, LONGEST_PAUSE_S, DraftHealth, EngineDrafter
+from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.errors import DraftTimeoutError, EngineFailedError, RequestCancelledError
+from tests.unit.scripted import make_round
+
+CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class FakeDraftEngine:
+    """Answers with `tokens`, or raises `error`."""
+
+    def __init__(self, tokens=(4, 5), error=None):
+        self.tokens, self.error = tokens, error
+        self.asked = []
+
+    def draft(self, _context, num_tokens):
+        self.asked.append(num_tokens)
+        if self.error:
+            raise self.error
+        return self.tokens[:num_tokens]
+
+
+def engine_drafter(engine, health=None, failures=None):
+    """Return an EngineDrafter of 4 tokens that appends its failures to a list."""
+    failures = [] if failures is None else failures
+    return EngineDrafter(
+        name="draft",
+        source=2,
+        num_tokens=4,
+        engine=engine,
+        health=health or DraftHealth(Clock()),
+        report_failure=lambda name, error: failures.append((name, error)),
+    )
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_engine_is_asked_for_no_more_than_can_be_used(most):
+    """The loop's limit and the drafter's number both hold."""
+    engine = FakeDraftEngine(tokens=(4, 5, 6, 7, 8))
+
+    proposal = engine_drafter(engine).propose(CONTEXT, most)
+
+    assert engine.asked == [min(most, 4)]
+    assert proposal == Proposal((4, 5, 6, 7)[:most], "draft", 2)
+
+
+def test_engine_that_sees_the_end_offers_nothing():
+    """No guess is no failure."""
+    failures = []
+
+    assert engine_drafter(FakeDraftEngine(()), failures=failures).propose(CONTEXT, 4) == NO_PROPOSAL
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [EngineFailedError("gone"), DraftTimeoutError("slow"), ValueError("shape"), OSError("pipe")],
+)
+def test_failure_is_reported_and_never_raised(error):
+    """Whatever the engine raises, the request goes on without a draft and the failure counts."""
+    failures = []
+
+    proposal = engine_drafter(FakeDraftEngine(error=error), failures=failures).propose(CONTEXT, 4)
+
+    assert proposal == NO_PROPOSAL
+    assert failures == [("draft", error)]
+
+
+def test_cancelled_request_is_no_failure_of_the_draft():
+    """A call that ended because its client left says nothing about the engine."""
+    failures, health = [], DraftHealth(Clock())
+    engine = FakeDraftEngine(error=RequestCancelledError("gone"))
+
+    assert engine_drafter(engine, health, failures).propose(CONTEXT, 4) == NO_PROPOSAL
+    assert failures == []
+    assert health.usable()
+
+
+def test_failing_engine_is_left_alone_for_longer_and_longer():
+    """The pause doubles with each failure in a row up to its limit, for all requests together."""
+    clock, failures = Clock(), []
+    health = DraftHealth(clock)
+    engine = FakeDraftEngine(error=EngineFailedError("gone"))
+    drafters = [engine_drafter(engine, health, failures) for _ in range(2)]
+    pauses_s = [FIRST_PAUSE_S * 2**n for n in range(8)]
+
+    for number, pause_s in enumerate(min(pause_s, LONGEST_PAUSE_S) for pause_s in pauses_s):
+        drafters[number % 2].propose(CONTEXT, 4)
+        assert len(failures) == number + 1
+        clock.now_s += pause_s - 0.01
+        assert [each.propose(CONTEXT, 4) for each in drafters] == [NO_PROPOSAL] * 2
+        assert len(engine.asked) == number + 1
+        clock.now_s += 0.01
+
+
+def test_recovered_engine_is_used_at_once():
+    """A success ends the row of failures: the next pause is the first one again."""
+    clock = Clock()
+    health = DraftHealth(clock)
+    engine = FakeDraftEngine(error=EngineFailedError("gone"))
+    drafter = engine_drafter(engine, health)
+    for _ in range(3):
+        drafter.propose(CONTEXT, 4)
+        clock.now_s += LONGEST_PAUSE_S
+    engine.error = None
+
+    assert drafter.propose(CONTEXT, 4).tokens == (4, 5)
+    assert drafter.propose(CONTEXT, 4).tokens == (4, 5)
+    engine.error = EngineFailedError("again")
+    drafter.propose(CONTEXT, 4)
+    clock.now_s += FIRST_PAUSE_S
+    assert health.usable()
+
+
+class FixedDrafter:
+    """Always offers the same."""
+
+    def __init__(self, *tokens, name="lookup", source=1):
+        self._proposal = Proposal(tokens, name, source) if tokens else NO_PROPOSAL
+        self.num_asked = 0
+
+    def propose(self, _context, _max_tokens):
+        self.num_asked += 1
+        return self._proposal
+
+    def observe(self, confirmed):
+        """Learn nothing."""
+
+
+class FixedGain:
+    """Always decides the same."""
+
+    def __init__(self, decision):
+        self.decision = decision
+        self.observed = []
+
+    def should_draft(self):
+        return self.decision
+
+    def observe(self, confirmed):
+        self.observed.append(confirmed)
+
+
+def test_auto_takes_lookup_first():
+    """What lookup finds costs nothing: the engine is not asked."""
+    engine = FixedDrafter(9, name="draft", source=2)
+
+    proposal = AutoDrafter(FixedDrafter(5), engine, FixedGain(True)).propose(CONTEXT, 4)
+
+    assert proposal == Proposal((5,), "lookup", 1)
+    assert engine.num_asked == 0
+
+
+@pytest.mark.parametrize(("pays", "tokens"), [(True, (9,)), (False, ())])
+def test_auto_asks_the_engine_only_while_it_pays(pays, tokens):
+    """Without a match the engine drafts if its gain is above 1, else nobody."""
+    engine = FixedDrafter(9, name="draft", source=2)
+
+    proposal = AutoDrafter(FixedDrafter(), engine, FixedGain(pays)).propose(CONTEXT, 4)
+
+    assert proposal.tokens == tokens
+    assert engine.num_asked == int(pays)
+
+
+def test_auto_without_an_engine_is_lookup():
+    """A deployment without a draft model still has `auto`."""
+    assert AutoDrafter(FixedDrafter(), None, FixedGain(True)).propose(CONTEXT, 4) == NO_PROPOSAL
+
+
+def test_first_round_is_not_measured():
+    """It pays for the prompt in both engines, and would make either look slow."""
+    gain = FixedGain(True)
+    auto = AutoDrafter(FixedDrafter(), None, gain)
+    rounds = [make_round(target_s=seconds) for seconds in (9.0, 0.1, 0.2)]
+
+    for each in rounds:
+        auto.observe(each)
+
+    assert gain.observed == rounds[1:]
+
+
+def simulate(meter, num_rounds, tokens_per_round, *, draft_s=0.01, target_s=0.01):
+    """Run rounds as the meter decides; return how many of them drafted."""
+    num_drafted = 0
+    for _ in range(num_rounds):
+        if meter.should_draft():
+            num_drafted += 1
+            tokens = range(tokens_per_round)
+            meter.observe(
+                make_round(tokens, drafted=4, drafter="draft", draft_s=draft_s, target_s=target_s)
+            )
+        else:
+            meter.observe(make_round(target_s=target_s))
+    return num_drafted
+
+
+def test_meter_measures_both_sides_before_it_decides():
+    """Until both kinds of round are known there is no gain, and no kind is starved."""
+    meter = GainMeter("draft")
+
+    num_drafted = simulate(meter, 2 * MIN_ROUNDS + 2, tokens_per_round=2)
+
+    assert MIN_ROUNDS <= num_drafted <= MIN_ROUNDS + 2
+    assert meter.gain == pytest.approx(2 / 0.02 * 0.01)
+
+
+def test_draft_that_pays_is_used_nearly_always():
+    """Three tokens for the time of two: gain 1.5, with a plain round now and then to compare."""
+    meter = GainMeter("draft")
+    simulate(meter, 3 * MIN_ROUNDS, tokens_per_round=3)
+
+    num_drafted = simulate(meter, 10 * PLAIN_EVERY, tokens_per_round=3)
+
+    assert meter.gain == pytest.approx(1.5)
+    assert num_drafted == 9 * PLAIN_EVERY + PLAIN_EVERY - 10
+
+
+def test_draft_that_does_not_pay_is_left_out():
+    """One token for the time of two: it is tried now and then, and costs next to nothing."""
+    meter = GainMeter("draft")
+    simulate(meter, 3 * MIN_ROUNDS, tokens_per_round=1)
+
+    num_drafted = simulate(meter, 10 * RETRY_EVERY, tokens_per_round=1)
+
+    assert meter.gain == pytest.approx(0.5)
+    assert num_drafted == 10
+
+
+def test_draft_that_starts_to_pay_is_switched_on_again_and_off_again():
+    """The averages forget: a change of the traffic changes the decision, in both directions."""
+    meter = GainMeter("draft")
+    simulate(meter, 1000, tokens_per_round=1)
+    assert meter.gain < 1
+
+    simulate(meter, 100 * RETRY_EVERY, tokens_per_round=4)
+    assert meter.gain > 1
+    assert simulate(meter, PLAIN_EVERY, tokens_per_round=4) == PLAIN_EVERY - 1
+
+    simulate(meter, 1000, tokens_per_round=1)
+    assert meter.gain < 1
+
+
+def test_meter_ignores_the_rounds_of_other_drafters():
+    """Lookup's free guesses must not make the draft model look good."""
+    meter = GainMeter("draft")
+    for _ in range(2 * MIN_ROUNDS):
+        meter.observe(make_round(range(8), drafted=7, accepted=7, drafter="lookup"))
+        meter.observe(make_round())
+
+    assert meter.gain is None

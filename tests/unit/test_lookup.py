@@ -1,0 +1,81 @@
+"""Prompt lookup: where the context's end stood before, and what is offered from there."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.drafting.lookup import MAX_MATCH, MIN_MATCH, LookupDrafter, find_match
+from specdec.drafting.protocol import NO_PROPOSAL
+
+
+def ids(*tokens):
+    return np.asarray(tokens, dtype=np.int32)
+
+
+def longest_then_latest(context):
+    """Find the match by trying every place and every length."""
+    best, best_end = 0, None
+    for end in range(MIN_MATCH, len(context)):
+        matched = 0
+        while (
+            matched < min(end, MAX_MATCH)
+            and context[end - 1 - matched] == context[len(context) - 1 - matched]
+        ):
+            matched += 1
+        if matched >= MIN_MATCH and matched >= best:
+            best, best_end = matched, end
+    return best_end
+
+
+@given(st.lists(st.integers(0, 2), max_size=40))
+def test_match_is_the_longest_and_then_the_latest(context):
+    """Equal to brute force on contexts that repeat themselves a lot."""
+    assert find_match(ids(*context)) == longest_then_latest(context)
+
+
+@given(
+    st.lists(st.integers(0, 1), min_size=1, max_size=4),
+    st.integers(2, 30),
+    st.lists(st.integers(0, 1), max_size=6),
+)
+def test_match_in_periodic_text(period, times, tail):
+    """The same where matches are longer than the longest compared."""
+    context = period * times + tail
+
+    assert find_match(ids(*context)) == longest_then_latest(context)
+
+
+@pytest.mark.parametrize(
+    ("context", "end"),
+    [
+        ((), None),
+        ((1,), None),
+        ((1, 1), None),
+        ((1, 2, 3, 2), None),  # one token matches: not enough
+        ((1, 2, 3, 1, 2), 2),
+        ((1, 1, 1), 2),  # a match may overlap the end that it matches
+        ((5, 1, 2, 9, 4, 1, 2, 8, 5, 1, 2), 3),  # longer, though earlier
+        ((1, 2, 9, 1, 2, 8, 1, 2), 5),  # as long, so the later one
+    ],
+)
+def test_known_matches(context, end):
+    """At least two tokens must match; longer wins, then later."""
+    assert find_match(ids(*context)) == end
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(9, (3, 4, 1, 2)), (3, (3, 4, 1)), (1, (3,))])
+def test_what_followed_is_offered(most, tokens):
+    """Up to the drafter's number, the loop's limit and the context's end, as plain integers."""
+    drafter = LookupDrafter("lookup", 1, num_tokens=4)
+
+    proposal = drafter.propose(ids(1, 2, 3, 4, 1, 2), most)
+
+    assert proposal.tokens == tokens
+    assert {type(token) for token in proposal.tokens} == {int}
+    assert (proposal.drafter, proposal.source) == ("lookup", 1)
+
+
+def test_no_match_offers_nothing():
+    """Without a match the proposal is empty and nobody's."""
+    assert LookupDrafter("lookup", 1, num_tokens=4).propose(ids(1, 2, 3), 4) == NO_PROPOSAL

@@ -1,0 +1,185 @@
+"""The draft-accept loop with scripted engines: what is confirmed is what the target says."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.loop import TARGET_SOURCE, Context, speculate, stream_target
+from tests.unit.scripted import (
+    END_ID,
+    PROMPT,
+    KnowingTarget,
+    ScriptedDrafter,
+    always_right,
+    always_wrong,
+    right_except,
+)
+
+TEXT = tuple(range(100, 120))
+
+
+def new_context(max_tokens):
+    return Context(np.asarray(PROMPT, dtype=np.int32), max_tokens)
+
+
+def run(text, drafter, max_tokens):
+    """Return (rounds, target) of one speculative request."""
+    target = KnowingTarget(text)
+    return list(speculate(new_context(max_tokens), target, drafter)), target
+
+
+def joined(rounds):
+    return tuple(token for each in rounds for token in each.tokens)
+
+
+@given(st.data())
+def test_output_is_the_targets_own(data):
+    """Whatever the draft's quality, k, the text and the limit: the target's tokens come out."""
+    text = tuple(data.draw(st.lists(st.integers(1, 5), max_size=24), label="text"))
+    k = data.draw(st.integers(0, 9), label="k")
+    max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
+    # A small alphabet: guesses are right often, by accident too, and may be the end token.
+    guesses = data.draw(
+        st.lists(st.one_of(st.none(), st.integers(END_ID, 5)), min_size=60, max_size=60),
+        label="guesses",
+    )
+    follows = data.draw(st.lists(st.booleans(), min_size=60, max_size=60), label="follows")
+    right = always_right(text)
+    drafter = ScriptedDrafter(k, lambda at: right(at) if follows[at] else guesses[at])
+
+    rounds, target = run(text, drafter, max_tokens)
+
+    assert joined(rounds) == text[:max_tokens]
+    assert rounds[-1].ended == (len(text) < max_tokens)
+    assert not any(each.ended for each in rounds[:-1])
+    assert all(each.tokens for each in rounds[:-1])
+    assert target.num_passes == len(rounds)
+    assert drafter.observed == rounds
+    for each, draft in zip(rounds, target.drafts, strict=True):
+        assert each.num_drafted == len(draft)
+        assert draft[: each.num_accepted] == each.tokens[: each.num_accepted]
+        assert len(each.tokens) <= each.num_accepted + 1
+        assert each.sources == (1,) * each.num_accepted + (TARGET_SOURCE,) * (
+            len(each.tokens) - each.num_accepted
+        )
+
+
+def test_draft_that_is_always_right_needs_the_fewest_passes():
+    """With every guess accepted a pass confirms k + 1 tokens."""
+    rounds, target = run(TEXT, ScriptedDrafter(4, always_right(TEXT)), max_tokens=20)
+
+    assert [len(each.tokens) for each in rounds] == [5, 5, 5, 5]
+    assert [each.num_accepted for each in rounds] == [4, 4, 4, 4]
+    assert target.num_passes == 4
+
+
+def test_draft_that_is_never_right_costs_no_extra_pass():
+    """With no guess accepted each pass still confirms the target's own token."""
+    rounds, target = run(TEXT, ScriptedDrafter(4, always_wrong), max_tokens=20)
+
+    assert target.num_passes == 20
+    assert joined(rounds) == TEXT
+    assert {source for each in rounds for source in each.sources} == {TARGET_SOURCE}
+
+
+def test_guesses_behind_a_wrong_one_do_not_stand():
+    """A right guess behind a wrong one is not accepted: the context was another."""
+    rounds, _ = run(TEXT, ScriptedDrafter(4, right_except(TEXT, {2, 9})), max_tokens=20)
+
+    assert [each.tokens for each in rounds[:3]] == [TEXT[:3], TEXT[3:8], TEXT[8:10]]
+    assert [each.sources for each in rounds[:3]] == [(1, 1, 0), (1, 1, 1, 1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("guesses_end", [True, False])
+def test_end_token_at_each_place_of_a_block(length, guesses_end):
+    """The end is found wherever in a block it falls, guessed or not, and is never returned."""
+    text = TEXT[:length]
+    guess = always_right(text if guesses_end else TEXT)
+
+    rounds, _ = run(text, ScriptedDrafter(4, guess), max_tokens=20)
+
+    assert joined(rounds) == text
+    assert [each.ended for each in rounds] == [False] * (len(rounds) - 1) + [True]
+    assert len(rounds) == length // 5 + 1
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 12))
+def test_limit_inside_a_block(max_tokens):
+    """max_tokens is met exactly; the drafter is never asked for more than can still be used."""
+    drafter = ScriptedDrafter(4, always_right(TEXT))
+
+    rounds, target = run(TEXT, drafter, max_tokens)
+
+    assert joined(rounds) == TEXT[:max_tokens]
+    assert target.num_passes == -(-max_tokens // 5)
+    assert not rounds[-1].ended
+    for (context_length, most), draft in zip(drafter.asked, target.drafts, strict=False):
+        num_left = max_tokens - (context_length - len(PROMPT))
+        assert len(draft) <= most == num_left - 1
+
+
+def test_single_token_is_one_plain_pass():
+    """With max_tokens = 1 nothing is worth guessing: the drafter is not asked."""
+    drafter = ScriptedDrafter(4, always_right(TEXT))
+
+    rounds, target = run(TEXT, drafter, max_tokens=1)
+
+    assert joined(rounds) == TEXT[:1]
+    assert target.drafts == [()]
+    assert drafter.asked == []
+
+
+def test_drafter_with_nothing_to_offer_is_a_plain_step():
+    """An empty proposal is a pass without a draft, and is reported as nobody's."""
+    rounds, target = run(TEXT, ScriptedDrafter(4, lambda _: None), max_tokens=6)
+
+    assert target.drafts == [()] * 6
+    assert {(each.drafter, each.num_drafted, each.source) for each in rounds} == {(None, 0, 0)}
+
+
+def test_nothing_is_said_when_the_end_comes_first():
+    """A target that ends at once gives one empty round."""
+    rounds, _ = run((), ScriptedDrafter(4, always_wrong), max_tokens=5)
+
+    assert [(each.tokens, each.ended, each.num_accepted) for each in rounds] == [((), True, 0)]
+
+
+@given(
+    text=st.lists(st.integers(1, 9), max_size=20).map(tuple),
+    max_tokens=st.integers(1, 25),
+    k=st.integers(1, 6),
+)
+def test_off_equals_on(text, max_tokens, k):
+    """The target alone in one streaming call says what the loop says."""
+    off = list(stream_target(new_context(max_tokens), KnowingTarget(text)))
+    on, _ = run(text, ScriptedDrafter(k, always_right(text)), max_tokens)
+
+    assert joined(off) == joined(on)
+    assert off[-1].ended == on[-1].ended
+    assert {source for each in off for source in each.sources} <= {TARGET_SOURCE}
+
+
+def test_leaving_early_stops_the_engine_stream():
+    """Closing the rounds closes the engine's stream at once: no token is made for nobody."""
+    target = KnowingTarget(TEXT)
+    rounds = stream_target(new_context(20), target)
+    next(rounds)
+    next(rounds)
+
+    rounds.close()
+
+    assert target.stream_closed
+    assert target.num_streamed == 2
+
+
+def test_leaving_early_makes_no_further_pass():
+    """Closing the speculating loop asks neither engine again."""
+    target, drafter = KnowingTarget(TEXT), ScriptedDrafter(4, always_right(TEXT))
+    rounds = speculate(new_context(20), target, drafter)
+    next(rounds)
+
+    rounds.close()
+
+    assert target.num_passes == len(drafter.asked) == 1

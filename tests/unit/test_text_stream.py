@@ -1,0 +1,217 @@
+"""Text is released in whole characters, and nothing of a stop text is ever seen."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from specdec.serving.text_stream import TextStream, Token
+
+CHECKPOINT = Path(__file__).parents[2] / "model_repository/target/1/checkpoint"
+
+
+def tokens_of(count):
+    return [Token(id=n, source=0, position=0, drafter=None) for n in range(count)]
+
+
+def cut_at_first(pieces, stop_words):
+    """Return the text before the first stop text that is complete after some token."""
+    text = ""
+    for piece in pieces:
+        text += piece or ""
+        places = [place for word in stop_words if (place := text.find(word)) >= 0]
+        if places:
+            return text[: min(places)]
+    return text
+
+
+def run(pieces, stop_words, round_sizes):
+    """Push tokens with these texts in rounds; return (stream, released pieces)."""
+    stream = TextStream(lambda token: pieces[token], stop_words)
+    tokens = tokens_of(len(pieces))
+    released = []
+    at = 0
+    for size in round_sizes:
+        released.append(stream.push(tokens[at : at + size]))
+        at += size
+        if stream.stopped or at >= len(tokens):
+            break
+    released.append(stream.finish())
+    return stream, released
+
+
+@given(
+    pieces=st.lists(st.one_of(st.none(), st.text("abc", max_size=3)), min_size=1, max_size=16),
+    stop_words=st.lists(st.text("abc", min_size=1, max_size=5), max_size=3),
+    round_sizes=st.lists(st.integers(1, 5), min_size=16, max_size=16),
+)
+def test_released_text_is_the_whole_text_up_to_the_first_stop(pieces, stop_words, round_sizes):
+    """For any tokens, rounds and stop words, joined pieces are the text cut at the first stop."""
+    whole = "".join(piece or "" for piece in pieces)
+    expected = cut_at_first(pieces, stop_words)
+
+    stream, released = run(pieces, stop_words, round_sizes)
+
+    assert "".join(piece.text for piece in released) == expected
+    assert stream.stopped == (expected != whole)
+    # At every moment what was released is a beginning of it: nothing had to be taken back.
+    seen = ""
+    for piece in released:
+        seen += piece.text
+        assert expected.startswith(seen)
+
+
+@given(
+    pieces=st.lists(st.one_of(st.none(), st.text("ab", max_size=2)), min_size=1, max_size=12),
+    stop_words=st.lists(st.text("ab", min_size=1, max_size=4), max_size=2),
+    round_sizes=st.lists(st.integers(1, 4), min_size=12, max_size=12),
+)
+def test_tokens_and_text_are_in_step(pieces, stop_words, round_sizes):
+    """Tokens come in order, each once, together with their own text, none behind the stop."""
+    _, released = run(pieces, stop_words, round_sizes)
+
+    ids = [token.id for piece in released for token in piece.tokens]
+    assert ids == list(range(len(ids)))
+    text = "".join(piece.text for piece in released)
+    for piece in released[:-1]:
+        assert piece.text == "".join(pieces[token.id] or "" for token in piece.tokens)[
+            : len(piece.text)
+        ]
+    # How the tokens came in rounds changes when they are released, and nothing else.
+    _, at_once = run(pieces, stop_words, [len(pieces)])
+    assert [token.id for piece in at_once for token in piece.tokens] == ids
+    # Only the last token may have lost text, to the stop.
+    own = [pieces[number] or "" for number in ids]
+    assert "".join(own[:-1]) == text[: len("".join(own[:-1]))]
+    assert len("".join(own)) >= len(text)
+
+
+def test_without_stop_words_every_token_goes_out_at_once():
+    """Nothing is held back, tokens that complete no character included."""
+    stream = TextStream(lambda token: ["a", None, "é", ""][token])
+
+    released = [stream.push([token]) for token in tokens_of(4)]
+
+    assert [(piece.text, len(piece.tokens)) for piece in released] == [
+        ("a", 1),
+        ("", 1),
+        ("é", 1),
+        ("", 1),
+    ]
+    assert stream.finish().tokens == ()
+
+
+def test_only_what_may_begin_a_stop_text_is_held():
+    """A token is held while a stop text may begin in it, and released when none did."""
+    stream = TextStream(lambda token: ["one ", "st", "art ", "st", "op", " two"][token], ["stop"])
+    tokens = tokens_of(6)
+
+    assert stream.push(tokens[:2]).text == "one "
+    assert stream.push(tokens[2:3]).text == "start "
+    assert stream.push(tokens[3:4]).text == ""
+    last = stream.push(tokens[4:])
+    assert (last.text, last.tokens) == ("", ())
+    assert stream.stopped
+
+
+def test_bytes_of_a_stop_character_are_held():
+    """A token with the first bytes of a character waits: the character may begin a stop text."""
+    stream = TextStream(lambda token: ["a", None, None, "🚀"][token], ["🚀!", "🚀"])
+    tokens = tokens_of(4)
+
+    released = [stream.push([token]) for token in tokens]
+
+    assert [token.id for piece in released for token in piece.tokens] == [0]
+    assert stream.stopped
+    assert stream.finish().tokens == ()
+
+
+def test_stop_text_inside_a_token_keeps_the_text_before_it():
+    """A token that holds text and the stop text is returned with its text cut."""
+    stream = TextStream(lambda token: ["a", "b.\n\nc", "d"][token], ["\n\n"])
+
+    piece = stream.push(tokens_of(3))
+
+    assert piece.text == "ab."
+    assert [token.id for token in piece.tokens] == [0, 1]
+    assert stream.stopped
+
+
+def test_earliest_stop_text_wins():
+    """Of several stop words the one that begins first cuts, whatever their order."""
+    for words in (["cd", "bcx", "b"], ["b", "cd"]):
+        stream = TextStream(lambda _: "abcd", words)
+
+        assert stream.push(tokens_of(1)).text == "a"
+
+
+def test_unfinished_stop_text_is_returned_at_the_end():
+    """What only looked like the beginning of a stop text belongs to the answer."""
+    stream = TextStream(lambda token: ["x", "st", "o"][token], ["stop"])
+
+    assert stream.push(tokens_of(3)).text == "x"
+    piece = stream.finish()
+    assert piece.text == "sto"
+    assert len(piece.tokens) == 2
+    assert not stream.stopped
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Return the target's real tokenizer."""
+    from specdec.serving.tokenizing import Tokenizer  # noqa: PLC0415 - slow to import
+
+    return Tokenizer(CHECKPOINT)
+
+
+def real_ids(tokenizer, text):
+    return tokenizer._backend.encode(text, add_special_tokens=False).ids
+
+
+@given(
+    text=st.text(
+        st.one_of(
+            st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"),
+            st.sampled_from("äß€語🚀"),
+        ),
+        min_size=1,
+        max_size=24,
+    ),
+    stop=st.text(st.sampled_from("äß€語🚀 ab"), max_size=2),
+    round_size=st.integers(1, 6),
+)
+def test_real_tokenizer_never_splits_a_character(tokenizer, text, stop, round_size):
+    """With byte-level tokens of the real vocabulary, streamed text is the text itself."""
+    ids = real_ids(tokenizer, text)
+    whole = tokenizer.text(np.asarray(ids, dtype=np.int32))
+    assume(whole == text)  # the vocabulary lacks a few bytes of planes that nobody writes
+    decode = tokenizer.decoder()
+    stream = TextStream(lambda token: decode(ids[token]), [stop] if stop else [])
+    tokens = tokens_of(len(ids))
+    pieces = []
+    for at in range(0, len(ids), round_size):
+        pieces.append(stream.push(tokens[at : at + round_size]))
+        if stream.stopped:
+            break
+    pieces.append(stream.finish())
+
+    assert "".join(piece.text for piece in pieces) == cut_at_first(whole, [stop] if stop else [])
+    for piece in pieces:
+        piece.text.encode()
+    if not stream.stopped:
+        assert sum(len(piece.tokens) for piece in pieces) == len(ids)
+
+
+def test_character_cut_off_at_the_end_is_not_shown(tokenizer):
+    """An answer that ends inside a character ends before it: no replacement character."""
+    ids = real_ids(tokenizer, "rocket 🚀")
+    decode = tokenizer.decoder()
+    stream = TextStream(lambda token: decode(ids[token]))
+
+    piece = stream.push(tokens_of(len(ids) - 1))
+
+    assert piece.text == "rocket"
+    assert stream.finish().text == ""
+    assert len(piece.tokens) == len(ids) - 1

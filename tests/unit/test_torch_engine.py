@@ -1,0 +1,147 @@
+"""The engine's thread: tasks in from anywhere, outputs in order, and it outlives a failing pass."""
+
+import queue
+
+import numpy as np
+import pytest
+
+from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
+from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from specdec.torch_engine.scheduler import Task
+from tests.unit.tiny_llama import save_tiny_llama
+
+LIMITS = EngineLimits(max_seq_len=512, max_num_tokens=64, num_cache_tokens=8 * 256)
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Return the directory of a tiny checkpoint."""
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def engine(checkpoint):
+    """Return a running engine."""
+    running = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
+    yield running
+    running.close()
+
+
+def submit(engine, *tokens, max_new_tokens=5, request_id="r"):
+    """Submit a task; return the queue of its outputs."""
+    outputs = queue.SimpleQueue()
+    input_ids = np.asarray(tokens, dtype=np.int32)
+    engine.submit(Task(request_id, input_ids, max_new_tokens), outputs.put)
+    return outputs
+
+
+def last_of(outputs):
+    """Wait for the last output; return (all tokens, it)."""
+    tokens = []
+    while True:
+        output = outputs.get(timeout=PATIENCE_S)
+        tokens += output.tokens
+        if output.is_final:
+            return tokens, output
+
+
+def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
+    """Every task gets an error that names the cause; the next one is served as before."""
+    expected, _ = last_of(submit(engine, 1, 2, 3))
+    model = engine._scheduler._model
+    next_tokens = model.next_tokens
+
+    def fail_once(segments):
+        monkeypatch.setattr(model, "next_tokens", next_tokens)
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(model, "next_tokens", fail_once)
+
+    tokens, output = last_of(submit(engine, 1, 2, 3))
+
+    assert tokens == []
+    assert isinstance(output.error, EngineFailedError)
+    assert "RuntimeError: out of luck" in str(output.error)
+    assert last_of(submit(engine, 1, 2, 3))[0] == expected
+    engine._scheduler.check_integrity()
+
+
+def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
+    """What half a pass wrote is not taken for cached text."""
+    expected, _ = last_of(submit(engine, *range(40, 60)))
+    model = engine._scheduler._model
+    most_likely = model._most_likely
+
+    def fail_once(hidden):
+        monkeypatch.setattr(model, "_most_likely", most_likely)
+        raise RuntimeError("late")
+
+    monkeypatch.setattr(model, "_most_likely", fail_once)
+
+    assert last_of(submit(engine, *range(40, 60)))[1].error is not None
+    assert last_of(submit(engine, *range(40, 60)))[0] == expected
+
+
+def test_refusal_reaches_the_receiver(engine):
+    """A task out of limits is answered with its error, on the way that its outputs would take."""
+    _, output = last_of(submit(engine, *range(100), max_new_tokens=5, request_id="x"))
+    assert output.error is None
+
+    _, output = last_of(submit(engine, 1000))
+
+    assert isinstance(output.error, InvalidRequestError)
+
+
+def test_cancel_ends_a_running_task(engine):
+    """A cancelled task gets its last output soon, the tokens so far stand."""
+    outputs = submit(engine, 5, max_new_tokens=500, request_id="long")
+    outputs.get(timeout=PATIENCE_S)
+
+    engine.cancel("long")
+
+    tokens, output = last_of(outputs)
+    assert output.error is None
+    assert len(tokens) < 499
+
+
+def test_closing_ends_what_runs(checkpoint):
+    """No receiver waits for ever: what runs at the end gets an error."""
+    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
+    outputs = submit(engine, 5, max_new_tokens=500)
+    outputs.get(timeout=PATIENCE_S)
+
+    engine.close()
+
+    assert isinstance(last_of(outputs)[1].error, EngineFailedError)
+    assert not engine._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"model_type": "mamba"}, "mamba"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "llama3"),
+        ({"intermediate_size": 150}, r"gate_proj.* \[160, 64\], config.json makes it \[150, 64\]"),
+        ({"num_hidden_layers": 3}, "no tensor model.layers.2"),
+        ({"vocab_size": 100}, "embed_tokens"),
+    ],
+)
+def test_checkpoint_that_cannot_be_served_says_why(tmp_path, overrides, told):
+    """Another architecture, arithmetic that is not implemented, shapes that do not match."""
+    save_tiny_llama(tmp_path, **overrides)
+
+    with pytest.raises(ConfigurationError, match=told):
+        TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
+
+
+def test_missing_checkpoint_says_where_it_looked(tmp_path):
+    """An empty directory, or one without weights, is a configuration error with the path."""
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/config.json"):
+        TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
+    save_tiny_llama(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ConfigurationError, match="safetensors"):
+        TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
