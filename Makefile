@@ -45,7 +45,8 @@ serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT)
 	exec $(BIN)/specdec serve
 
 bench: setup ## measure side by side, written to a results file
-	$(BIN)/specdec bench
+	$(BIN)/specdec bench speed --times
+	$(BIN)/specdec bench users
 
 check: $(STAMPS)/project ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -1,0 +1,49 @@
+"""Our files, read as their users read them."""
+
+import importlib
+import sys
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from tests.contract.tables import Tensor
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def configurations():
+    """Return the model configurations by model name, as Triton parses them."""
+    return {
+        path.parent.name: text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
+        for path in sorted((ROOT / "model_repository").glob("*/config.pbtxt"))
+    }
+
+
+@pytest.fixture(scope="session")
+def inside_triton():
+    """Return a function that imports a module which otherwise loads inside Triton only."""
+    backend = "triton_python_backend_utils"
+    before = dict(sys.modules)
+    sys.modules.setdefault(backend, MagicMock())
+    yield importlib.import_module
+    for name in set(sys.modules) - set(before):
+        if name == backend or name.startswith("specdec.serving."):
+            del sys.modules[name]
+
+
+def tensors_of(declared):
+    """Return the tensors of a parsed `input` or `output` list by name."""
+    return {
+        each.name: Tensor(
+            data_type=model_config_pb2.DataType.Name(each.data_type),
+            dims=tuple(each.dims),
+            is_scalar=each.HasField("reshape") and not each.reshape.shape,
+            is_optional=getattr(each, "optional", False),
+            is_ragged=getattr(each, "allow_ragged_batch", False),
+        )
+        for each in declared
+    }

@@ -1,0 +1,160 @@
+"""What others rely on, written down once as data; the tests hold our files against it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tensor(NamedTuple):
+    """A tensor as config.pbtxt declares it; `dims` leave the batch dimension out."""
+
+    data_type: str
+    dims: tuple[int, ...]
+    is_scalar: bool = False
+    """`reshape: { shape: [ ] }`: [1, 1] on the wire, [1] in the model."""
+    is_optional: bool = False
+    is_ragged: bool = False
+
+
+def _scalar(data_type: str, *, optional: bool = True) -> Tensor:
+    return Tensor(data_type, (1,), is_scalar=True, is_optional=optional)
+
+
+def _list(data_type: str, *dims: int) -> Tensor:
+    return Tensor(data_type, dims, is_optional=True, is_ragged=True)
+
+
+# Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0,
+# without the inputs of encoder-decoder models, LoRA, multimodal prompts and beam search.
+NVIDIA_INPUTS = {
+    "input_ids": _list("TYPE_INT32", -1),
+    "input_lengths": _scalar("TYPE_INT32", optional=False),
+    "request_output_len": _scalar("TYPE_INT32", optional=False),
+    "draft_input_ids": _list("TYPE_INT32", -1),
+    "draft_logits": _list("TYPE_FP32", -1, -1),
+    "draft_acceptance_threshold": _scalar("TYPE_FP32"),
+    "end_id": _scalar("TYPE_INT32"),
+    "pad_id": _scalar("TYPE_INT32"),
+    "stop_words_list": _list("TYPE_INT32", 2, -1),
+    "bad_words_list": _list("TYPE_INT32", 2, -1),
+    "embedding_bias": _list("TYPE_FP32", -1),
+    "beam_width": _scalar("TYPE_INT32"),
+    "temperature": _scalar("TYPE_FP32"),
+    "runtime_top_k": _scalar("TYPE_INT32"),
+    "runtime_top_p": _scalar("TYPE_FP32"),
+    "repetition_penalty": _scalar("TYPE_FP32"),
+    "presence_penalty": _scalar("TYPE_FP32"),
+    "frequency_penalty": _scalar("TYPE_FP32"),
+    "min_length": _scalar("TYPE_INT32"),
+    "random_seed": _scalar("TYPE_UINT64"),
+    "return_log_probs": _scalar("TYPE_BOOL"),
+    "return_generation_logits": _scalar("TYPE_BOOL"),
+    "return_perf_metrics": _scalar("TYPE_BOOL"),
+    "exclude_input_in_output": _scalar("TYPE_BOOL"),
+    "stop": _scalar("TYPE_BOOL"),
+    "streaming": _scalar("TYPE_BOOL"),
+}
+
+# Same source.
+NVIDIA_OUTPUTS = {
+    "output_ids": Tensor("TYPE_INT32", (-1, -1)),
+    "sequence_length": Tensor("TYPE_INT32", (-1,)),
+    "cum_log_probs": Tensor("TYPE_FP32", (-1,)),
+    "output_log_probs": Tensor("TYPE_FP32", (-1, -1)),
+    "generation_logits": Tensor("TYPE_FP32", (-1, -1, -1)),
+    "kv_cache_alloc_new_blocks": Tensor("TYPE_INT32", (1,)),
+    "kv_cache_reused_blocks": Tensor("TYPE_INT32", (1,)),
+    "kv_cache_alloc_total_blocks": Tensor("TYPE_INT32", (1,)),
+    "arrival_time_ns": Tensor("TYPE_INT64", (1,)),
+    "first_scheduled_time_ns": Tensor("TYPE_INT64", (1,)),
+    "first_token_time_ns": Tensor("TYPE_INT64", (1,)),
+    "last_token_time_ns": Tensor("TYPE_INT64", (1,)),
+    "acceptance_rate": Tensor("TYPE_FP32", (1,)),
+    "total_accepted_draft_tokens": Tensor("TYPE_INT32", (1,)),
+    "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
+}
+
+# The model `specdec`: every input is optional, as the README's table has them.
+SPECDEC_INPUTS = {
+    "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "messages": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "input_ids": Tensor("TYPE_INT32", (-1,), is_optional=True),
+    "max_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "min_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "stream": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "temperature": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "top_p": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "min_p": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "top_k": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "repetition_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "presence_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "frequency_penalty": Tensor("TYPE_FP32", (1,), is_optional=True),
+    "seed": Tensor("TYPE_UINT64", (1,), is_optional=True),
+    "random_seed": Tensor("TYPE_UINT64", (1,), is_optional=True),
+    "stop_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
+    "bad_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
+    "end_id": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "pad_id": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "return_log_probs": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "exclude_input_in_output": Tensor("TYPE_BOOL", (1,), is_optional=True),
+    "num_draft_tokens": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "drafter": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "verification": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "task": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "tenant": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "prediction": Tensor("TYPE_STRING", (1,), is_optional=True),
+    "deadline_ms": Tensor("TYPE_INT32", (1,), is_optional=True),
+    "return_perf_metrics": Tensor("TYPE_BOOL", (1,), is_optional=True),
+}
+
+SPECDEC_OUTPUTS = {
+    "text_output": Tensor("TYPE_STRING", (1,)),
+    "output_ids": Tensor("TYPE_INT32", (-1,)),
+    "output_sources": Tensor("TYPE_INT32", (-1,)),
+    "finish_reason": Tensor("TYPE_STRING", (1,)),
+    "num_input_tokens": Tensor("TYPE_INT32", (1,)),
+    "num_output_tokens": Tensor("TYPE_INT32", (1,)),
+    "seed": Tensor("TYPE_UINT64", (1,)),
+    "verification": Tensor("TYPE_STRING", (1,)),
+    "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
+    "total_accepted_draft_tokens": Tensor("TYPE_INT32", (1,)),
+    "acceptance_rate": Tensor("TYPE_FP32", (1,)),
+    "speculative_decoding": Tensor("TYPE_STRING", (1,)),
+}
+"""Without those of features that are refused so far: log-probabilities and predictions."""
+
+COUNTERS = {
+    "specdec_requests_total",
+    "specdec_shed_total",
+    "specdec_prompt_tokens_total",
+    "specdec_generation_tokens_total",
+    "specdec_num_drafts_total",
+    "specdec_num_draft_tokens_total",
+    "specdec_num_accepted_tokens_total",
+    "specdec_num_accepted_tokens_per_pos_total",
+    "specdec_draft_failures_total",
+}
+GAUGES = {"specdec_inflight_requests", "specdec_inflight_limit"}
+HISTOGRAMS = {
+    "specdec_time_to_first_token_seconds",
+    "specdec_inter_token_latency_seconds",
+    "specdec_e2e_request_latency_seconds",
+    "specdec_target_step_seconds",
+    "specdec_draft_step_seconds",
+}
+
+ERROR_TYPES = {
+    "invalid_request": "INVALID_ARG",
+    "unsupported": "UNSUPPORTED",
+    "overloaded": "UNAVAILABLE",
+    "deadline_exceeded": "UNAVAILABLE",
+    "engine_failed": "UNAVAILABLE",
+    "draft_timeout": "UNAVAILABLE",
+    "cancelled": "CANCELLED",
+    "configuration": "INTERNAL",
+    "internal": "INTERNAL",
+}
+
+MAKE_TARGETS = ("demo", "test", "serve", "bench", "check")
+SPECDEC_COMMANDS = ("serve", "build", "chat", "generate", "load", "bench")
+PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT")

@@ -1,0 +1,74 @@
+"""target/ and draft/ speak NVIDIA's `tensorrtllm` contract: a true subset, tensor by tensor."""
+
+import pytest
+
+from specdec.engines import contract
+from tests.contract.conftest import tensors_of
+from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS
+
+ENGINES = ("target", "draft")
+REQUIRED = {"input_lengths", "request_output_len"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tensors_are_nvidias(configurations, engine):
+    """Each name has NVIDIA's type, dims, reshape, optional and ragged flags."""
+    configuration = configurations[engine]
+
+    assert tensors_of(configuration.input).items() <= NVIDIA_INPUTS.items()
+    assert tensors_of(configuration.output).items() <= NVIDIA_OUTPUTS.items()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_only_the_lengths_are_required(configurations, engine):
+    """As upstream: also a stop request carries them, and everything else may be left out."""
+    inputs = tensors_of(configurations[engine].input)
+
+    assert {name for name, each in inputs.items() if not each.is_optional} == REQUIRED
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engine_is_deployed_as_the_adapter_calls_it(configurations, engine):
+    """Decoupled, under the name of its folder, one sequence per request."""
+    configuration = configurations[engine]
+
+    assert configuration.name == engine
+    assert configuration.model_transaction_policy.decoupled
+    assert configuration.max_batch_size == 1
+
+
+def test_draft_is_the_target_without_verification(configurations):
+    """The two differ in one input: nobody sends a draft to the draft."""
+    target, draft = (tensors_of(configurations[name].input) for name in ENGINES)
+
+    assert target.keys() - draft.keys() == {contract.DRAFT_INPUT_IDS}
+    assert draft.keys() <= target.keys()
+    assert configurations["target"].output == configurations["draft"].output
+
+
+def test_adapter_and_engine_use_declared_names_only(configurations):
+    """Every name in the code's contract is declared, and every declared input is in the code."""
+    names = {value for name, value in vars(contract).items() if isinstance(value, str) and name.isupper()}
+    configuration = configurations["target"]
+    inputs, outputs = tensors_of(configuration.input), tensors_of(configuration.output)
+
+    assert names <= inputs.keys() | outputs.keys()
+    assert inputs.keys() <= names
+    assert set(contract.REQUIRED_OUTPUTS) == {"output_ids", "sequence_length"}
+
+
+def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
+    """What return_perf_metrics adds is what config.pbtxt declares, in type and shape."""
+    engine_model = inside_triton("specdec.serving.engine_model")
+    scheduler = inside_triton("specdec.torch_engine.scheduler")
+    outputs = engine_model.token_outputs([1, 2, 3])
+    outputs |= engine_model.perf_outputs(scheduler.TaskStats())
+    declared = tensors_of(configurations["target"].output)
+    types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}
+
+    assert outputs.keys() == declared.keys()
+    for name, array in outputs.items():
+        assert types[str(array.dtype)] == declared[name].data_type, name
+        assert array.ndim == len(declared[name].dims), name
+    assert outputs["output_ids"].shape == (1, 3)
+    assert outputs["sequence_length"].tolist() == [3]

@@ -1,0 +1,154 @@
+"""The model `specdec`, its clients, settings and metrics say the same as the documentation."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from clients.request import INPUTS
+from specdec import errors
+from specdec.cli import COMMANDS
+from specdec.serving.server_command import PORT_VARIABLES as LAUNCHER_PORTS
+from specdec.serving.server_command import ServeSettings
+from specdec.serving.settings import OrchestratorSettings
+from tests.contract.conftest import ROOT, tensors_of
+from tests.contract.tables import (
+    COUNTERS,
+    ERROR_TYPES,
+    GAUGES,
+    HISTOGRAMS,
+    MAKE_TARGETS,
+    PORT_VARIABLES,
+    SPECDEC_COMMANDS,
+    SPECDEC_INPUTS,
+    SPECDEC_OUTPUTS,
+)
+
+CLIENT_TYPES = {
+    "BYTES": "TYPE_STRING",
+    "BOOL": "TYPE_BOOL",
+    "INT32": "TYPE_INT32",
+    "UINT64": "TYPE_UINT64",
+    "FP32": "TYPE_FP32",
+}
+# The draft engine's own answer to a parameter that the target has at its default.
+OTHER_THAN_DEFAULT = {("draft", "max_draft_len"): 0}
+
+
+def test_tensors_are_the_documented_ones(configurations):
+    """Names, types and dims of inputs and outputs; every input optional."""
+    configuration = configurations["specdec"]
+
+    assert tensors_of(configuration.input) == SPECDEC_INPUTS
+    assert tensors_of(configuration.output) == SPECDEC_OUTPUTS
+    assert configuration.model_transaction_policy.decoupled
+    assert configuration.max_batch_size >= 1
+
+
+def test_clients_send_what_the_model_takes():
+    """Every input can be sent by the clients, as the type and shape that it has."""
+    sent = {
+        name: (CLIENT_TYPES[spec.datatype], (-1,) if spec.is_list else (1,))
+        for name, spec in INPUTS.items()
+    }
+
+    assert sent == {name: (each.data_type, each.dims) for name, each in SPECDEC_INPUTS.items()}
+
+
+def test_every_input_is_read(inside_triton):
+    """No input is declared and then ignored, but for pad_id: one sequence needs no padding."""
+    source = (ROOT / "backends/python/specdec/serving/request.py").read_text()
+
+    unread = {name for name in SPECDEC_INPUTS if f'"{name}"' not in source}
+    assert unread == {"pad_id"}
+
+
+@pytest.mark.parametrize("model", ["specdec", "target", "draft"])
+def test_parameters_are_the_settings(configurations, inside_triton, model):
+    """Each parameter is a field and each field a parameter, with the code's default as value."""
+    if model == "specdec":
+        settings = OrchestratorSettings
+    else:
+        settings = inside_triton("specdec.serving.engine_model").EngineModelSettings
+    given = {
+        name: value.string_value for name, value in configurations[model].parameters.items()
+    }
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+
+    assert given.keys() == fields.keys()
+    for name, field in fields.items():
+        if field.default is not dataclasses.MISSING:
+            assert given[name] == str(OTHER_THAN_DEFAULT.get((model, name), field.default)), name
+
+
+def test_limits_of_the_pair_fit_together(configurations):
+    """What the orchestrator lets through, the engines and the launcher can take."""
+    parameters = {
+        model: {name: value.string_value for name, value in each.parameters.items()}
+        for model, each in configurations.items()
+    }
+    own, target, draft = (parameters[name] for name in ("specdec", "target", "draft"))
+
+    assert int(own["max_draft_len"]) <= int(target["max_draft_len"])
+    assert int(own["max_seq_len"]) <= min(int(target["max_seq_len"]), int(draft["max_seq_len"]))
+    assert int(own["num_draft_tokens"]) <= int(own["max_draft_len"])
+    assert int(own["lookup_num_draft_tokens"]) <= int(own["max_draft_len"])
+    assert own["inflight_limit"] == str(ServeSettings(Path()).inflight_limit)
+    models = {own["tensorrt_llm_model_name"], own["tensorrt_llm_draft_model_name"]}
+    assert models == {"target", "draft"}
+
+
+def test_metrics_are_the_documented_ones(inside_triton):
+    """Every family by its name; a dashboard that was built on them keeps working."""
+    metrics = inside_triton("specdec.serving.metrics")
+
+    for kind, names in (
+        (metrics.Counter, COUNTERS),
+        (metrics.Gauge, GAUGES),
+        (metrics.Histogram, HISTOGRAMS),
+    ):
+        assert {f"specdec_{member.name}" for member in kind} == names
+
+
+def test_errors_are_the_documented_ones():
+    """Each error type has its Triton code, and stands at the head of the message."""
+    classes = [errors.SpecdecError, *errors.SpecdecError.__subclasses__()]
+    classes += [each for known in classes[1:] for each in known.__subclasses__()]
+
+    assert {each.error_type: each.status.value for each in classes} == ERROR_TYPES
+    for each in classes:
+        assert str(each("text")) == f"{each.error_type}: text"
+
+
+def test_commands_exist():
+    """The documented make targets and subcommands are there."""
+    makefile = (ROOT / "Makefile").read_text()
+
+    assert set(SPECDEC_COMMANDS) <= COMMANDS.keys()
+    for target in MAKE_TARGETS:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert set(LAUNCHER_PORTS.values()) == set(PORT_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"make {target}" for target in MAKE_TARGETS),
+        *(f"specdec {command}" for command in SPECDEC_COMMANDS),
+        *PORT_VARIABLES,
+        *SPECDEC_INPUTS,
+        *SPECDEC_OUTPUTS,
+        *COUNTERS,
+        *GAUGES,
+        *HISTOGRAMS,
+        *(error for error in ERROR_TYPES if error not in {"configuration", "internal"}),
+    ],
+)
+def test_readme_names(words):
+    """What users hold on to is in the README."""
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("there is no README yet")
+
+    assert words in readme.read_text()
