@@ -2,16 +2,13 @@
 
 import importlib
 import sys
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from tests.contract.tables import Tensor
-
-ROOT = Path(__file__).parents[2]
+from tests.contract.declared import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -33,17 +30,3 @@ def inside_triton():
     for name in set(sys.modules) - set(before):
         if name == backend or name.startswith("specdec.serving."):
             del sys.modules[name]
-
-
-def tensors_of(declared):
-    """Return the tensors of a parsed `input` or `output` list by name."""
-    return {
-        each.name: Tensor(
-            data_type=model_config_pb2.DataType.Name(each.data_type),
-            dims=tuple(each.dims),
-            is_scalar=each.HasField("reshape") and not each.reshape.shape,
-            is_optional=getattr(each, "optional", False),
-            is_ragged=getattr(each, "allow_ragged_batch", False),
-        )
-        for each in declared
-    }

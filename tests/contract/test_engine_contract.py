@@ -3,7 +3,7 @@
 import pytest
 
 from specdec.engines import contract
-from tests.contract.conftest import tensors_of
+from tests.contract.declared import tensors_of
 from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS
 
 ENGINES = ("target", "draft")

@@ -1,6 +1,6 @@
 """The model repository as Triton's users find it."""
 
-from tests.contract.conftest import ROOT
+from tests.contract.declared import ROOT
 
 MODELS = ROOT / "model_repository"
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from specdec.loop import Round
+from specdec.rounds import Round
 
 MIN_ROUNDS = 16
 """Measured rounds of each kind before the figures are believed; until then it drafts."""

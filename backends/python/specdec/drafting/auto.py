@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specdec.control.gain import GainMeter
 from specdec.drafting.protocol import Drafter, Proposal
 from specdec.engines.protocol import TokenIds
-
-if TYPE_CHECKING:
-    from specdec.loop import Round
+from specdec.rounds import Round
 
 
 class AutoDrafter:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import DraftEngine, TokenIds
 from specdec.errors import RequestCancelledError
-
-if TYPE_CHECKING:
-    from specdec.loop import Round
+from specdec.rounds import Round
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0

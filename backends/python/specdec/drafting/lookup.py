@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import TokenIds
-
-if TYPE_CHECKING:
-    from specdec.loop import Round
+from specdec.rounds import Round
 
 MIN_MATCH = 2
 """Tokens that must match: one alone matches somewhere nearly always, and rarely for a reason."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from specdec.engines.protocol import TokenIds
-
-if TYPE_CHECKING:
-    from specdec.loop import Round
+from specdec.rounds import Round
 
 
 @dataclass(frozen=True, slots=True)

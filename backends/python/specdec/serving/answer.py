@@ -15,7 +15,8 @@ import numpy.typing as npt
 from specdec.drafting.protocol import Drafter
 from specdec.engines.protocol import EngineClock, TargetEngine, TokenIds
 from specdec.errors import InvalidRequestError
-from specdec.loop import Context, Round, speculate, stream_target
+from specdec.loop import Context, speculate, stream_target
+from specdec.rounds import Round
 from specdec.serving.flight import Flight
 from specdec.serving.metrics import Counter, Histogram, MetricsRecorder
 from specdec.serving.request import GenerationRequest

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from specdec.errors import (
@@ -33,6 +32,8 @@ class Flight:
         self._deadline_s = deadline_s
         self._start_s = start_s
         self._calls: list[Abortable] = []
+        self._has_landed = False
+        self._lock = threading.Lock()
 
     def watch(self, call: Abortable) -> None:
         """Lets the watchdog end this engine call when the request is over."""
@@ -40,14 +41,26 @@ class Flight:
 
     def over(self) -> SpecdecError | None:
         """Why the request must end now, if it must."""
-        if self._is_cancelled():
-            return RequestCancelledError("the client has gone or cancelled the request")
+        with self._lock:
+            if self._has_landed:
+                return None
+            if self._is_cancelled():
+                return RequestCancelledError("the client has gone or cancelled the request")
         elapsed_s = time.monotonic() - self._start_s
         if self._deadline_s is not None and elapsed_s > self._deadline_s:
             return DeadlineExceededError(
                 f"deadline_ms is {self._deadline_s * 1000:.0f}; passed: {elapsed_s * 1000:.0f} ms"
             )
         return None
+
+    def land(self) -> None:
+        """From here on nobody asks Triton about the request.
+
+        Triton frees it with its last response, and a question about a freed request can take the
+        whole server down.
+        """
+        with self._lock:
+            self._has_landed = True
 
     def check(self) -> None:
         """Raises what `over` returns."""
@@ -87,15 +100,15 @@ class FlightControl:
             self._flights.add(flight)
             self._on_change(len(self._flights))
 
-    @contextmanager
-    def landing(self, flight: Flight) -> Iterator[None]:
-        """Gives the place of an admitted flight back at the end."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._flights.discard(flight)
-                self._on_change(len(self._flights))
+    def release(self, flight: Flight) -> None:
+        """Gives a flight's place back; to be called just before its last response is sent.
+
+        Just before, so that a client who asks again at once is not refused.
+        """
+        flight.land()
+        with self._lock:
+            self._flights.discard(flight)
+            self._on_change(len(self._flights))
 
     def close(self) -> None:
         self._closing.set()

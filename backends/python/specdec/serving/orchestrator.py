@@ -98,19 +98,21 @@ class TritonPythonModel:
         """The whole life of an admitted request; exactly one FINAL is sent in every case."""
 
         def send(outputs: Outputs, is_last: bool) -> None:
+            if is_last:
+                self._control.release(flight)
             sender.send(response(outputs), flags=FINAL if is_last else 0)
 
-        with self._control.landing(flight):
-            try:
-                job = self._job(request, flight, request_id, arrival_s)
-                self._answerer.answer(job, send)
-                outcome = "ok"
-            except Exception as error:  # noqa: BLE001 - the client gets it
-                # What an engine call returned after its request was over says nothing.
-                over = flight.over() or error
-                self._log_unexpected(over)
-                outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
-                sender.send(error_response(over), flags=FINAL)
+        try:
+            job = self._job(request, flight, request_id, arrival_s)
+            self._answerer.answer(job, send)
+            outcome = "ok"
+        except Exception as error:  # noqa: BLE001 - the client gets it
+            # What an engine call returned after its request was over says nothing.
+            over = flight.over() or error
+            self._log_unexpected(over)
+            outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
+            self._control.release(flight)
+            sender.send(error_response(over), flags=FINAL)
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
     def _job(

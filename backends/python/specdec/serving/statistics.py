@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from specdec.loop import Round
+from specdec.rounds import Round
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""What one pass of the target came to: the loop makes it, drafters and statistics read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TARGET_SOURCE = 0
+"""`output_sources` of a token that the target said itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one target pass confirmed. Times are seconds spent waiting for each engine."""
+
+    tokens: tuple[int, ...]
+    num_drafted: int
+    num_accepted: int
+    drafter: str | None
+    source: int
+    """Of the accepted tokens; the rest are the target's own."""
+    ended: bool
+    """The target said its end token, which is not among `tokens`."""
+    draft_s: float
+    target_s: float
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Who proposed each token: the drafter's number, or 0 for the target itself."""
+        num_own = len(self.tokens) - self.num_accepted
+        return (self.source,) * self.num_accepted + (TARGET_SOURCE,) * num_own
