@@ -99,6 +99,13 @@ def _add_load_arguments(load: argparse._ArgumentGroup) -> None:
         metavar="S",
         help="requests in flight may end after --duration (default %(default)s)",
     )
+    load.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="a request that takes longer is given up and failed (default %(default)s)",
+    )
     load.add_argument("--seed", type=int, default=1, help="of prompt order and arrival times")
 
 
@@ -132,6 +139,7 @@ def _settings(args: argparse.Namespace) -> LoadSettings:
         duration_s=args.duration,
         num_requests=args.requests,
         warmup_s=args.warmup,
+        timeout_s=args.timeout,
         grace_s=args.grace,
         arrivals=args.arrivals,
         rate_per_s=args.rate,

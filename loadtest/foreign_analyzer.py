@@ -63,19 +63,26 @@ def write_inputs(settings: LoadSettings, path: Path) -> None:
 def run_tool(tool: Path, settings: LoadSettings) -> Samples:
     """Put the same load on the server as `run_load` does and read what the tool recorded.
 
+    The tool has no timeouts of its own and waits for ever on a server that died under it, so it
+    gets `settings.timeout_s` for every round of its users, and is ended then.
     Raises RuntimeError with the tool's own words if it fails.
     """
+    num_rounds = -(-(settings.num_requests or 1) // settings.users)
     inputs, export = settings.out / "inputs.json", settings.out / "profile_export.json"
     write_inputs(settings, inputs)
     export.unlink(missing_ok=True)
     libraries = [str(tool.parent.resolve()), os.environ.get("LD_LIBRARY_PATH", "")]
-    result = subprocess.run(
-        command_line(tool, settings, inputs, export),
-        env=os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        result = subprocess.run(
+            command_line(tool, settings, inputs, export),
+            env=os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=num_rounds * settings.timeout_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{tool} was still waiting after {error.timeout:.0f} s") from error
     text = result.stdout + result.stderr
     (settings.out / "perf_analyzer.txt").write_text(text, encoding="utf-8")
     if result.returncode != 0 or not export.exists():

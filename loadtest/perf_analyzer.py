@@ -106,6 +106,7 @@ def _settings(args: argparse.Namespace, repeat: int) -> LoadSettings:
         model=args.model,
         users=args.users,
         num_requests=args.requests,
+        timeout_s=args.timeout,
         prompts=args.prompts,
         request={name: getattr(args, name) for name in names if getattr(args, name) is not None},
         is_salted=True,
@@ -126,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--users", type=int, default=4, help="concurrency (default %(default)s)")
     parser.add_argument("--requests", type=int, default=54, help="a run (default %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default %(default)s)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="of a request (default 60)"
+    )
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--num-draft-tokens", type=int)

@@ -24,9 +24,9 @@ def fetch_references(settings: LoadSettings) -> None:
     references: dict[str, tuple[int, ...]] = {}
     client: GrpcClient | HttpClient
     if settings.protocol == "grpc":
-        client = GrpcClient(settings.url, model_name=settings.model)
+        client = GrpcClient(settings.url, model_name=settings.model, timeout_s=settings.timeout_s)
     else:
-        client = HttpClient(settings.url, model_name=settings.model)
+        client = HttpClient(settings.url, model_name=settings.model, timeout_s=settings.timeout_s)
     with client:
         for number, prompt in enumerate(prompts, start=1):
             request = make_request(settings, prompt, request_id=f"reference-{number}")

@@ -17,9 +17,11 @@ class LoadSettings:
     """One load test. It ends by `duration_s` or `num_requests`, whichever comes first.
 
     `out` is the folder for everything that is left behind. `request` holds the parameters of
-    every request by their names on the wire (max_tokens, num_draft_tokens, …). `salt` begins
+    every request by their names on the wire (max_tokens, num_draft_tokens, …). Salt begins
     every prompt with a line of its own, so that no cached prefix of another request helps.
-    `grace_s` is how long requests in flight may take to finish when the time is up.
+    `timeout_s` is how long a request may take before its user gives it up: a server that hangs
+    must not hang its load test. `grace_s` is how long requests in flight may take to finish when
+    the time is up.
     """
 
     out: Path
@@ -31,6 +33,7 @@ class LoadSettings:
     duration_s: float | None = None
     num_requests: int | None = None
     warmup_s: float = 0.0
+    timeout_s: float = 300.0
     grace_s: float = 60.0
     arrivals: Literal["closed", "poisson"] = "closed"
     rate_per_s: float | None = None
@@ -52,7 +55,14 @@ class LoadSettings:
             raise ValueError("poisson arrivals come at a rate; they know no number of users")
         if self.is_verified and self.is_salted:
             raise ValueError("salted prompts are all different: there is no answer to verify by")
-        for name in ("users", "duration_s", "num_requests", "rate_per_s", "spawn_rate_per_s"):
+        for name in (
+            "users",
+            "timeout_s",
+            "duration_s",
+            "num_requests",
+            "rate_per_s",
+            "spawn_rate_per_s",
+        ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be above 0, {value} given")

@@ -140,6 +140,7 @@ class GrpcStreamUser(StreamUser):
         return GrpcClient(
             settings.url,
             model_name=settings.model,
+            timeout_s=settings.timeout_s,
             channel_options=[("grpc.use_local_subchannel_pool", 1)],
         )
 
@@ -151,4 +152,4 @@ class GenerateStreamUser(StreamUser):
 
     def open_client(self, settings: LoadSettings) -> GrpcClient | HttpClient:
         """Connect."""
-        return HttpClient(settings.url, model_name=settings.model)
+        return HttpClient(settings.url, model_name=settings.model, timeout_s=settings.timeout_s)

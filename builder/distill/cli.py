@@ -53,7 +53,11 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--no-fetch", action="store_true", help="use only archives already there")
     top.add_argument("--draft", type=Path, help="stored draft (default: WORK/draft)")
     top.add_argument("--run", default="run", help="name of the training run under WORK")
-    top.add_argument("--questions", type=Path, help="jsonl to evaluate on (Spec-Bench format)")
+    top.add_argument(
+        "--questions",
+        type=Path,
+        help="jsonl to evaluate on (Spec-Bench format); default: held-out prompts",
+    )
     top.add_argument("--num-second", type=int, default=1200, help="second-wave prompts")
     top.add_argument("--smoke", action="store_true", help="tiny settings: the chain in minutes")
     top.add_argument("--minutes", type=float, help="time limit of answers and of train")
@@ -165,13 +169,21 @@ class Steps:
             raise RuntimeError("the assembled draft disagrees with transformers")
 
     def evaluate(self) -> None:
-        """Acceptance on the questions file, where one is given."""
-        if self.options.questions is None:
-            print("evaluate: no --questions given, nothing to do", flush=True)
-            return
-        evaluate.evaluate(
-            self.target, self.work / "assembled", self.options.questions, self.work / "cache"
-        )
+        """Acceptance by column on the questions file, else by kind on the held-out prompts."""
+        if self.options.questions is not None:
+            items = evaluate.conversations(
+                self.target, self.options.questions, self.work / "cache", max_new=128
+            )
+        else:
+            waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
+            kinds = {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
+            _, held = data.split(data.read_shards(self.work / "answers"))
+            items = [
+                evaluate.Conversation(kinds[e.index], e.prompt.tolist(), e.answer.tolist())
+                for e in held
+            ]
+        student = checkpoint.load_student(self.work / "assembled")
+        print(evaluate.report(evaluate.by_column(student, items, num_draft=4)), flush=True)
 
 
 def main(argv: list[str]) -> int:

@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 
 from builder.distill import measure
 from builder.distill.answers import device_and_workers
-from builder.distill.checkpoint import load_student
 from builder.distill.prompts import chat_ids
 from builder.distill.student import Student
 from builder.distill.teacher import Teacher
@@ -146,13 +145,3 @@ def report(figures: dict[str, measure.Acceptance]) -> str:
             f"{one.accepted_over_drafted:.3f} |"
         )
     return "\n".join(lines)
-
-
-def evaluate(
-    target_dir: Path, draft_dir: Path, prompts_file: Path, cache_dir: Path, num_draft: int = 4
-) -> dict[str, measure.Acceptance]:
-    """Figures of an assembled draft; prints the table."""
-    items = conversations(target_dir, prompts_file, cache_dir, max_new=128)
-    figures = by_column(load_student(draft_dir), items, num_draft)
-    print(report(figures), flush=True)
-    return figures

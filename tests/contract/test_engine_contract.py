@@ -48,7 +48,8 @@ def test_draft_is_the_target_without_verification(configurations):
 
 def test_adapter_and_engine_use_declared_names_only(configurations):
     """Every name in the code's contract is declared, and every declared input is in the code."""
-    names = {value for name, value in vars(contract).items() if isinstance(value, str) and name.isupper()}
+    constants = {name: value for name, value in vars(contract).items() if name.isupper()}
+    names = {value for value in constants.values() if isinstance(value, str)}
     configuration = configurations["target"]
     inputs, outputs = tensors_of(configuration.input), tensors_of(configuration.output)
 

@@ -71,9 +71,7 @@ def test_parameters_are_the_settings(configurations, inside_triton, model):
         settings = OrchestratorSettings
     else:
         settings = inside_triton("specdec.serving.engine_model").EngineModelSettings
-    given = {
-        name: value.string_value for name, value in configurations[model].parameters.items()
-    }
+    given = {name: value.string_value for name, value in configurations[model].parameters.items()}
     fields = {field.name: field for field in dataclasses.fields(settings)}
 
     assert given.keys() == fields.keys()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdec.serving.launcher import TritonServer, port_from_environment
+from tests.server.faulty import make_faulty_repository
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
 
@@ -28,22 +29,32 @@ def server(tmp_path_factory):
         yield running
 
 
+@pytest.fixture(scope="session")
+def faulty_server(tmp_path_factory):
+    """Return a second server: drafts that fail in every way, an in-flight limit of 4."""
+    directory = tmp_path_factory.mktemp("faulty")
+    release = directory / "release"
+    repository = make_faulty_repository(directory, release)
+    with TritonServer(repository, log_path=directory / "server.log") as running:
+        yield running
+        release.touch()
+
+
 @pytest.fixture(autouse=True)
 def server_survives(request):
     """After every test with the server, its process is still there, whatever the test sent."""
     yield
-    if "server" in request.fixturenames:
-        running = request.getfixturevalue("server")
-        os.kill(running.pid, 0)
+    for name in {"server", "faulty_server"} & set(request.fixturenames):
+        os.kill(request.getfixturevalue(name).pid, 0)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Add the end of the server's log to the report of a failed test."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("server")
-    if report.failed and isinstance(running, TritonServer):
-        report.sections.append(("end of the server's log", running.log_tail()))
+    for running in getattr(item, "funcargs", {}).values():
+        if report.failed and isinstance(running, TritonServer):
+            report.sections.append(("end of the server's log", running.log_tail()))
     return report
 
 

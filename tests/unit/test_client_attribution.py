@@ -121,6 +121,6 @@ def test_figures_of_an_answer():
 
     line = describe_answer(final, 50, 0.25, 2.0)
 
-    for part in ("25.0 tokens/s", "0.38 (30 of 80", "α̂ 0.60", "k 4.0", "2.50 tokens per drafted round"):
+    for part in ("25.0 tokens/s", "0.38 (30 of 80", "α̂ 0.60", "k 4.0", "2.50 tokens per drafted"):
         assert part in line
     assert "α̂" not in describe_answer(Final("stop", total_draft_tokens=0), 5, None, 1.0)

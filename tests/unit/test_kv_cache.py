@@ -3,36 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    invariant,
-    multiple,
-    rule,
-)
 
 from specdec.torch_engine import kv_cache
-from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.kv_cache import MAX_DISCARD, KVCache, common_prefix_length
-
-BLOCK = 4
-CONFIG = ModelConfig(
-    vocab_size=256,
-    hidden_size=4,
-    intermediate_size=4,
-    num_layers=2,
-    num_heads=2,
-    num_kv_heads=2,
-    head_dim=2,
-    rms_norm_eps=1e-5,
-    rope_theta=1e4,
-    max_position=1024,
-    tie_embeddings=True,
-    draft_vocab_size=None,
-)
+from tests.unit.token_cache import BLOCK, CONFIG, add, ids, stored
 
 
 @pytest.fixture
@@ -40,33 +14,6 @@ def cache(monkeypatch):
     """Return a cache of 8 blocks of 4 positions."""
     monkeypatch.setattr(kv_cache, "BLOCK_SIZE", BLOCK)
     return KVCache(CONFIG, 8 * BLOCK, torch.device("cpu"))
-
-
-def ids(*tokens):
-    return np.asarray(tokens, dtype=np.int32)
-
-
-def add(cache, sequence, tokens):
-    """Extend a sequence and write what the model would: here the token itself, in every layer."""
-    start = sequence.length
-    cache.extend(sequence, tokens)
-    positions = np.arange(start, sequence.length)
-    rows = torch.from_numpy(cache.write_index(sequence, positions).ravel())
-    values = torch.from_numpy(np.repeat(tokens, 2 * CONFIG.num_kv_heads)).to(torch.bfloat16)
-    for layer in range(CONFIG.num_layers):
-        flat = cache.layer(layer).view(-1, CONFIG.head_dim)
-        flat.index_copy_(0, rows, values[:, None].expand(-1, CONFIG.head_dim))
-
-
-def stored(cache, sequence):
-    """Read a sequence's tokens back from its blocks; every layer, head, key and value agrees."""
-    parts = [cache._storage[:, :, block] for block in sequence.blocks]
-    if not parts:
-        return []
-    whole = torch.cat(parts, dim=3)[:, :, :, : sequence.length].float()
-    first = whole[0, 0, 0, :, 0]
-    assert (whole == first[:, None]).all()
-    return first.int().tolist()
 
 
 def new_sequence(cache, tokens):
@@ -184,72 +131,3 @@ def test_blocks_of_one_sequence_lie_together(cache):
 def test_common_prefix(left, right, length):
     """Counted up to the first difference or the shorter end."""
     assert common_prefix_length(ids(*left), ids(*right)) == length
-
-
-class CacheMachine(RuleBasedStateMachine):
-    """Requests come, grow, are cut back and end in any order; reserved as the scheduler does."""
-
-    NUM_BLOCKS = 14
-    active = Bundle("active")
-
-    def __init__(self):
-        super().__init__()
-        self._block_size, kv_cache.BLOCK_SIZE = kv_cache.BLOCK_SIZE, BLOCK
-        self.cache = KVCache(CONFIG, self.NUM_BLOCKS * BLOCK, torch.device("cpu"))
-        self.most = {}
-        self.reserved = 0
-
-    def teardown(self):
-        kv_cache.BLOCK_SIZE = self._block_size
-
-    @staticmethod
-    def blocks_for(num_tokens):
-        return -(-num_tokens // BLOCK) + 1
-
-    @rule(
-        target=active,
-        prompt=st.lists(st.integers(1, 2), min_size=1, max_size=14).map(lambda t: ids(*t)),
-        growth=st.integers(1, 8),
-    )
-    def start(self, prompt, growth):
-        """Acquire the longest cached prefix and run the rest of the prompt."""
-        num_blocks = self.blocks_for(len(prompt) + growth)
-        if self.reserved + num_blocks > self.NUM_BLOCKS:
-            return multiple()
-        known = [each.tokens.copy() for each in self.cache._sequences]
-        longest = max((common_prefix_length(each, prompt[:-1]) for each in known), default=0)
-        sequence = self.cache.acquire(prompt)
-        assert sequence.length == longest
-        add(self.cache, sequence, prompt[longest:])
-        self.most[id(sequence)] = (len(prompt) + growth, num_blocks)
-        self.reserved += num_blocks
-        return sequence
-
-    @rule(sequence=active, tokens=st.lists(st.integers(1, 3), min_size=1, max_size=5))
-    def grow(self, sequence, tokens):
-        """Run a draft or a generated token, within what was reserved."""
-        room = self.most[id(sequence)][0] - sequence.length
-        if room > 0:
-            add(self.cache, sequence, ids(*tokens[:room]))
-
-    @rule(sequence=active, share=st.floats(0, 1))
-    def reject(self, sequence, share):
-        """Forget a tail."""
-        self.cache.truncate(sequence, round(share * sequence.length))
-
-    @rule(sequence=consumes(active), keep=st.booleans())
-    def end(self, sequence, keep):
-        """Keep the sequence as a cached prefix, or give its blocks back."""
-        self.reserved -= self.most.pop(id(sequence))[1]
-        (self.cache.release if keep else self.cache.discard)(sequence)
-
-    @invariant()
-    def every_sequence_reads_its_own_tokens(self):
-        """No write reached a block through which another sequence looks."""
-        self.cache.check_integrity()
-        for sequence in self.cache._sequences:
-            assert stored(self.cache, sequence) == sequence.tokens.tolist()
-
-
-CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestCacheMachine = CacheMachine.TestCase

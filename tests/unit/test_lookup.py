@@ -10,6 +10,7 @@ from specdec.drafting.protocol import NO_PROPOSAL
 
 
 def ids(*tokens):
+    """Return token ids."""
     return np.asarray(tokens, dtype=np.int32)
 
 

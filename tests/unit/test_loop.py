@@ -20,6 +20,7 @@ TEXT = tuple(range(100, 120))
 
 
 def new_context(max_tokens):
+    """Return the context of a new request."""
     return Context(np.asarray(PROMPT, dtype=np.int32), max_tokens)
 
 
@@ -30,6 +31,7 @@ def run(text, drafter, max_tokens):
 
 
 def joined(rounds):
+    """Return the tokens of all rounds."""
     return tuple(token for each in rounds for token in each.tokens)
 
 

@@ -93,6 +93,16 @@ def test_tool_that_fails_says_why(settings):
         run_tool(tool, settings)
 
 
+def test_tool_that_waits_for_ever_is_ended(settings):
+    """A server that dies under the tool does not hang the comparison."""
+    tool = settings.out / "perf_analyzer"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+
+    with pytest.raises(RuntimeError, match="still waiting"):
+        run_tool(tool, replace(settings, timeout_s=0.2))
+
+
 def test_agreement_is_judged_figure_by_figure():
     """A figure further apart than the tolerance is broken, and so is one that is missing."""
     ours = summarize(read_export(export(ROW)), 0.0, None)

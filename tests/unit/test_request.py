@@ -1,67 +1,10 @@
 """Every input of `specdec`: what is taken, what is refused, and that the refusal tells enough."""
 
-import json
-
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specdec.errors import InvalidRequestError, Status, UnsupportedError
-from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
-
-LIMITS = RequestLimits(vocab_size=1000, max_draft_len=16, drafters=("lookup", "draft"))
-INT32_MAX = 2**31 - 1
-TYPES = {
-    "INT32": np.int32,
-    "UINT64": np.uint64,
-    "FP32": np.float32,
-    "BOOL": np.bool_,
-    "STRING": np.object_,
-}
-SCALARS = {
-    "text_input": "STRING",
-    "messages": "STRING",
-    "max_tokens": "INT32",
-    "min_tokens": "INT32",
-    "stream": "BOOL",
-    "temperature": "FP32",
-    "top_p": "FP32",
-    "min_p": "FP32",
-    "top_k": "INT32",
-    "repetition_penalty": "FP32",
-    "presence_penalty": "FP32",
-    "frequency_penalty": "FP32",
-    "seed": "UINT64",
-    "random_seed": "UINT64",
-    "end_id": "INT32",
-    "pad_id": "INT32",
-    "return_log_probs": "BOOL",
-    "exclude_input_in_output": "BOOL",
-    "num_draft_tokens": "INT32",
-    "drafter": "STRING",
-    "verification": "STRING",
-    "task": "STRING",
-    "tenant": "STRING",
-    "prediction": "STRING",
-    "deadline_ms": "INT32",
-    "return_perf_metrics": "BOOL",
-}
-LISTS = {"input_ids": "INT32", "stop_words": "STRING", "bad_words": "STRING"}
-
-
-def array(name, value):
-    """Return the array that Triton hands over for an input of this name."""
-    values = list(value) if name in LISTS else [value]
-    encoded = [item.encode() if isinstance(item, str) else item for item in values]
-    return np.asarray(encoded, dtype=TYPES[(SCALARS | LISTS)[name]])
-
-
-def parse(**inputs):
-    """Parse a request, with a prompt if none of the inputs is one."""
-    if not inputs.keys() & {"text_input", "messages", "input_ids"}:
-        inputs["text_input"] = "x"
-    return parse_request({name: array(name, inputs[name]) for name in inputs}, LIMITS)
+from specdec.serving.request import GenerationRequest, parse_request
+from tests.unit.request_arrays import INT32_MAX, LIMITS, SCALARS, array, parse
 
 
 def test_defaults_are_the_documented_ones():
@@ -221,92 +164,5 @@ def test_exactly_one_prompt(names, given):
     prompts = {"text_input": "x", "messages": "[]", "input_ids": [1]}
     arrays = {name: array(name, prompts[name]) for name in names}
 
-    with pytest.raises(InvalidRequestError, match=f"exactly one of .* given: {given}$"):
+    with pytest.raises(InvalidRequestError, match=rf"exactly one of .* given: {given}$"):
         parse_request(arrays, LIMITS)
-
-
-BAD_MESSAGES = {
-    "empty": "",
-    "no JSON": "[",
-    "no list": '{"role": "user", "content": "x"}',
-    "no message": "[]",
-    "no object": '["x"]',
-    "no role": '[{"content": "x"}]',
-    "no content": '[{"role": "user"}]',
-    "null content": '[{"role": "user", "content": null}]',
-    "parts": '[{"role": "user", "content": [{"type": "text", "text": "x"}]}]',
-    "numbers": '[{"role": 1, "content": 2}]',
-    "second is wrong": '[{"role": "user", "content": "x"}, 7]',
-    "too deep": "[" * 100_000,
-    "endless number": "[" + "9" * 5_000 + "]",
-    "half a surrogate pair": '[{"role": "user", "content": "\\ud83d"}]',
-    "half a surrogate pair in the role": '[{"role": "\\ude80", "content": "x"}]',
-}
-
-
-@pytest.mark.parametrize("text", BAD_MESSAGES.values(), ids=BAD_MESSAGES.keys())
-def test_broken_messages_are_the_clients_mistake(text):
-    """Whatever is wrong with the JSON or in it is `invalid_request` about messages."""
-    with pytest.raises(InvalidRequestError, match="^invalid_request: messages"):
-        parse(messages=text)
-
-
-def test_messages_arrive_as_they_were_sent():
-    """Roles, contents and other keys reach the chat template; a surrogate pair is a character."""
-    messages = [{"role": "system", "content": ""}, {"role": "user", "content": "🚀", "name": "n"}]
-
-    assert parse(messages=json.dumps(messages)).messages == tuple(messages)
-
-
-@pytest.mark.parametrize("name", [name for name in SCALARS if SCALARS[name] == "STRING"])
-def test_bytes_that_are_no_text(name):
-    """Bytes that are not UTF-8 are refused by name."""
-    arrays = {"text_input": array("text_input", "x")}
-    if name == "messages":
-        arrays = {}
-    arrays[name] = np.asarray([b"\xff\xfe"], dtype=np.object_)
-
-    with pytest.raises(InvalidRequestError, match=f"{name} must be UTF-8"):
-        parse_request(arrays, LIMITS)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from([name for name in SCALARS if SCALARS[name] == "STRING"]),
-        st.one_of(st.binary(max_size=20), st.text(max_size=20).map(str.encode)),
-    )
-)
-def test_strings_never_surprise(inputs):
-    """Any bytes in any string input give a request or an error of ours, nothing else."""
-    arrays = {name: np.asarray([value], dtype=np.object_) for name, value in inputs.items()}
-
-    try:
-        parse_request(arrays, LIMITS)
-    except (InvalidRequestError, UnsupportedError) as error:
-        assert error.status in {Status.INVALID_ARG, Status.UNSUPPORTED}
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from([name for name in SCALARS if SCALARS[name] in {"INT32", "FP32"}]),
-        st.one_of(
-            st.integers(LOW, HIGH), st.floats(width=32), st.sampled_from([0, 1, -1, LOW, HIGH])
-        ),
-    )
-)
-def test_numbers_never_surprise(inputs):
-    """Any numbers give a request whose fields are in range, or an error of ours."""
-    arrays = {"text_input": array("text_input", "x")}
-    for name, value in inputs.items():
-        kind = TYPES[SCALARS[name]]
-        whole = kind is np.int32
-        if whole and not isinstance(value, int):
-            continue
-        arrays[name] = np.asarray([value], dtype=kind)
-
-    try:
-        request = parse_request(arrays, LIMITS)
-    except (InvalidRequestError, UnsupportedError):
-        return
-    assert request.max_tokens >= 1
-    assert request.num_draft_tokens is None or 0 <= request.num_draft_tokens <= 16

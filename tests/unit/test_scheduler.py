@@ -1,100 +1,12 @@
 """Requests in one pass with others get what they would get alone, on a tiny random Llama."""
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Scheduler, Task, fit
-from tests.unit.tiny_llama import VOCAB, save_tiny_llama
-
-NUM_CACHE_TOKENS = 8 * 256
-LIMITS = EngineLimits(
-    max_seq_len=1024,
-    max_draft_len=8,
-    max_num_tokens=64,
-    max_num_sequences=6,
-    num_cache_tokens=NUM_CACHE_TOKENS,
-)
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Run small products without waiting for a second thread."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """Return a model whose cache each test replaces."""
-    directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
-    return LlamaModel(directory, NUM_CACHE_TOKENS, CPU)
-
-
-def new_scheduler(model, limits=LIMITS, num_cache_tokens=NUM_CACHE_TOKENS):
-    model.cache = KVCache(model.config, num_cache_tokens, CPU)
-    return Scheduler(model, limits)
-
-
-def ids(tokens):
-    return np.asarray(tokens, dtype=np.int32)
-
-
-def prompt(length, seed=0):
-    return np.random.default_rng([length, seed]).integers(1, VOCAB, length).astype(np.int32)
-
-
-class Receiver:
-    """Collects the outputs of one task."""
-
-    def __init__(self):
-        self.outputs = []
-
-    def __call__(self, output):
-        assert not self.is_done, "an output came after the last one"
-        self.outputs.append(output)
-
-    @property
-    def is_done(self):
-        return bool(self.outputs) and self.outputs[-1].is_final
-
-    @property
-    def tokens(self):
-        return [token for output in self.outputs for token in output.tokens]
-
-    @property
-    def stats(self):
-        return self.outputs[-1].stats
-
-
-def run(scheduler, tasks):
-    """Run tasks to their ends; return their receivers, in order."""
-    receivers = [Receiver() for _ in tasks]
-    for task, receiver in zip(tasks, receivers, strict=True):
-        scheduler.add(task, receiver)
-    while scheduler.has_work:
-        scheduler.step()
-    assert all(receiver.is_done for receiver in receivers)
-    scheduler.check_integrity()
-    return receivers
-
-
-def alone(model, task):
-    """Run one task on an engine that never saw another."""
-    return run(new_scheduler(model), [task])[0]
-
-
-def task(tokens, max_new_tokens=12, draft=(), end_id=None, request_id="r"):
-    return Task(request_id, ids(tokens), max_new_tokens, ids(draft), end_id)
+from tests.unit.by_hand import NUM_CACHE_TOKENS, Receiver, alone, new_scheduler, prompt, run, task
+from tests.unit.tiny_llama import VOCAB
 
 
 def test_result_alone_says_something(model):
@@ -133,9 +45,7 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
         guesses = expected[place : place + min(k, num_left - 1)]
         draft = [(token + (place + n in wrong)) % VOCAB for n, token in enumerate(guesses)]
 
-        (result,) = run(
-            scheduler, [task([*start, *said], len(draft) + 1, draft)]
-        )
+        (result,) = run(scheduler, [task([*start, *said], len(draft) + 1, draft)])
 
         num_right = next((n for n in range(len(draft)) if place + n in wrong), len(draft))
         said += result.tokens
@@ -196,9 +106,7 @@ def test_end_token_ends_and_is_not_returned(model, place):
     end_id = said[place]
     before = said[: said.index(end_id)]
 
-    plain, verified = (
-        alone(model, task(start, 8, draft, end_id)) for draft in ((), said[:7])
-    )
+    plain, verified = (alone(model, task(start, 8, draft, end_id)) for draft in ((), said[:7]))
 
     assert plain.tokens == verified.tokens == before
     assert verified.stats.num_accepted_tokens == len(before)
@@ -212,51 +120,6 @@ def test_one_output_token_leaves_no_room_for_a_draft(model):
 
     assert result.tokens == alone(model, task(start, 1)).tokens
     assert result.stats.num_draft_tokens == 0
-
-
-def test_more_requests_than_the_engine_takes(model):
-    """Those that do not fit, by number or by cache, wait their turn; all results are right."""
-    tasks = [task(prompt(100, seed), 40) for seed in range(9)]
-    expected = [alone(model, each).tokens for each in tasks]
-
-    results = run(new_scheduler(model), tasks)
-
-    assert [each.tokens for each in results] == expected
-
-
-def test_cancelled_requests_free_what_they_held(model):
-    """Waiting or running, mid-prompt or mid-text: an empty last output, and nothing is held."""
-    tasks = [task(prompt(200, n), 100, request_id=str(n)) for n in range(9)]
-    receivers = [Receiver() for _ in tasks]
-    scheduler = new_scheduler(model)
-    for each, receiver in zip(tasks, receivers, strict=True):
-        scheduler.add(each, receiver)
-    for _ in range(5):
-        scheduler.step()
-
-    for name in ("0", "3", "8", "no such id"):
-        scheduler.cancel(name)
-    assert [n for n in range(9) if receivers[n].is_done] == [0, 3, 8]
-    assert all(receivers[n].outputs[-1].tokens == () for n in (0, 3, 8))
-    scheduler.step()
-    for each in tasks:
-        scheduler.cancel(each.request_id)
-
-    assert not scheduler.has_work
-    scheduler.check_integrity()
-
-
-def test_all_tasks_of_one_id_are_cancelled(model):
-    """The contract keys requests by their id string: a stop ends all that carry it."""
-    scheduler = new_scheduler(model)
-    receivers = [Receiver() for _ in range(2)]
-    for receiver in receivers:
-        scheduler.add(task(prompt(5), 50), receiver)
-    scheduler.step()
-
-    scheduler.cancel("r")
-
-    assert all(receiver.is_done for receiver in receivers)
 
 
 @given(data=st.data())
@@ -294,40 +157,3 @@ def test_any_schedule_gives_the_same_tokens(model, data):
         if each.request_id not in cancelled:
             assert receiver.tokens == tokens
         assert receiver.tokens == tokens[: len(receiver.tokens)]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        (task([]), ("input_ids", "at least 1")),
-        (task(prompt(5), 20, prompt(9)), ("draft", "9", "max_draft_len", "8")),
-        (task(prompt(1024)), ("1024", "1023")),
-        (task([5, -1]), ("input_ids", "-1", "128")),
-        (task([5, VOCAB]), ("input_ids", "128")),
-        (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
-    ],
-)
-def test_limits_are_refused_with_limit_and_value(wrong, told):
-    """A task that can never run is refused before it waits for anything."""
-    with pytest.raises(InvalidRequestError) as caught:
-        fit(wrong, LIMITS, VOCAB)
-
-    for part in told:
-        assert part in str(caught.value)
-
-
-def test_request_larger_than_the_cache_is_refused(model):
-    """It would wait for ever; the message has need and limit."""
-    scheduler = new_scheduler(model, num_cache_tokens=2 * 256)
-
-    with pytest.raises(InvalidRequestError, match=r"needs up to 900 .* limit is 256"):
-        scheduler.add(task(prompt(800), 100), Receiver())
-
-    assert not scheduler.has_work
-
-
-def test_output_is_shortened_at_the_end_of_the_context(model):
-    """As the tensorrtllm backend does: no error, fewer tokens."""
-    result = alone(model, task(prompt(1020), 50))
-
-    assert len(result.tokens) == 4

@@ -89,12 +89,15 @@ def test_shape_is_vllms():
     assert figures.pop("draft_acceptance_rate") == pytest.approx(9 / 11)
     assert figures.pop("round_times")["target_engine_s"] == 0.28
     parts = figures.pop("drafters")
-    assert figures.items() >= {
-        "acceptance_histogram": [0, 0, 1, 0, 0, 0, 0, 1],
-        "num_spec_steps": 2,
-        "num_draft_tokens": 11,
-        "num_accepted_draft_tokens": 9,
-    }.items()
+    assert (
+        figures.items()
+        >= {
+            "acceptance_histogram": [0, 0, 1, 0, 0, 0, 0, 1],
+            "num_spec_steps": 2,
+            "num_draft_tokens": 11,
+            "num_accepted_draft_tokens": 9,
+        }.items()
+    )
     for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"):
         assert sum(part[name] for part in parts.values()) == figures[name]
 

@@ -13,6 +13,7 @@ CHECKPOINT = Path(__file__).parents[2] / "model_repository/target/1/checkpoint"
 
 
 def tokens_of(count):
+    """Return tokens whose ids are their places."""
     return [Token(id=n, source=0, position=0, drafter=None) for n in range(count)]
 
 
@@ -76,9 +77,10 @@ def test_tokens_and_text_are_in_step(pieces, stop_words, round_sizes):
     assert ids == list(range(len(ids)))
     text = "".join(piece.text for piece in released)
     for piece in released[:-1]:
-        assert piece.text == "".join(pieces[token.id] or "" for token in piece.tokens)[
-            : len(piece.text)
-        ]
+        assert (
+            piece.text
+            == "".join(pieces[token.id] or "" for token in piece.tokens)[: len(piece.text)]
+        )
     # How the tokens came in rounds changes when they are released, and nothing else.
     _, at_once = run(pieces, stop_words, [len(pieces)])
     assert [token.id for piece in at_once for token in piece.tokens] == ids
@@ -167,6 +169,7 @@ def tokenizer():
 
 
 def real_ids(tokenizer, text):
+    """Return the tokens of a text."""
     return tokenizer._backend.encode(text, add_special_tokens=False).ids
 
 

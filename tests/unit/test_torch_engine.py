@@ -8,6 +8,7 @@ import pytest
 from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Task
 from tests.unit.tiny_llama import save_tiny_llama
 
@@ -47,17 +48,21 @@ def last_of(outputs):
             return tokens, output
 
 
+def fail_next(monkeypatch, method, error):
+    """Let the next call of a method of the model fail, and only that."""
+    original = getattr(LlamaModel, method)
+
+    def fail_once(*_):
+        monkeypatch.setattr(LlamaModel, method, original)
+        raise error
+
+    monkeypatch.setattr(LlamaModel, method, fail_once)
+
+
 def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
     """Every task gets an error that names the cause; the next one is served as before."""
     expected, _ = last_of(submit(engine, 1, 2, 3))
-    model = engine._scheduler._model
-    next_tokens = model.next_tokens
-
-    def fail_once(segments):
-        monkeypatch.setattr(model, "next_tokens", next_tokens)
-        raise RuntimeError("out of luck")
-
-    monkeypatch.setattr(model, "next_tokens", fail_once)
+    fail_next(monkeypatch, "next_tokens", RuntimeError("out of luck"))
 
     tokens, output = last_of(submit(engine, 1, 2, 3))
 
@@ -65,20 +70,12 @@ def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
     assert isinstance(output.error, EngineFailedError)
     assert "RuntimeError: out of luck" in str(output.error)
     assert last_of(submit(engine, 1, 2, 3))[0] == expected
-    engine._scheduler.check_integrity()
 
 
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
     """What half a pass wrote is not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
-    model = engine._scheduler._model
-    most_likely = model._most_likely
-
-    def fail_once(hidden):
-        monkeypatch.setattr(model, "_most_likely", most_likely)
-        raise RuntimeError("late")
-
-    monkeypatch.setattr(model, "_most_likely", fail_once)
+    fail_next(monkeypatch, "_most_likely", RuntimeError("late"))
 
     assert last_of(submit(engine, *range(40, 60)))[1].error is not None
     assert last_of(submit(engine, *range(40, 60)))[0] == expected

@@ -63,7 +63,8 @@ class EngineDrafter:
         if not self._health.usable():
             return NO_PROPOSAL
         try:
-            tokens = self._engine.draft(context, min(self._num_tokens, max_tokens))
+            num_tokens = min(self._num_tokens, max_tokens)
+            tokens = self._engine.draft(context, num_tokens)[:num_tokens]
         except RequestCancelledError:
             return NO_PROPOSAL  # The loop finds out at its next call.
         except Exception as error:  # noqa: BLE001 - a failing draft never fails a request

@@ -6,6 +6,9 @@ its own, `<request>:<engine>:<number>`: the C++ backend keys running requests by
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,6 +21,36 @@ import triton_python_backend_utils as pb_utils
 from specdec.engines import contract
 from specdec.engines.protocol import EngineClock, TokenIds, Verification
 from specdec.errors import DraftTimeoutError, EngineFailedError
+
+
+class FinishedCalls:
+    """Keeps the responses of BLS calls for KEPT_S after they were asked for.
+
+    Until Triton 24.12 a background thread of the Python backend may drop the last reference to
+    them, and with it numpy arrays, without holding the GIL: the process crashes or hangs, within
+    seconds at 8 concurrent requests. (python_backend b771f4f mends the tensors; pb_stub.cc
+    SendCleanupId of r24.10 is that thread.) Here the last reference is Python's own.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, Any]] = deque()
+        self._lock = threading.Lock()
+
+    def kept(self, responses: Any) -> Any:
+        """Returns `responses`, and lets go of those that are old enough."""
+        now_s = time.monotonic()
+        old = []
+        with self._lock:
+            self._kept.append((now_s, responses))
+            while self._kept[0][0] < now_s - KEPT_S:
+                old.append(self._kept.popleft())
+        return responses
+
+
+KEPT_S = 30.0
+"""Long after the background thread is done with a call, even on a starved machine."""
+
+_FINISHED = FinishedCalls()
 
 
 class EngineCalls:
@@ -39,6 +72,7 @@ class EngineCalls:
             self._outputs += [contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS]
         self._number = 0
         self._current: str | None = None
+        self._is_aborting = False
 
     def run(
         self,
@@ -75,7 +109,7 @@ class EngineCalls:
         )
         self._current = call_id
         try:
-            for response in request.exec(decoupled=True):
+            for response in _FINISHED.kept(request.exec(decoupled=True)):
                 if response.has_error():
                     raise EngineFailedError(f"{self._model}: {response.error().message()}")
                 ids = pb_utils.get_output_tensor_by_name(response, contract.OUTPUT_IDS)
@@ -88,7 +122,8 @@ class EngineCalls:
         except pb_utils.TritonModelException as error:
             raise EngineFailedError(f"{self._model}: {error}") from error
         finally:
-            self._current = None
+            if self._current == call_id:  # A call that was given up may end after its successor.
+                self._current = None
 
     def _advance_clock(self, response: Any) -> None:
         arrival, last = (
@@ -100,10 +135,17 @@ class EngineCalls:
             self._clock.busy_s -= int(arrival.as_numpy().ravel()[0]) / 1e9
 
     def abort(self) -> None:
-        """Asks the engine to end the call in flight; harmless when there is none."""
+        """Asks the engine to end the call in flight; harmless when there is none.
+
+        The answer is not waited for: an engine that hangs leaves a stop request unanswered too,
+        and neither the request nor the watchdog of all requests may hang with it.
+        """
         call_id = self._current
-        if call_id is None:
-            return
+        if call_id is not None and not self._is_aborting:
+            self._is_aborting = True
+            threading.Thread(target=self._stop, args=(call_id,), name="stop", daemon=True).start()
+
+    def _stop(self, call_id: str) -> None:
         request = pb_utils.InferenceRequest(
             request_id=call_id,
             model_name=self._model,
@@ -116,8 +158,13 @@ class EngineCalls:
             requested_output_names=list(contract.REQUIRED_OUTPUTS),
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
-        for _ in request.exec(decoupled=True):
-            pass
+        try:
+            for _ in _FINISHED.kept(request.exec(decoupled=True)):
+                pass
+        except pb_utils.TritonModelException:
+            pass  # An engine that is gone has ended its calls itself.
+        finally:
+            self._is_aborting = False
 
 
 class TritonTarget:
@@ -169,6 +216,7 @@ class TritonDraft:
         try:
             return future.result(self._timeout_s)
         except FutureTimeoutError:
+            future.cancel()
             self._calls.abort()
             raise DraftTimeoutError(
                 f"no draft within the limit of {self._timeout_s * 1000:.0f} ms"

@@ -18,7 +18,7 @@ from specdec.errors import InvalidRequestError
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
 from specdec.serving.flight import Flight
-from specdec.serving.metrics import Counter, Histogram, MetricsRecorder
+from specdec.serving.metrics import Counter, Histogram, MetricsSink
 from specdec.serving.request import GenerationRequest
 from specdec.serving.statistics import RoundTimes, summarize
 from specdec.serving.text_stream import Piece, TextStream, Token
@@ -65,7 +65,7 @@ class Answerer:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        metrics: MetricsRecorder,
+        metrics: MetricsSink,
         max_seq_len: int,
         round_delay_s: float = 0.0,
     ) -> None:

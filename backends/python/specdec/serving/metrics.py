@@ -1,28 +1,13 @@
-"""The Prometheus families of the orchestrator, and the one thread that updates them.
-
-Updating a custom metric from several threads aborts the whole tritonserver 2.51.0
-(boost::interprocess lock_exception), and each update is a round trip to the server process; so
-requests put their updates into a queue, and one thread sums the counters and sends them on.
-"""
+"""The Prometheus families of the orchestrator; names get the prefix `specdec_`."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Protocol
 
-import triton_python_backend_utils as pb_utils
-
-FLUSH_PERIOD_S = 0.05
 MAX_TASKS = 32
 OTHER_TASK = "other"
-
-_SECONDS = (
-    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075),
-    *(0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
-)
 
 
 class Counter(Enum):
@@ -56,88 +41,17 @@ class Histogram(Enum):
     draft_step_seconds = "One proposal of a drafter, whole draft"
 
 
-Labels = tuple[tuple[str, str], ...]
-_Update = tuple[Enum, Labels, float]
-
-
-class MetricsRecorder:
-    """Takes updates from any thread; names get the prefix `specdec_`."""
-
-    def __init__(self, common_labels: Mapping[str, str]) -> None:
-        self._common = dict(common_labels)
-        self._queue: queue.SimpleQueue[_Update | None] = queue.SimpleQueue()
-        self._families: dict[Enum, Any] = {}
-        kinds = pb_utils.MetricFamily
-        for group, kind in (
-            (Counter, kinds.COUNTER),
-            (Gauge, kinds.GAUGE),
-            (Histogram, kinds.HISTOGRAM),
-        ):
-            for member in group:
-                self._families[member] = pb_utils.MetricFamily(
-                    name=f"specdec_{member.name}", description=str(member.value), kind=kind
-                )
-        self._metrics: dict[tuple[Enum, Labels], Any] = {}
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._thread.start()
+class MetricsSink(Protocol):
+    """Takes updates from any thread, and takes no time."""
 
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
-        if amount:
-            self._queue.put((counter, tuple(labels.items()), amount))
+        """Counts `amount` more."""
 
     def set(self, gauge: Gauge, value: float) -> None:
-        self._queue.put((gauge, (), value))
+        """Replaces the value."""
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
-        self._queue.put((histogram, (), seconds))
-
-    def close(self) -> None:
-        """Sends what is left, then lets the metrics go (each before its family)."""
-        self._queue.put(None)
-        self._thread.join(timeout=10)
-        self._metrics.clear()
-        self._families.clear()
-
-    def _run(self) -> None:
-        closing = threading.Event()
-        while not closing.is_set():
-            updates: list[_Update] = []
-            update = self._queue.get()
-            while update is not None:
-                updates.append(update)
-                try:
-                    update = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            else:
-                closing.set()
-            self._send(updates)
-            closing.wait(FLUSH_PERIOD_S)
-
-    def _send(self, updates: list[_Update]) -> None:
-        sums: dict[tuple[Enum, Labels], float] = {}
-        for member, labels, value in updates:
-            if isinstance(member, Histogram):
-                self._metric(member, labels).observe(value)
-            elif isinstance(member, Gauge):
-                sums[member, labels] = value
-            else:
-                sums[member, labels] = sums.get((member, labels), 0.0) + value
-        for (member, labels), value in sums.items():
-            metric = self._metric(member, labels)
-            if isinstance(member, Gauge):
-                metric.set(value)
-            else:
-                metric.increment(value)
-
-    def _metric(self, member: Enum, labels: Labels) -> Any:
-        key = (member, labels)
-        if key not in self._metrics:
-            arguments: dict[str, Any] = {"labels": {**self._common, **dict(labels)}}
-            if isinstance(member, Histogram):
-                arguments["buckets"] = list(_SECONDS)
-            self._metrics[key] = self._families[member].Metric(**arguments)
-        return self._metrics[key]
+        """Adds a sample."""
 
 
 class TaskLabels:

@@ -24,7 +24,8 @@ from specdec.engines.triton_bls import EngineCalls, TritonDraft, TritonTarget
 from specdec.errors import OverloadedError, SpecdecError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
 from specdec.serving.flight import Flight, FlightControl
-from specdec.serving.metrics import Counter, Gauge, MetricsRecorder, TaskLabels
+from specdec.serving.metrics import Counter, Gauge, TaskLabels
+from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.parameters import read_parameters
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import LOOKUP, OrchestratorSettings
@@ -84,7 +85,8 @@ class TritonPythonModel:
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)
         self._control.admit(flight)
-        request_id = request.request_id() or uuid.uuid4().hex
+        # Clients choose ids as they like, and engines end every call of an id that is stopped.
+        request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
         self._threads.submit(self._serve, parsed, flight, request_id, sender, arrival_s)
 
     def _serve(

@@ -1,0 +1,63 @@
+"""A model repository with drafts that fail in every way, and an orchestrator without a target."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.server.live import add_python_model, copy_repository, edit_parameters
+
+INFLIGHT_LIMIT = 4
+FAILING_DRAFTS = {
+    "raising": "engine_failed",
+    "missing": "engine_failed",
+    "hanging": "draft_timeout",
+}
+"""Name of the draft model: the reason under which its failures are counted."""
+
+_RAISING = """
+class TritonPythonModel:
+    def execute(self, requests):
+        raise RuntimeError("broken on purpose")
+"""
+
+# It hangs as a whole, stop requests included, until the file named RELEASE exists.
+_HANGING = """
+import time
+from pathlib import Path
+
+import triton_python_backend_utils as pb_utils
+
+RELEASE = Path("{release}")
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while not RELEASE.exists():
+            time.sleep(0.05)
+        for request in requests:
+            error = pb_utils.InferenceResponse(error=pb_utils.TritonError("too late"))
+            request.get_response_sender().send(
+                error, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            )
+"""
+
+
+def make_faulty_repository(directory: Path, release: Path) -> Path:
+    """Make the repository; the model `hanging` hangs until `release` exists."""
+    repository = copy_repository(
+        directory,
+        tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),
+        inflight_limit=str(INFLIGHT_LIMIT),
+        draft_timeout_ms="300",
+    )
+    add_python_model(repository, "raising", _RAISING)
+    add_python_model(repository, "hanging", _HANGING.format(release=release))
+    shutil.copytree(repository / "specdec", repository / "orphan")
+    path = repository / "orphan" / "config.pbtxt"
+    path.write_text(path.read_text().replace('name: "specdec"', 'name: "orphan"'))
+    edit_parameters(
+        repository / "orphan",
+        tensorrt_llm_model_name="nowhere",
+        tensorrt_llm_draft_model_name="",
+    )
+    return repository

@@ -1,0 +1,210 @@
+"""What the live-server tests share: raw requests, the metrics page, edited model repositories."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import urllib3
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
+
+MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
+PATIENCE_S = 120.0
+"""The longest wait for anything; the machine may be busy with other work."""
+
+_METADATA = (("triton_grpc_error", "true"),)
+_FINAL = "triton_final_response"
+
+
+@dataclass(frozen=True)
+class Failure(Exception):  # noqa: N818 - what the server said, not an error of the test
+    """An error as it came over the wire."""
+
+    code: str
+    message: str
+
+    @property
+    def error_type(self) -> str:
+        """The word at the head of the message."""
+        return self.message.split(":")[0]
+
+
+@dataclass(frozen=True)
+class Response:
+    """One raw response: output arrays by name, and whether it was marked as the last."""
+
+    outputs: Mapping[str, np.ndarray]
+    is_final: bool
+
+
+def tensor(*values: Any, dtype: Any = None) -> np.ndarray:
+    """Return [1, n] of the type that the values suggest: int32, float32, bool or text."""
+    if dtype is None:
+        kinds = {bool: np.bool_, int: np.int32, float: np.float32, str: np.object_}
+        dtype = kinds[type(values[0])]
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    return np.asarray([encoded], dtype=dtype)
+
+
+class RawClient:
+    """Sends any tensors to any model over a gRPC stream of its own, nonsense included."""
+
+    def __init__(self, url: str) -> None:
+        self._channel = grpc.insecure_channel(url)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def infer(self, model: str, inputs: Mapping[str, np.ndarray], **more: Any) -> list[Response]:
+        """Return all responses; raise Failure."""
+        return list(self.stream(model, inputs, **more))
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        outputs: tuple[str, ...] = (),
+        request_id: str = "",
+    ) -> Iterator[Response]:
+        """Yield responses; leaving early cancels. No `outputs` asks for all of them."""
+        message = service_pb2.ModelInferRequest(model_name=model, id=request_id)
+        message.parameters["triton_enable_empty_final_response"].bool_param = True
+        for name, array in inputs.items():
+            datatype = np_to_triton_dtype(array.dtype)
+            message.inputs.add(name=name, datatype=datatype, shape=array.shape)
+            is_text = array.dtype == np.object_
+            raw = serialize_byte_tensor(array).item() if is_text and array.size else array.tobytes()
+            message.raw_input_contents.append(b"" if not array.size else raw)
+        for name in outputs:
+            message.outputs.add(name=name)
+        call = self._stub.ModelStreamInfer(iter([message]), metadata=_METADATA, timeout=PATIENCE_S)
+        try:
+            for answer in call:
+                if answer.error_message:
+                    raise Failure("?", answer.error_message)
+                yield _decode(answer.infer_response)
+        except grpc.RpcError as error:
+            raise Failure(error.code().name, error.details()) from None
+        finally:
+            call.cancel()
+
+
+def _decode(answer: Any) -> Response:
+    outputs = {}
+    for each, raw in zip(answer.outputs, answer.raw_output_contents, strict=True):
+        if each.datatype == "BYTES":
+            array = deserialize_bytes_tensor(raw)
+        else:
+            types = {"BOOL": "?", "FP32": "f4", "UINT64": "u8", "INT32": "i4", "INT64": "i8"}
+            array = np.frombuffer(raw, dtype=types[each.datatype])
+        outputs[each.name] = array.reshape(tuple(each.shape))
+    return Response(outputs, answer.parameters[_FINAL].bool_param)
+
+
+def metrics(server: Any, prefix: str = "specdec_") -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return {(family, sorted 'label=value' without model and version): value}."""
+    page = urllib3.request("GET", server.metrics_url).data.decode()
+    found: dict[tuple[str, tuple[str, ...]], float] = {}
+    for line in page.splitlines():
+        if not line.startswith(prefix):
+            continue
+        name, labels, value = re.fullmatch(r"(\w+)(?:{(.*)})? (\S+)", line).groups()
+        pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or "")
+        kept = sorted(f"{key}={text}" for key, text in pairs if key not in {"model", "version"})
+        found[name, tuple(kept)] = found.get((name, tuple(kept)), 0.0) + float(value)
+    return found
+
+
+def wait_for(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
+    """Poll until the condition holds; return its value, or fail after the limit."""
+    deadline_s = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value or time.monotonic() > deadline_s:
+            assert value, f"not within {limit_s:g} s"
+            return value
+        time.sleep(0.02)
+
+
+def num_inflight(server: Any) -> float:
+    """Return how many requests the orchestrator says are being served."""
+    return metrics(server).get(("specdec_inflight_requests", ()), 0.0)
+
+
+def cpu_seconds(server: Any) -> float:
+    """Return the processor time that the server and its model processes have used."""
+    total, parents = 0.0, {server.pid}
+    for path in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda p: int(p.parent.name)):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(path.parent.name) in parents or int(fields[1]) in parents:
+            parents.add(int(path.parent.name))
+            total += (int(fields[11]) + int(fields[12])) / 100
+    return total
+
+
+def is_idle(server: Any) -> bool:
+    """Say whether no engine works: hardly any processor time is used for a moment."""
+    before_s, start_s = cpu_seconds(server), time.monotonic()
+    time.sleep(0.5)
+    return cpu_seconds(server) - before_s < 0.2 * (time.monotonic() - start_s)
+
+
+def copy_repository(directory: Path, **parameters: str) -> Path:
+    """Copy the model repository, weights linked, with other parameters for `specdec`."""
+    repository = directory / "model_repository"
+    for source in MODEL_REPOSITORY.iterdir():
+        version = repository / source.name / "1"
+        version.mkdir(parents=True)
+        shutil.copy(source / "config.pbtxt", version.parent)
+        shutil.copy(source / "1" / "model.py", version)
+        if (source / "1" / "checkpoint").exists():
+            (version / "checkpoint").symlink_to((source / "1" / "checkpoint").resolve())
+    edit_parameters(repository / "specdec", **parameters)
+    return repository
+
+
+def edit_parameters(model: Path, **parameters: str) -> None:
+    """Replace parameters in a model's config.pbtxt."""
+    path = model / "config.pbtxt"
+    text = path.read_text()
+    for name, value in parameters.items():
+        text, count = re.subn(
+            rf'(key: "{name}" value {{ string_value: )"[^"]*"', rf'\1"{value}"', text
+        )
+        assert count == 1, name
+    path.write_text(text)
+
+
+def add_python_model(repository: Path, name: str, code: str, like: str = "draft") -> None:
+    """Add a model with the configuration of another and code of its own."""
+    version = repository / name / "1"
+    version.mkdir(parents=True)
+    text = (MODEL_REPOSITORY / like / "config.pbtxt").read_text()
+    text = re.sub(r"^parameters .*$", "", text, flags=re.MULTILINE)
+    (version.parent / "config.pbtxt").write_text(text.replace(f'name: "{like}"', f'name: "{name}"'))
+    (version / "model.py").write_text(code)
+
+
+@contextmanager
+def raw_client(server: Any) -> Iterator[RawClient]:
+    """Open a raw client for a while."""
+    client = RawClient(server.grpc_url)
+    try:
+        yield client
+    finally:
+        client.close()

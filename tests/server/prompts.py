@@ -1,0 +1,32 @@
+"""Prompts for the live tests: several kinds of text, short answers."""
+
+REPEAT = "Repeat this line four times: the ship sails at noon and the ship returns at night."
+SHIP = "The ship sails at noon and the ship returns at night. " * 4 + "The"
+"""Goes on as it began: prompt lookup guesses much of it right."""
+COUNT = "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen,"
+"""Goes on for as long as it is let."""
+
+PLAIN = (
+    "The capital of France is",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n",
+    COUNT,
+    'Translate to German: "The weather is fine today."',
+    "In einem tiefen, dunklen Wald lebte ein alter Bär. Der alte Bär",
+    "A list of emoji: 😀 😃 😄 😁 😆 😀 😃 😄",
+    "| name | age |\n|---|---|\n| Ann | 31 |\n| Ben | 27 |\n",
+    # Longer than one block of the KV cache, so that prefixes are shared and copied.
+    "The ship sails at noon. " * 60 + "Then",
+)
+CHATS = (
+    [{"role": "user", "content": REPEAT}],
+    [{"role": "user", "content": "What is 17 + 25? Think step by step."}],
+    [
+        {"role": "system", "content": "You answer in one sentence."},
+        {"role": "user", "content": "Why is the sky blue?"},
+    ],
+    [
+        {"role": "user", "content": "Name three fruits."},
+        {"role": "assistant", "content": "Apple, pear, plum."},
+        {"role": "user", "content": "Again, in capital letters, please."},
+    ],
+)

@@ -1,0 +1,211 @@
+"""The engine models called as the orchestrator calls them, and as nobody should."""
+
+import numpy as np
+import pytest
+
+from tests.server.live import Failure, raw_client, tensor, wait_for
+
+PROMPT = list(range(500, 540))
+BOTH = ("output_ids", "sequence_length")
+
+
+@pytest.fixture(scope="module")
+def raw(server):
+    """Return a raw client."""
+    with raw_client(server) as opened:
+        yield opened
+
+
+def call(num_output=6, **more):
+    """Return the inputs of one engine call; None leaves an input out."""
+    inputs = {
+        "input_ids": tensor(*PROMPT),
+        "input_lengths": tensor(len(PROMPT)),
+        "request_output_len": tensor(num_output),
+        "exclude_input_in_output": tensor(True),
+    } | more
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
+def ids_of(response):
+    """Return the tokens of a response."""
+    return response.outputs["output_ids"].ravel().tolist()
+
+
+@pytest.fixture(scope="module")
+def said(raw):
+    """Return what the target says to the prompt."""
+    (response,) = raw.infer("target", call(12), outputs=BOTH)
+    return ids_of(response)
+
+
+def test_one_call_is_one_response_of_the_documented_shape(raw, said):
+    """Not streaming: output_ids [1, beams, n] and sequence_length [1, beams], marked final."""
+    (response,) = raw.infer("target", call(12), outputs=BOTH)
+
+    assert response.is_final
+    assert response.outputs.keys() == set(BOTH)
+    assert response.outputs["output_ids"].shape == (1, 1, 12)
+    assert response.outputs["sequence_length"].tolist() == [[12]]
+    assert len(said) == 12
+
+
+def test_streaming_sends_only_new_tokens(raw, said):
+    """Joined, the responses of a stream are the answer in one piece."""
+    responses = raw.infer("target", call(12, streaming=tensor(True)), outputs=BOTH)
+
+    assert [token for response in responses for token in ids_of(response)] == said
+    assert len(responses) >= 12
+    assert [response.is_final for response in responses].count(True) == 1
+    assert responses[-1].is_final
+
+
+@pytest.mark.parametrize("excluded", [None, False])
+def test_prompt_is_in_the_output_unless_excluded(raw, said, excluded):
+    """NVIDIA's default: output_ids begins with the prompt."""
+    flag = None if excluded is None else tensor(excluded)
+
+    (response,) = raw.infer("target", call(12, exclude_input_in_output=flag), outputs=BOTH)
+
+    assert ids_of(response) == PROMPT + said
+
+
+@pytest.mark.parametrize("num_right", range(5))
+def test_verification_is_one_step_of_accepted_plus_one(raw, said, num_right):
+    """The request ends after its pass, whatever request_output_len still allows."""
+    draft = [*said[:num_right], *[(token + 1) % 40000 for token in said[num_right:4]]]
+    inputs = call(9, draft_input_ids=tensor(*draft), return_perf_metrics=tensor(True))
+
+    (response,) = raw.infer("target", inputs)
+
+    assert ids_of(response) == said[: num_right + 1]
+    assert response.outputs["total_draft_tokens"].tolist() == [[4]]
+    assert response.outputs["total_accepted_draft_tokens"].tolist() == [[num_right]]
+    assert response.outputs["acceptance_rate"].tolist() == [[num_right / 4]]
+
+
+def test_end_token_cuts_the_result(raw, said):
+    """It is not in output_ids: a result that stops within the draft has met the end."""
+    end = next(token for token in said[1:] if token != said[0])
+    place = said.index(end)
+    draft = [*said[: place + 1], 7, 8][:16]
+
+    for inputs in (call(12), call(12, draft_input_ids=tensor(*draft))):
+        (response,) = raw.infer("target", inputs | {"end_id": tensor(end)}, outputs=BOTH)
+        assert ids_of(response) == said[:place]
+
+
+def test_perf_metrics_come_with_the_last_response_only(raw):
+    """On request: times in their order, blocks that add up."""
+    inputs = call(3, streaming=tensor(True), return_perf_metrics=tensor(True))
+
+    *first, last = raw.infer("target", inputs)
+
+    names = last.outputs.keys() - set(BOTH)
+    assert len(names) == 10
+    assert not any(response.outputs.keys() & names for response in first)
+    value = {name: last.outputs[name].item() for name in names}
+    times = ("arrival", "first_scheduled", "first_token", "last_token")
+    in_order = [value[f"{name}_time_ns"] for name in times]
+    assert in_order == sorted(in_order)
+    assert in_order[0] > 0
+    total = value["kv_cache_alloc_new_blocks"] + value["kv_cache_reused_blocks"]
+    assert value["kv_cache_alloc_total_blocks"] == total > 0
+    assert value["total_draft_tokens"] == 0
+
+
+def test_prefix_is_not_computed_twice(raw):
+    """Rounds re-send their whole prefix: its blocks are found again."""
+    tokens = np.random.default_rng(3).integers(100, 40000, (1, 600), dtype=np.int32)
+    inputs = call(1, input_ids=tokens, input_lengths=tensor(600), return_perf_metrics=tensor(True))
+
+    reused = [
+        raw.infer("target", inputs)[0].outputs["kv_cache_reused_blocks"].item() for _ in range(2)
+    ]
+
+    assert reused == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "code", "told"),
+    [
+        (call(), ("output_ids",), "INVALID_ARGUMENT", "sequence_length"),
+        (call(), ("sequence_length",), "INVALID_ARGUMENT", "output_ids"),
+        (
+            call(draft_input_ids=np.zeros((1, 0), dtype=np.int32)),
+            BOTH,
+            "INVALID_ARGUMENT",
+            "draft_input_ids is empty",
+        ),
+        (call(20, draft_input_ids=tensor(*range(17))), BOTH, "INVALID_ARGUMENT", "17 .*16"),
+        (call(draft_input_ids=tensor(5, 50000)), BOTH, "INVALID_ARGUMENT", "50000"),
+        (call(stop=tensor(True)), BOTH, "INVALID_ARGUMENT", "id"),
+        (call(0), BOTH, "INVALID_ARGUMENT", "request_output_len .*1; given 0"),
+        (call(input_lengths=tensor(7)), BOTH, "INVALID_ARGUMENT", "7.*40"),
+        (call(input_ids=None), BOTH, "INVALID_ARGUMENT", "40.* 0 "),
+        (call(input_ids=tensor(-1, 5), input_lengths=tensor(2)), BOTH, "INVALID_ARGUMENT", "-1"),
+        (
+            call(input_ids=np.ones((1, 8192), dtype=np.int32), input_lengths=tensor(8192)),
+            BOTH,
+            "INVALID_ARGUMENT",
+            "8192.*8191",
+        ),
+        (call(runtime_top_k=tensor(2)), BOTH, "UNIMPLEMENTED", "runtime_top_k must be 1; given 2"),
+    ],
+)
+def test_what_the_backend_refuses_is_refused(raw, server, inputs, outputs, code, told):
+    """With the contract's code, and a message that has limit and value."""
+    with pytest.raises(Failure, match=told) as caught:
+        raw.infer("target", inputs, outputs=outputs)
+
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        call(temperature=tensor(0.5)),
+        call(request_output_len=None),
+        call(request_output_len=tensor(3.0)),
+        {name: np.repeat(value, 2, axis=0) for name, value in call().items()},
+    ],
+    ids=["an input that is not served", "a missing length", "a wrong type", "a batch of two"],
+)
+def test_triton_refuses_the_rest_itself(raw, inputs):
+    """Undeclared inputs, missing ones, types and batches never reach the engine."""
+    with pytest.raises(Failure) as caught:
+        raw.infer("target", inputs, outputs=BOTH)
+
+    # Triton reports what it finds before the model runs inside the stream, without a code.
+    assert caught.value.code in {"INVALID_ARGUMENT", "?"}
+    assert "Traceback" not in caught.value.message
+
+
+def test_draft_engine_takes_no_draft(raw):
+    """An engine that only guesses has no input for drafts."""
+    with pytest.raises(Failure, match="draft_input_ids"):
+        raw.infer("draft", call(draft_input_ids=tensor(1)), outputs=BOTH)
+
+
+def test_stop_of_an_unknown_id_is_fine(raw):
+    """A stop that comes too late finds nothing, and is answered by an empty last response."""
+    (response,) = raw.infer("target", call(stop=tensor(True)), request_id="nobody")
+
+    assert response.is_final
+    assert response.outputs == {}
+
+
+def test_stop_ends_a_running_stream(raw):
+    """A stop with the id of a running request ends it early, with an ordinary last response."""
+    running = raw.stream(
+        "target", call(4000, streaming=tensor(True)), outputs=BOTH, request_id="to be stopped"
+    )
+    num_tokens = len(ids_of(next(running)))
+
+    raw.infer("target", call(stop=tensor(True)), request_id="to be stopped")
+
+    rest = list(running)
+    num_tokens += sum(len(ids_of(response)) for response in rest if response.outputs)
+    assert rest[-1].is_final
+    assert num_tokens < 4000
+    assert wait_for(lambda: raw.infer("target", call(1), outputs=BOTH))

@@ -1,0 +1,163 @@
+"""Bad input gets the documented error on both transports, and the server goes on."""
+
+import json
+
+import numpy as np
+import pytest
+import urllib3
+
+from tests.server.live import Failure, raw_client, tensor
+
+NAN = float("nan")
+HALF_A_PAIR = '[{"role": "user", "content": "\\ud83d"}]'
+
+# name: (inputs as JSON values, error type, what the message holds)
+REFUSED = {
+    "no prompt": ({"max_tokens": 4}, "invalid_request", "exactly one of"),
+    "two prompts": ({"text_input": "x", "input_ids": [5]}, "invalid_request", "exactly one of"),
+    "empty prompt": ({"text_input": ""}, "invalid_request", "text_input"),
+    "no tokens": ({"text_input": "x", "max_tokens": 0}, "invalid_request", "given 0"),
+    "negative": ({"text_input": "x", "max_tokens": -7}, "invalid_request", "given -7"),
+    "huge": ({"text_input": "x", "max_tokens": 2**31 - 1}, "invalid_request", "8192"),
+    "over the context": ({"text_input": "word " * 9000}, "invalid_request", "8192"),
+    "broken JSON": ({"messages": "[{"}, "invalid_request", "messages must be a JSON list"),
+    "nested JSON": ({"messages": "[" * 50_000}, "invalid_request", "messages"),
+    "half a pair": ({"messages": HALF_A_PAIR}, "invalid_request", "surrogates"),
+    "no roles": ({"messages": '[{"text": "x"}]'}, "invalid_request", "messages[0]"),
+    "foreign token": ({"input_ids": [5, 49152]}, "invalid_request", "49152"),
+    "no such drafter": ({"text_input": "x", "drafter": "oracle"}, "invalid_request", "'oracle'"),
+    "k too large": ({"text_input": "x", "num_draft_tokens": 17}, "invalid_request", "given 17"),
+    "long label": ({"text_input": "x", "task": "t" * 65}, "invalid_request", "65"),
+    "no deadline": ({"text_input": "x", "deadline_ms": 0}, "invalid_request", "deadline_ms"),
+    "cold": ({"text_input": "x", "temperature": -1.0}, "invalid_request", "given -1"),
+    "not a number": ({"text_input": "x", "temperature": NAN}, "invalid_request", "given nan"),
+    "sampling": ({"text_input": "x", "temperature": 0.7}, "unsupported", "given 0.7"),
+    "log probs": ({"text_input": "x", "return_log_probs": True}, "unsupported", "log_probs"),
+}
+GRPC_CODES = {"invalid_request": "INVALID_ARGUMENT", "unsupported": "UNIMPLEMENTED"}
+LISTS = {"input_ids"}
+
+
+@pytest.fixture(scope="module")
+def raw(server):
+    """Return a raw client."""
+    with raw_client(server) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def server_goes_on(request, server):
+    """After every refusal the next request is served."""
+    yield
+    with raw_client(server) as opened:
+        answer = opened.infer("specdec", {"text_input": tensor("x"), "max_tokens": tensor(1)})
+    assert answer[0].outputs["output_ids"].size == 1
+
+
+def as_tensors(inputs):
+    """Return the inputs as arrays."""
+    return {
+        name: tensor(*value) if name in LISTS else tensor(value) for name, value in inputs.items()
+    }
+
+
+def post(server, path, body):
+    """Post JSON; return (status, text)."""
+    url = f"http://{server.http_url}/v2/models/specdec/{path}"
+    response = urllib3.request("POST", url, body=body, retries=False, timeout=60.0)
+    return response.status, response.data.decode()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_over_grpc(raw, name):
+    """Code and error_type are the documented ones; limit and value are in the message."""
+    inputs, error_type, told = REFUSED[name]
+
+    with pytest.raises(Failure) as caught:
+        raw.infer("specdec", as_tensors(inputs))
+
+    assert caught.value.code == GRPC_CODES[error_type]
+    assert caught.value.error_type == error_type
+    assert told in caught.value.message
+    assert "Traceback" not in caught.value.message
+
+
+@pytest.mark.parametrize("path", ["generate", "generate_stream"])
+@pytest.mark.parametrize("name", [name for name in REFUSED if name != "not a number"])
+def test_refused_over_http(server, path, name):
+    """The same message as JSON, with a client error's status; NaN has no JSON to travel in."""
+    inputs, error_type, told = REFUSED[name]
+
+    status, text = post(server, path, json.dumps(inputs))
+
+    # Triton 2.51 answers 400 to every error of a decoupled model.
+    assert status in {400, 501}
+    error = json.loads(text.removeprefix("data:"))["error"]
+    assert error.startswith(f"{error_type}: ")
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"text_input": "x"',
+        "[]",
+        '{"text_input": "x", "max_tokens": "many"}',
+        '{"text_input": 5}',
+        '{"text_input": ["x", "y"]}',
+        '{"text_input": "x", "max_tokens": [1, 2]}',
+        '{"text_input": "x", "temperature": NaN}',
+    ],
+)
+def test_wrong_json_is_refused_by_triton(server, body):
+    """Broken JSON, wrong types and shapes: an error in Triton's own words."""
+    status, text = post(server, "generate", body)
+
+    assert status >= 400  # Triton has 500 for what it cannot parse
+    assert "error" in json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {},
+        {"text_input": tensor("x"), "max_tokens": tensor(3.5)},
+        {"text_input": tensor(5)},
+        {"text_input": tensor("x", "y")},
+        {"text_input": tensor("x"), "max_tokens": np.asarray([3], dtype=np.int32)},
+        {"text_input": tensor("x"), "no_such_input": tensor(1)},
+        {"input_ids": np.zeros((1, 2, 2), dtype=np.int32)},
+    ],
+    ids=[
+        "nothing at all",
+        "float",
+        "number for text",
+        "two texts",
+        "no batch dimension",
+        "unknown",
+        "cube",
+    ],
+)
+def test_wrong_tensors_are_refused_by_triton(raw, inputs):
+    """Types, shapes and names that config.pbtxt does not have never reach our code."""
+    with pytest.raises(Failure) as caught:
+        raw.infer("specdec", inputs)
+
+    assert "Traceback" not in caught.value.message
+    assert not caught.value.message.startswith("internal")
+
+
+def test_batch_of_two_is_refused_by_us(raw):
+    """One request is one sequence; the message says so."""
+    inputs = {"text_input": np.asarray([[b"a"], [b"b"]], dtype=np.object_)}
+
+    with pytest.raises(Failure, match="batch of 2, the limit is 1") as caught:
+        raw.infer("specdec", inputs)
+
+    assert (caught.value.code, caught.value.error_type) == ("INVALID_ARGUMENT", "invalid_request")
+
+
+def test_empty_list_of_tokens_is_refused_by_us(raw):
+    """A prompt of no tokens is as empty as a text of no characters."""
+    with pytest.raises(Failure, match="invalid_request: input_ids"):
+        raw.infer("specdec", {"input_ids": np.zeros((1, 0), dtype=np.int32)})

@@ -1,0 +1,121 @@
+"""On = off = the model `target` called directly, token for token, alone and among others."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from clients import GenerationRequest, GrpcClient
+from specdec.serving.request import GenerationRequest as ParsedRequest
+from specdec.serving.tokenizing import Tokenizer
+from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
+from tests.server.prompts import CHATS, PLAIN
+
+MAX_TOKENS = 16
+DRAFTERS = ("lookup", "draft", "auto")
+KS = (1, 4, 8)
+PROMPTS = [{"text_input": text} for text in PLAIN] + [{"messages": chat} for chat in CHATS]
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """Return a gRPC client."""
+    with GrpcClient(server.grpc_url, timeout_s=240.0) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def direct(server):
+    """Return what the model `target` says by itself to each prompt, in one plain call."""
+    tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
+    said = []
+    with raw_client(server) as raw:
+        for prompt in PROMPTS:
+            ids = tokenizer.prompt(ParsedRequest(**prompt))
+            inputs = {
+                "input_ids": ids[None],
+                "input_lengths": tensor(len(ids)),
+                "request_output_len": tensor(MAX_TOKENS),
+                "end_id": tensor(tokenizer.end_id),
+                "exclude_input_in_output": tensor(True),
+            }
+            (response,) = raw.infer("target", inputs)
+            said.append(tuple(response.outputs["output_ids"].ravel().tolist()))
+    return said
+
+
+@pytest.fixture(scope="module")
+def speculated(client, direct):
+    """Return every prompt's answers with each drafter; k goes round, so that all pairs occur."""
+    answers = []
+    for number, prompt in enumerate(PROMPTS):
+        for turn, drafter in enumerate(DRAFTERS):
+            k = KS[(number + turn) % len(KS)]
+            request = GenerationRequest(
+                **prompt,
+                max_tokens=MAX_TOKENS,
+                drafter=drafter,
+                num_draft_tokens=k,
+                return_perf_metrics=True,
+            )
+            answers.append((number, drafter, k, client.generate(request)))
+    return answers
+
+
+def test_on_equals_the_target_called_directly(speculated, direct):
+    """With each drafter and k in {1, 4, 8}, the client gets what the target alone says."""
+    wrong = [
+        (number, drafter, k)
+        for number, drafter, k, answer in speculated
+        if answer.token_ids != direct[number]
+    ]
+
+    assert wrong == []
+
+
+def test_speculation_ran(speculated):
+    """The equality is one of speculation: each drafter drafted, and drafts were accepted."""
+    totals = dict.fromkeys(DRAFTERS, 0)
+    accepted = 0
+    for _, drafter, k, answer in speculated:
+        totals[drafter] += answer.final.total_draft_tokens
+        accepted += answer.final.total_accepted_draft_tokens
+        steps = answer.final.speculative_decoding["num_spec_steps"]
+        assert answer.final.total_draft_tokens <= k * steps
+        assert answer.final.verification == "exact"
+
+    assert min(totals.values()) > 0
+    assert accepted > 0
+
+
+def test_off_equals_the_target_called_directly(client, direct):
+    """Without speculation the orchestrator adds nothing and loses nothing."""
+    for number, prompt in enumerate(PROMPTS):
+        request = GenerationRequest(**prompt, max_tokens=MAX_TOKENS, num_draft_tokens=0)
+        answer = client.generate(request)
+        assert answer.token_ids == direct[number]
+        assert set(answer.sources) <= {0}
+        assert answer.final.verification == "off"
+
+
+def test_requests_side_by_side_do_not_change_each_other(client, direct):
+    """Eight at a time, on, off and all drafters mixed: every answer is its own prompt's."""
+    jobs = [
+        (number, {"drafter": drafter} if drafter else {"num_draft_tokens": 0})
+        for number in range(len(PROMPTS))
+        for drafter in (("lookup", None) if number % 2 else ("draft", "auto"))
+    ]
+    np.random.default_rng(0).shuffle(jobs)
+
+    def ask(job):
+        number, options = job
+        request = GenerationRequest(
+            **PROMPTS[number], **options, max_tokens=MAX_TOKENS, request_id=f"side-{number}"
+        )
+        return tuple(token for chunk in client.stream(request) for token in chunk.token_ids)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, jobs))
+
+    pairs = zip(jobs, answers, strict=True)
+    assert [job for job, answer in pairs if answer != direct[job[0]]] == []

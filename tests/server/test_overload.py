@@ -1,0 +1,66 @@
+"""At the in-flight limit one more is refused at once, and nobody who was admitted suffers."""
+
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+
+from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
+from tests.server.faulty import INFLIGHT_LIMIT
+from tests.server.live import metrics, num_inflight, wait_for
+from tests.server.prompts import COUNT
+
+ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=48, drafter="none")
+ONE_MORE = GenerationRequest(text_input=COUNT, max_tokens=1)
+AT_ONCE_S = 5.0
+"""A few milliseconds on an idle machine."""
+
+
+def num_shed(server):
+    """Return how many requests were shed so far."""
+    return metrics(server).get(("specdec_shed_total", ("reason=overloaded",)), 0.0)
+
+
+def test_limit_is_kept_exactly(faulty_server):
+    """As many as the limit are served to their ends; each one more is refused and counted."""
+    before = num_shed(faulty_server)
+    with (
+        GrpcClient(faulty_server.grpc_url, timeout_s=240.0) as client,
+        HttpClient(f"http://{faulty_server.http_url}", timeout_s=240.0) as http,
+        ExitStack() as leaving,
+    ):
+        alone = client.generate(ADMITTED)
+        crowd = [
+            leaving.enter_context(closing(client.stream(ADMITTED))) for _ in range(INFLIGHT_LIMIT)
+        ]
+        first = [next(chunks) for chunks in crowd]
+
+        for one_more in (client.generate, http.generate) * 2:
+            start_s = time.monotonic()
+            with pytest.raises(SpecdecError) as caught:
+                one_more(ONE_MORE)
+            assert time.monotonic() - start_s < AT_ONCE_S
+            assert caught.value.error_type == "overloaded"
+            assert "4 requests are in flight; the limit is 4" in caught.value.message
+            if one_more == client.generate:
+                assert caught.value.status == "UNAVAILABLE"
+        assert num_inflight(faulty_server) == INFLIGHT_LIMIT
+
+        for head, chunks in zip(first, crowd, strict=True):
+            assert collect([head, *chunks]).token_ids == alone.token_ids
+        assert client.generate(ONE_MORE).token_ids
+    wait_for(lambda: num_shed(faulty_server) == before + 4)
+    assert metrics(faulty_server)["specdec_inflight_limit", ()] == 2 * INFLIGHT_LIMIT  # two models
+
+
+def test_refused_request_takes_no_slot(faulty_server):
+    """Bad requests, many more than the limit, leave every slot free."""
+    with GrpcClient(faulty_server.grpc_url, timeout_s=120.0) as client:
+        for _ in range(3 * INFLIGHT_LIMIT):
+            with pytest.raises(SpecdecError, match="max_tokens"):
+                client.generate(GenerationRequest(text_input="x", max_tokens=0))
+            with pytest.raises(SpecdecError, match="8192"):  # found after admission
+                client.generate(GenerationRequest(text_input="x", max_tokens=9000))
+
+        assert client.generate(ONE_MORE).token_ids
+    wait_for(lambda: num_inflight(faulty_server) == 0)

@@ -1,0 +1,206 @@
+"""What a client sees of one answer: order, ends, text, tokens."""
+
+import json
+
+import pytest
+import urllib3
+
+from clients import GenerationRequest, GrpcClient, collect
+from tests.server.live import raw_client, tensor
+from tests.server.prompts import CHATS, COUNT, REPEAT, SHIP
+
+MAX_TOKENS = 24
+FINAL_OUTPUTS = {"finish_reason", "num_input_tokens", "num_output_tokens", "seed", "verification"}
+CHUNK_OUTPUTS = {"text_output", "output_ids", "output_sources"}
+PERF_OUTPUTS = {
+    "total_draft_tokens",
+    "total_accepted_draft_tokens",
+    "acceptance_rate",
+    "speculative_decoding",
+}
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """Return a gRPC client."""
+    with GrpcClient(server.grpc_url, timeout_s=120.0) as opened:
+        yield opened
+
+
+def ask(client, **fields):
+    """Return the collected answer of a streamed request."""
+    return collect(client.stream(GenerationRequest(**{"max_tokens": MAX_TOKENS} | fields)))
+
+
+def post(server, path, **body):
+    """Return the raw answer to a JSON request."""
+    url = f"http://{server.http_url}/v2/models/specdec/{path}"
+    body = {"max_tokens": MAX_TOKENS} | body
+    response = urllib3.request("POST", url, body=json.dumps(body), timeout=120.0, retries=False)
+    assert response.status == 200, response.data
+    return response
+
+
+@pytest.mark.parametrize("options", [{"drafter": "lookup"}, {"num_draft_tokens": 0}])
+def test_stream_ends_exactly_once(server, options):
+    """Responses carry new tokens; exactly the last has the end, and nothing follows it."""
+    inputs = {"text_input": tensor(REPEAT), "max_tokens": tensor(12), "stream": tensor(True)}
+    inputs |= {name: tensor(value) for name, value in options.items()}
+    with raw_client(server) as raw:
+        responses = raw.infer("specdec", inputs, request_id="mine")
+
+    assert [each.is_final for each in responses] == [False] * (len(responses) - 1) + [True]
+    assert len(responses) > 1
+    for each in responses[:-1]:
+        assert each.outputs.keys() == CHUNK_OUTPUTS
+        assert each.outputs["output_ids"].size > 0
+    assert responses[-1].outputs.keys() == CHUNK_OUTPUTS | FINAL_OUTPUTS
+    num_tokens = sum(each.outputs["output_ids"].size for each in responses)
+    assert responses[-1].outputs["num_output_tokens"].tolist() == [[num_tokens]]
+
+
+def test_perf_metrics_come_on_request_only(server):
+    """Statistics are in the last response of those who asked."""
+    with raw_client(server) as raw:
+        (plain,), (measured,) = (
+            raw.infer(
+                "specdec",
+                {
+                    "text_input": tensor("x"),
+                    "max_tokens": tensor(3),
+                    "return_perf_metrics": tensor(flag),
+                },
+            )
+            for flag in (False, True)
+        )
+
+    assert measured.outputs.keys() - plain.outputs.keys() == PERF_OUTPUTS
+
+
+def test_not_streamed_is_one_response_on_generate(server):
+    """`generate` of a decoupled model takes exactly one response: stream=false gives that."""
+    body = post(server, "generate", text_input=REPEAT).json()
+
+    assert body["finish_reason"] in {"length", "stop"}
+    assert body["num_output_tokens"] == len(body["output_ids"])
+
+
+def test_http_stream_is_the_same_answer(server):
+    """Events of `generate_stream`, joined, are what `generate` gives in one piece."""
+    whole = post(server, "generate", text_input=REPEAT).json()
+    raw = post(server, "generate_stream", text_input=REPEAT, stream=True)
+    assert raw.headers["Content-Type"].startswith("text/event-stream")
+    lines = raw.data.decode().splitlines()
+    events = [json.loads(line.removeprefix("data:")) for line in lines if line]
+
+    assert "".join(event["text_output"] for event in events) == whole["text_output"]
+    assert [("finish_reason" in event) for event in events].count(True) == 1
+    assert "finish_reason" in events[-1]
+
+
+def test_joined_chunks_equal_the_whole_text(client):
+    """Streamed or not, by any drafter or none, the client reads the same text."""
+    whole = client.generate(GenerationRequest(messages=CHATS[2], max_tokens=MAX_TOKENS))
+
+    for options in ({"drafter": "lookup"}, {"drafter": "draft"}, {"drafter": "none"}):
+        streamed = ask(client, messages=CHATS[2], **options)
+        assert (streamed.text, streamed.token_ids) == (whole.text, whole.token_ids)
+
+
+@pytest.mark.parametrize("options", [{"drafter": "lookup"}, {"drafter": "none"}])
+def test_stop_words_end_the_answer_before_them(client, options):
+    """Nothing of a stop text is returned, in text or tokens, however the rounds fall."""
+    free = ask(client, text_input=COUNT, drafter="none")
+    middle = len(free.text) // 2
+    stop = free.text[middle : middle + 6]
+    expected = free.text[: free.text.index(stop)]
+
+    stopped = ask(client, text_input=COUNT, stop_words=["never said", stop], **options)
+
+    assert stopped.text == expected
+    assert stopped.final.finish_reason == "stop"
+    assert stopped.token_ids == free.token_ids[: len(stopped.token_ids)]
+    assert len(stopped.token_ids) < len(free.token_ids)
+    # What only began like a stop text is returned.
+    almost = f"{free.text[-4:]}!never"
+    assert ask(client, text_input=COUNT, stop_words=[almost], **options).text == free.text
+
+
+def test_characters_arrive_whole(server, client):
+    """Every chunk is valid UTF-8 by itself, where one character takes several tokens."""
+    prompt = "Repeat: 🦀🦞🐙 語語語 🦀🦞🐙 語語語 🦀🦞🐙 語語語 🦀🦞"
+    with raw_client(server) as raw:
+        inputs = {"text_input": tensor(prompt), "max_tokens": tensor(40), "stream": tensor(True)}
+        responses = raw.infer("specdec", inputs | {"drafter": tensor("none")})
+
+    texts = [each.outputs["text_output"].item().decode() for each in responses]
+    assert "\ufffd" not in "".join(texts)
+    assert any(not text for text in texts), "no token without a character: nothing was tested"
+    assert "".join(texts) == ask(client, text_input=prompt, max_tokens=40, drafter="lookup").text
+
+
+def test_messages_are_the_template_of_the_target(client):
+    """`messages` gives what the rendered template gives as plain text."""
+    text = (
+        "<|im_start|>system\nYou answer in one sentence.<|im_end|>\n"
+        "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+    by_messages, by_text = ask(client, messages=CHATS[2]), ask(client, text_input=text)
+
+    assert by_messages.token_ids == by_text.token_ids
+    assert by_messages.final.num_input_tokens == by_text.final.num_input_tokens
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_prompt_comes_first_where_it_is_asked_for(client, streamed):
+    """exclude_input_in_output=false: the text begins with the prompt, once."""
+    options = {"text_input": COUNT, "max_tokens": 6}
+    request = GenerationRequest(**options, exclude_input_in_output=False)
+    plain = ask(client, **options)
+
+    answer = collect(client.stream(request)) if streamed else client.generate(request)
+
+    assert answer.text == COUNT + plain.text
+    assert answer.token_ids == plain.token_ids
+
+
+def test_token_prompt_equals_text_prompt(client):
+    """input_ids are used as they are."""
+    from specdec.serving.tokenizing import Tokenizer  # noqa: PLC0415 - slow to import
+    from tests.server.live import MODEL_REPOSITORY  # noqa: PLC0415
+
+    tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
+    ids = tokenizer._backend.encode(COUNT).ids
+
+    assert ask(client, input_ids=ids).text == ask(client, text_input=COUNT).text
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_length_is_kept_to_the_token(client, count):
+    """max_tokens is exact, also inside a block of accepted drafts."""
+    answer = ask(client, text_input=SHIP, max_tokens=count, drafter="lookup")
+
+    assert len(answer.token_ids) == count
+    assert answer.final.finish_reason == "length"
+
+
+def test_own_end_token_ends_the_answer(client):
+    """A request may name another token as the end; it is not returned."""
+    free = ask(client, text_input=COUNT)
+    end_id = free.token_ids[7]
+    expected = free.token_ids[: free.token_ids.index(end_id)]
+
+    for drafter in ("lookup", "none"):
+        answer = ask(client, text_input=COUNT, end_id=end_id, drafter=drafter)
+        assert answer.token_ids == expected
+        assert answer.final.finish_reason == "stop"
+
+
+def test_seed_is_reported(client):
+    """The seed that was used is in the last response: the given one, or one that was drawn."""
+    given = ask(client, text_input="x", max_tokens=1, seed=2**64 - 1)
+    drawn = [ask(client, text_input="x", max_tokens=1).final.seed for _ in range(2)]
+
+    assert given.final.seed == 2**64 - 1
+    assert drawn[0] != drawn[1]

@@ -1,0 +1,24 @@
+"""Fixtures that more than one module of unit tests uses."""
+
+import pytest
+import torch
+
+from specdec.torch_engine.model import LlamaModel
+from tests.unit.by_hand import CPU, NUM_CACHE_TOKENS
+from tests.unit.tiny_llama import save_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Run small products without waiting for a second thread."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def model(one_thread, tmp_path_factory):
+    """Return a tiny model whose cache each test replaces."""
+    directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    return LlamaModel(directory, NUM_CACHE_TOKENS, CPU)

@@ -1,0 +1,86 @@
+"""The block pool under requests that come, grow, are cut back and end in any order."""
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+)
+
+from specdec.torch_engine import kv_cache
+from specdec.torch_engine.kv_cache import KVCache, common_prefix_length
+from tests.unit.token_cache import BLOCK, CONFIG, add, ids, stored
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Requests come, grow, are cut back and end in any order; reserved as the scheduler does."""
+
+    NUM_BLOCKS = 14
+    active = Bundle("active")
+
+    def __init__(self):
+        super().__init__()
+        self._block_size, kv_cache.BLOCK_SIZE = kv_cache.BLOCK_SIZE, BLOCK
+        self.cache = KVCache(CONFIG, self.NUM_BLOCKS * BLOCK, torch.device("cpu"))
+        self.most = {}
+        self.reserved = 0
+
+    def teardown(self):
+        kv_cache.BLOCK_SIZE = self._block_size
+
+    @staticmethod
+    def blocks_for(num_tokens):
+        return -(-num_tokens // BLOCK) + 1
+
+    @rule(
+        target=active,
+        prompt=st.lists(st.integers(1, 2), min_size=1, max_size=14).map(lambda t: ids(*t)),
+        growth=st.integers(1, 8),
+    )
+    def start(self, prompt, growth):
+        """Acquire the longest cached prefix and run the rest of the prompt."""
+        num_blocks = self.blocks_for(len(prompt) + growth)
+        if self.reserved + num_blocks > self.NUM_BLOCKS:
+            return multiple()
+        known = [each.tokens.copy() for each in self.cache._sequences]
+        longest = max((common_prefix_length(each, prompt[:-1]) for each in known), default=0)
+        sequence = self.cache.acquire(prompt)
+        assert sequence.length == longest
+        add(self.cache, sequence, prompt[longest:])
+        self.most[id(sequence)] = (len(prompt) + growth, num_blocks)
+        self.reserved += num_blocks
+        return sequence
+
+    @rule(sequence=active, tokens=st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    def grow(self, sequence, tokens):
+        """Run a draft or a generated token, within what was reserved."""
+        room = self.most[id(sequence)][0] - sequence.length
+        if room > 0:
+            add(self.cache, sequence, ids(*tokens[:room]))
+
+    @rule(sequence=active, share=st.floats(0, 1))
+    def reject(self, sequence, share):
+        """Forget a tail."""
+        self.cache.truncate(sequence, round(share * sequence.length))
+
+    @rule(sequence=consumes(active), keep=st.booleans())
+    def end(self, sequence, keep):
+        """Keep the sequence as a cached prefix, or give its blocks back."""
+        self.reserved -= self.most.pop(id(sequence))[1]
+        (self.cache.release if keep else self.cache.discard)(sequence)
+
+    @invariant()
+    def every_sequence_reads_its_own_tokens(self):
+        """No write reached a block through which another sequence looks."""
+        self.cache.check_integrity()
+        for sequence in self.cache._sequences:
+            assert stored(self.cache, sequence) == sequence.tokens.tolist()
+
+
+CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCacheMachine = CacheMachine.TestCase

@@ -1,0 +1,90 @@
+"""What the engine does not take, what waits its turn, and what a cancelled request leaves."""
+
+import pytest
+
+from specdec.errors import InvalidRequestError
+from specdec.torch_engine.scheduler import fit
+from tests.unit.by_hand import LIMITS, Receiver, alone, new_scheduler, prompt, run, task
+from tests.unit.tiny_llama import VOCAB
+
+
+def test_more_requests_than_the_engine_takes(model):
+    """Those that do not fit, by number or by cache, wait their turn; all results are right."""
+    tasks = [task(prompt(100, seed), 40) for seed in range(9)]
+    expected = [alone(model, each).tokens for each in tasks]
+
+    results = run(new_scheduler(model), tasks)
+
+    assert [each.tokens for each in results] == expected
+
+
+def test_cancelled_requests_free_what_they_held(model):
+    """Waiting or running, mid-prompt or mid-text: an empty last output, and nothing is held."""
+    tasks = [task(prompt(200, n), 100, request_id=str(n)) for n in range(9)]
+    receivers = [Receiver() for _ in tasks]
+    scheduler = new_scheduler(model)
+    for each, receiver in zip(tasks, receivers, strict=True):
+        scheduler.add(each, receiver)
+    for _ in range(5):
+        scheduler.step()
+
+    for name in ("0", "3", "8", "no such id"):
+        scheduler.cancel(name)
+    assert [n for n in range(9) if receivers[n].is_done] == [0, 3, 8]
+    assert all(receivers[n].outputs[-1].tokens == () for n in (0, 3, 8))
+    scheduler.step()
+    for each in tasks:
+        scheduler.cancel(each.request_id)
+
+    assert not scheduler.has_work
+    scheduler.check_integrity()
+
+
+def test_all_tasks_of_one_id_are_cancelled(model):
+    """The contract keys requests by their id string: a stop ends all that carry it."""
+    scheduler = new_scheduler(model)
+    receivers = [Receiver() for _ in range(2)]
+    for receiver in receivers:
+        scheduler.add(task(prompt(5), 50), receiver)
+    scheduler.step()
+
+    scheduler.cancel("r")
+
+    assert all(receiver.is_done for receiver in receivers)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (task([]), ("input_ids", "at least 1")),
+        (task(prompt(5), 20, prompt(9)), ("draft", "9", "max_draft_len", "8")),
+        (task(prompt(1024)), ("1024", "1023")),
+        (task([5, -1]), ("input_ids", "-1", "128")),
+        (task([5, VOCAB]), ("input_ids", "128")),
+        (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
+    ],
+)
+def test_limits_are_refused_with_limit_and_value(wrong, told):
+    """A task that can never run is refused before it waits for anything."""
+    with pytest.raises(InvalidRequestError) as caught:
+        fit(wrong, LIMITS, VOCAB)
+
+    for part in told:
+        assert part in str(caught.value)
+
+
+def test_request_larger_than_the_cache_is_refused(model):
+    """It would wait for ever; the message has need and limit."""
+    scheduler = new_scheduler(model, num_cache_tokens=2 * 256)
+
+    with pytest.raises(InvalidRequestError, match=r"needs up to 900 .* limit is 256"):
+        scheduler.add(task(prompt(800), 100), Receiver())
+
+    assert not scheduler.has_work
+
+
+def test_output_is_shortened_at_the_end_of_the_context(model):
+    """As the tensorrtllm backend does: no error, fewer tokens."""
+    result = alone(model, task(prompt(1020), 50))
+
+    assert len(result.tokens) == 4
