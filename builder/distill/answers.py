@@ -122,6 +122,11 @@ def _answer_worker(
             )
     if batch:
         save_shard(folder / f"w{worker}-{next(numbers):04d}.safetensors", batch)
+    print(
+        f"answers: worker {worker}: done, {count} answers, {tokens} tokens; {len(todo) - count} "
+        f"left out (over {settings.max_prompt} prompt tokens, or out of time)",
+        flush=True,
+    )
 
 
 def answer(model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings) -> None:

@@ -119,6 +119,26 @@ def test_errors_are_the_documented_ones():
         assert str(each("text")) == f"{each.error_type}: text"
 
 
+def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):
+    """What Triton is handed: each class's code and text; a bug of ours is `internal`, no more."""
+    tensors = inside_triton("specdec.serving.triton_tensors")
+    pb_utils = tensors.pb_utils
+
+    def code_of(error):
+        pb_utils.TritonError.reset_mock()
+        tensors.error_response(error)
+        (text, code), _ = pb_utils.TritonError.call_args
+        return text, code
+
+    for each in (errors.InvalidRequestError, errors.UnsupportedError, errors.OverloadedError):
+        code = getattr(pb_utils.TritonError, each.status.value)
+        assert code_of(each("text")) == (f"{each.error_type}: text", code)
+    text, code = code_of(ValueError("secret path"))
+    assert text.startswith("internal: ")
+    assert "secret" not in text
+    assert code is pb_utils.TritonError.INTERNAL
+
+
 def test_commands_exist():
     """The documented make targets and subcommands are there."""
     makefile = (ROOT / "Makefile").read_text()

@@ -34,7 +34,6 @@ REFUSED = {
     "sampling": ({"text_input": "x", "temperature": 0.7}, "unsupported", "given 0.7"),
     "log probs": ({"text_input": "x", "return_log_probs": True}, "unsupported", "log_probs"),
 }
-GRPC_CODES = {"invalid_request": "INVALID_ARGUMENT", "unsupported": "UNIMPLEMENTED"}
 LISTS = {"input_ids"}
 
 
@@ -70,13 +69,12 @@ def post(server, path, body):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_over_grpc(raw, name):
-    """Code and error_type are the documented ones; limit and value are in the message."""
+    """The error_type is the documented one; limit and value are in the message."""
     inputs, error_type, told = REFUSED[name]
 
     with pytest.raises(Failure) as caught:
         raw.infer("specdec", as_tensors(inputs))
 
-    assert caught.value.code == GRPC_CODES[error_type]
     assert caught.value.error_type == error_type
     assert told in caught.value.message
     assert "Traceback" not in caught.value.message
@@ -151,10 +149,8 @@ def test_batch_of_two_is_refused_by_us(raw):
     """One request is one sequence; the message says so."""
     inputs = {"text_input": np.asarray([[b"a"], [b"b"]], dtype=np.object_)}
 
-    with pytest.raises(Failure, match="batch of 2, the limit is 1") as caught:
+    with pytest.raises(Failure, match=r"^invalid_request: .* batch of 2, the limit is 1"):
         raw.infer("specdec", inputs)
-
-    assert (caught.value.code, caught.value.error_type) == ("INVALID_ARGUMENT", "invalid_request")
 
 
 def test_empty_list_of_tokens_is_refused_by_us(raw):

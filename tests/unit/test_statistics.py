@@ -93,6 +93,10 @@ def test_shape_is_vllms():
         figures.items()
         >= {
             "acceptance_histogram": [0, 0, 1, 0, 0, 0, 0, 1],
+            "acceptance_histogram_by_draft_length": {
+                "4": [0, 0, 1, 0, 0],
+                "7": [0, 0, 0, 0, 0, 0, 0, 1],
+            },
             "num_spec_steps": 2,
             "num_draft_tokens": 11,
             "num_accepted_draft_tokens": 9,

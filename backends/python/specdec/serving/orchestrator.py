@@ -87,7 +87,8 @@ class TritonPythonModel:
         self._control.admit(flight)
         # Clients choose ids as they like, and engines end every call of an id that is stopped.
         request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
-        self._threads.submit(self._serve, parsed, flight, request_id, sender, arrival_s)
+        wanted = frozenset(request.requested_output_names())
+        self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
 
     def _serve(
         self,
@@ -95,6 +96,7 @@ class TritonPythonModel:
         flight: Flight,
         request_id: str,
         sender: Any,
+        wanted: frozenset[str],
         arrival_s: float,
     ) -> None:
         """The whole life of an admitted request; exactly one FINAL is sent in every case."""
@@ -102,7 +104,9 @@ class TritonPythonModel:
         def send(outputs: Outputs, is_last: bool) -> None:
             if is_last:
                 self._control.release(flight)
-            sender.send(response(outputs), flags=FINAL if is_last else 0)
+            # Triton 24.10 drops outputs that were not asked for without holding the GIL.
+            asked = {name: array for name, array in outputs.items() if name in wanted}
+            sender.send(response(asked), flags=FINAL if is_last else 0)
 
         try:
             job = self._job(request, flight, request_id, arrival_s)

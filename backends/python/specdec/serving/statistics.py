@@ -35,10 +35,20 @@ class SpeculationSummary:
     num_draft_tokens: int
     num_accepted_tokens: int
     num_steps: int
-    acceptance_histogram: tuple[int, ...]
-    """How many steps accepted 0, 1, … tokens."""
+    histograms: tuple[tuple[int, tuple[int, ...]], ...]
+    """(k, how many steps with k drafted tokens accepted 0, 1, … k of them)."""
     per_drafter: tuple[tuple[str, int, int, int], ...]
     """(drafter, steps, drafted, accepted)."""
+
+    @property
+    def acceptance_histogram(self) -> tuple[int, ...]:
+        """How many steps accepted 0, 1, … tokens, whatever their draft length."""
+        size = max((length for length, _ in self.histograms), default=-1) + 1
+        totals = [0] * size
+        for _, counts in self.histograms:
+            for accepted, count in enumerate(counts):
+                totals[accepted] += count
+        return tuple(totals)
 
     @property
     def acceptance_rate(self) -> float:
@@ -57,7 +67,10 @@ class SpeculationSummary:
                 "round_times": asdict(times),
                 "mean_acceptance_length": self.mean_acceptance_length,
                 "draft_acceptance_rate": self.acceptance_rate,
-                "acceptance_histogram": list(self.acceptance_histogram),
+                "acceptance_histogram": self.acceptance_histogram,
+                "acceptance_histogram_by_draft_length": {
+                    str(length): counts for length, counts in self.histograms
+                },
                 "num_spec_steps": self.num_steps,
                 "num_draft_tokens": self.num_draft_tokens,
                 "num_accepted_draft_tokens": self.num_accepted_tokens,
@@ -75,7 +88,7 @@ class SpeculationSummary:
 
 def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
     """Counts `rounds`, of whose tokens the first `num_emitted` reached the client."""
-    histogram: list[int] = []
+    histograms: dict[int, list[int]] = {}
     drafters: dict[str, list[int]] = {}
     num_left = num_emitted
     for each in rounds:
@@ -84,8 +97,7 @@ def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
         if each.drafter is None:
             continue
         accepted = min(each.num_accepted, emitted)
-        histogram += [0] * (accepted + 1 - len(histogram))
-        histogram[accepted] += 1
+        histograms.setdefault(each.num_drafted, [0] * (each.num_drafted + 1))[accepted] += 1
         counts = drafters.setdefault(each.drafter, [0, 0, 0])
         for index, amount in enumerate((1, each.num_drafted, accepted)):
             counts[index] += amount
@@ -94,6 +106,6 @@ def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
         num_draft_tokens=totals[1],
         num_accepted_tokens=totals[2],
         num_steps=totals[0],
-        acceptance_histogram=tuple(histogram),
+        histograms=tuple((length, tuple(histograms[length])) for length in sorted(histograms)),
         per_drafter=tuple((name, *counts) for name, counts in drafters.items()),  # type: ignore[misc]
     )
