@@ -13,6 +13,17 @@ INVALID_REQUEST = "client_invalid_request"
 BROKEN_ANSWER = "client_broken_answer"
 WITHOUT_TYPE = "triton"
 
+# The Triton code of each error_type, as the README lists them: streams carry the text alone.
+_STATUS = {
+    "invalid_request": "INVALID_ARG",
+    "unsupported": "UNSUPPORTED",
+    "overloaded": "UNAVAILABLE",
+    "deadline_exceeded": "UNAVAILABLE",
+    "engine_failed": "UNAVAILABLE",
+    "cancelled": "CANCELLED",
+    "internal": "INTERNAL",
+}
+
 
 class SpecdecError(Exception):
     """A request that failed, on the server or on the way to it.
@@ -35,7 +46,7 @@ class SpecdecError(Exception):
         head = _HEAD.fullmatch(text)
         if head is None:
             return cls(text, error_type=WITHOUT_TYPE, status=status)
-        return cls(head[2], error_type=head[1], status=status)
+        return cls(head[2], error_type=head[1], status=status or _STATUS.get(head[1]))
 
     def __str__(self) -> str:
         code = f" [{self.status}]" if self.status else ""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from clients.request import GenerationRequest, WireTensor
 
-# Without this header Triton reports errors of a stream as text only, with no code.
-_METADATA = (("triton_grpc_error", "true"),)
 _STRUCT_CODES = {"BOOL": "?", "INT32": "i", "UINT64": "Q", "FP32": "f"}
 _TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTED"}
 
@@ -74,12 +72,17 @@ class GrpcClient:
     ) -> Generator[Chunk, None, None]:
         message = _encode(request, self._model_name, stream=stream)
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        call = self._stub.ModelStreamInfer(iter([message]), metadata=_METADATA, timeout=limit_s)
+        # Errors come as text. The header triton_grpc_error would add their codes, but an error on a
+        # stream that has it can end tritonserver 2.51.0 (use after free, mended in server PR 8708);
+        # for the same reason a stream with an error is read to its end instead of cancelled.
+        call = self._stub.ModelStreamInfer(iter([message]), timeout=limit_s)
         is_complete = False
+        error_text = ""
         try:
             for response in call:
-                if response.error_message:
-                    raise SpecdecError.from_server(response.error_message)
+                error_text = error_text or response.error_message
+                if error_text:
+                    continue
                 chunk = _decode(response.infer_response, request.request_id)
                 if chunk is not None:
                     is_complete = chunk.final is not None
@@ -89,6 +92,8 @@ class GrpcClient:
         finally:
             # Does nothing to a call that has ended; ends one that the caller walked away from.
             call.cancel()
+        if error_text:
+            raise SpecdecError.from_server(error_text)
         if not is_complete:
             raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
 

@@ -37,7 +37,7 @@ class Prompt:
 class PromptSettings:
     """How many prompts of each kind; `num_sampled` come from the target itself."""
 
-    num_sampled: int = 4200
+    num_sampled: int = 3000
     num_summarise: int = 500
     num_question: int = 700
     num_rewrite: int = 300

@@ -29,7 +29,7 @@ class TrainSettings:
     layers: tuple[int, ...] = (0, 1, 29)
     draft_vocab: int = 8192
     train_head: bool = False
-    optimizer: str = "adamw"
+    optimizer: str = "muon"
     learning_rate: float = 1e-3
     matrix_learning_rate: float = 1e-2
     head_learning_rate: float = 3e-4
@@ -38,9 +38,9 @@ class TrainSettings:
     final_share: float = 0.05
     clip: float = 1.0
     batch_tokens: int = 4096
-    epochs: int = 4
+    epochs: int = 3
     minutes: float = 1e9
-    eval_every: int = 50
+    eval_every: int = 40
     num_draft: int = 4
     seed: int = 20
 
@@ -86,6 +86,10 @@ def optimizers(student: Student, settings: TrainSettings) -> list[torch.optim.Op
     if settings.optimizer == "adamw":
         return [adam]
     if settings.optimizer == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            raise RuntimeError(
+                f"optimizer muon needs PyTorch 2.9 or later, given: {torch.__version__}"
+            )
         muon = torch.optim.Muon(
             matrices, lr=settings.matrix_learning_rate, weight_decay=decay, momentum=0.95
         )

@@ -32,8 +32,8 @@ CLIENT_TYPES = {
     "UINT64": "TYPE_UINT64",
     "FP32": "TYPE_FP32",
 }
-# The draft engine's own answer to a parameter that the target has at its default.
-OTHER_THAN_DEFAULT = {("draft", "max_draft_len"): 0}
+# The draft engine's own answers to parameters that the target has at their defaults.
+OTHER_THAN_DEFAULT = {("draft", "max_draft_len"): 0, ("draft", "num_threads"): 1}
 
 
 def test_tensors_are_the_documented_ones(configurations):

@@ -175,7 +175,12 @@ def test_cancelled_request_stops_at_the_next_round(session, off):
     drafter = None if off else session.drafter()
 
     with pytest.raises(RequestCancelledError):
-        session.answer(drafter, flight, on_send=lambda: gone.append(1), stream=True)
+
+        def hang_up():
+            gone.append(1)
+            flight.poll()  # What the watchdog does every few milliseconds.
+
+        session.answer(drafter, flight, on_send=hang_up, stream=True)
 
     assert len(gone) == 1
     assert session.target.num_passes + session.target.num_streamed == 2

@@ -100,7 +100,9 @@ def test_reason_why_a_flight_is_over():
     client = Client()
     assert new_flight(client, deadline_s=1000.0).over() is None
     client.has_gone = True
-    assert isinstance(new_flight(client).over(), RequestCancelledError)
+    left = new_flight(client)
+    left.poll()
+    assert isinstance(left.over(), RequestCancelledError)
     overdue = Flight(Client().is_cancelled, 0.25, time.monotonic() - 0.5)
     with pytest.raises(DeadlineExceededError, match=r"deadline_ms is 250; passed: 5\d\d ms"):
         overdue.check()
@@ -132,5 +134,6 @@ def test_nobody_asks_about_a_flight_that_has_landed(control):
     control.release(flight)
 
     num_asked = client.num_asked
+    flight.poll()
     assert flight.over() is None
     assert client.num_asked == num_asked

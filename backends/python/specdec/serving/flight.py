@@ -22,7 +22,7 @@ class Abortable(Protocol):
 
 
 class Flight:
-    """One admitted request. Polled by its own thread every round and by the watchdog."""
+    """One admitted request: polled by the watchdog, checked by its own thread every round."""
 
     def __init__(
         self, is_cancelled: Callable[[], bool], deadline_s: float | None, start_s: float
@@ -33,19 +33,25 @@ class Flight:
         self._start_s = start_s
         self._calls: list[Abortable] = []
         self._has_landed = False
+        self._gone = False
         self._lock = threading.Lock()
 
     def watch(self, call: Abortable) -> None:
         """Lets the watchdog end this engine call when the request is over."""
         self._calls.append(call)
 
-    def over(self) -> SpecdecError | None:
-        """Why the request must end now, if it must."""
+    def poll(self) -> None:
+        """Asks Triton whether the client is still there: a round trip to the server process."""
         with self._lock:
-            if self._has_landed:
-                return None
-            if self._is_cancelled():
-                return RequestCancelledError("the client has gone or cancelled the request")
+            if not (self._has_landed or self._gone):
+                self._gone = self._is_cancelled()
+
+    def over(self) -> SpecdecError | None:
+        """Why the request must end now, if it must; of the client as last polled."""
+        if self._has_landed:
+            return None
+        if self._gone:
+            return RequestCancelledError("the client has gone or cancelled the request")
         elapsed_s = time.monotonic() - self._start_s
         if self._deadline_s is not None and elapsed_s > self._deadline_s:
             return DeadlineExceededError(
@@ -119,6 +125,7 @@ class FlightControl:
             with self._lock:
                 flights = list(self._flights)
             for flight in flights:
+                flight.poll()
                 if flight.over() is not None:
                     try:
                         flight.abort_calls()

@@ -114,6 +114,7 @@ class TritonPythonModel:
             outcome = "ok"
         except Exception as error:  # noqa: BLE001 - the client gets it
             # What an engine call returned after its request was over says nothing.
+            flight.poll()
             over = flight.over() or error
             self._log_unexpected(over)
             outcome = over.error_type if isinstance(over, SpecdecError) else "internal"

@@ -17,7 +17,7 @@ class OrchestratorSettings:
     tensorrt_llm_model_name: str = "target"
     tensorrt_llm_draft_model_name: str = "draft"
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
-    num_draft_tokens: int = 4
+    num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
@@ -30,8 +30,8 @@ class OrchestratorSettings:
     at least twice as large."""
     draft_timeout_ms: int = 1000
     """A draft that takes longer is given up, and the round goes on without."""
-    cancellation_check_period_ms: int = 100
-    """How often a waiting request looks whether its client is still there."""
+    cancellation_check_period_ms: int = 50
+    """How often it is looked whether the clients of requests in flight are still there."""
 
     @property
     def draft_models(self) -> tuple[str, ...]:
