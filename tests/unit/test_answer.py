@@ -174,12 +174,11 @@ def test_cancelled_request_stops_at_the_next_round(session, off):
     flight = Flight(lambda: bool(gone), None, time.monotonic())
     drafter = None if off else session.drafter()
 
+    def hang_up():
+        gone.append(1)
+        flight.poll()  # What the watchdog does every few milliseconds.
+
     with pytest.raises(RequestCancelledError):
-
-        def hang_up():
-            gone.append(1)
-            flight.poll()  # What the watchdog does every few milliseconds.
-
         session.answer(drafter, flight, on_send=hang_up, stream=True)
 
     assert len(gone) == 1

@@ -22,6 +22,9 @@ class Clock:
         return self.now_s
 
 
+VOCAB_SIZE = 100
+
+
 class FakeDraftEngine:
     """Answers with `tokens`, or raises `error`."""
 
@@ -43,6 +46,7 @@ def engine_drafter(engine, health=None, failures=None):
         name="draft",
         source=2,
         num_tokens=4,
+        vocab_size=VOCAB_SIZE,
         engine=engine,
         health=health or DraftHealth(Clock()),
         report_failure=lambda name, error: failures.append((name, error)),
@@ -68,6 +72,20 @@ def test_more_than_was_asked_for_is_cut():
             return tuple(range(num_tokens + 3))
 
     assert engine_drafter(Talkative()).propose(CONTEXT, 2).tokens == (0, 1)
+
+
+@pytest.mark.parametrize("foreign", [-1, VOCAB_SIZE])
+def test_token_that_the_target_does_not_know_is_a_failure(foreign):
+    """A draft of another vocabulary is counted as failing; the target never sees its tokens."""
+    failures = []
+    engine = FakeDraftEngine(tokens=(4, foreign))
+
+    proposal = engine_drafter(engine, failures=failures).propose(CONTEXT, 4)
+
+    assert proposal == NO_PROPOSAL
+    [(name, error)] = failures
+    assert name == "draft"
+    assert str(VOCAB_SIZE) in str(error)
 
 
 def test_engine_that_sees_the_end_offers_nothing():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import DraftEngine, TokenIds
-from specdec.errors import RequestCancelledError
+from specdec.errors import EngineFailedError, RequestCancelledError
 from specdec.rounds import Round
 
 FIRST_PAUSE_S = 1.0
@@ -48,6 +48,7 @@ class EngineDrafter:
         name: str,
         source: int,
         num_tokens: int,
+        vocab_size: int,
         engine: DraftEngine,
         health: DraftHealth,
         report_failure: Callable[[str, Exception], None],
@@ -55,6 +56,7 @@ class EngineDrafter:
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
+        self._vocab_size = vocab_size
         self._engine = engine
         self._health = health
         self._report_failure = report_failure
@@ -65,6 +67,7 @@ class EngineDrafter:
         try:
             num_tokens = min(self._num_tokens, max_tokens)
             tokens = self._engine.draft(context, num_tokens)[:num_tokens]
+            self._check(tokens)
         except RequestCancelledError:
             return NO_PROPOSAL  # The loop finds out at its next call.
         except Exception as error:  # noqa: BLE001 - a failing draft never fails a request
@@ -73,6 +76,14 @@ class EngineDrafter:
             return NO_PROPOSAL
         self._health.succeeded()
         return Proposal(tokens, self._name, self._source) if tokens else NO_PROPOSAL
+
+    def _check(self, tokens: tuple[int, ...]) -> None:
+        # The target would refuse the whole request for a token that it does not know.
+        for token in tokens:
+            if not 0 <= token < self._vocab_size:
+                raise EngineFailedError(
+                    f"drafted token {token}; the target's vocabulary has {self._vocab_size}"
+                )
 
     def observe(self, confirmed: Round) -> None:
         """Nothing to learn."""

@@ -170,6 +170,7 @@ class TritonPythonModel:
             name=name,
             source=settings.drafters.index(name) + 1,
             num_tokens=request.num_draft_tokens or settings.num_draft_tokens,
+            vocab_size=self._tokenizer.vocab_size,
             engine=TritonDraft(
                 calls, end_id, self._draft_threads, settings.draft_timeout_ms / 1000
             ),

@@ -199,12 +199,16 @@ class TritonServer:
 
 
 def is_ready(settings: ServeSettings) -> bool:
-    """Say whether /v2/health/ready answers 200: every model is loaded."""
-    connection = http.client.HTTPConnection(
-        settings.reachable_host, settings.http_port, timeout=5.0
+    """Say whether every model is loaded and the metrics port, which opens last, answers too."""
+    return _answers(settings.reachable_host, settings.http_port, "/v2/health/ready") and _answers(
+        settings.reachable_host, settings.metrics_port, "/metrics"
     )
+
+
+def _answers(host: str, port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(host, port, timeout=5.0)
     try:
-        connection.request("GET", "/v2/health/ready")
+        connection.request("GET", path)
         return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False
