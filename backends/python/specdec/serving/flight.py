@@ -125,9 +125,9 @@ class FlightControl:
             with self._lock:
                 flights = list(self._flights)
             for flight in flights:
-                flight.poll()
-                if flight.over() is not None:
-                    try:
+                try:
+                    flight.poll()
+                    if flight.over() is not None:
                         flight.abort_calls()
-                    except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
-                        continue
+                except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
+                    continue
