@@ -129,14 +129,26 @@ def _real_outputs(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _arrivals(row: Mapping[str, Any], request_id: str) -> list[ChunkSample]:
     times_ns = row["response_timestamps"]
-    chunks = []
+    chunks: list[ChunkSample] = []
+    num_before = 0
     for output, time_ns in zip(_real_outputs(row), times_ns, strict=False):
-        # The tool writes one element as a bare value, like Triton's HTTP side.
-        ids = output["output_ids"]
-        num_tokens = len(ids) if isinstance(ids, list) else 1
+        num_tokens = _num_tokens(output, num_before)
+        num_before += num_tokens
         if num_tokens:
             chunks.append(ChunkSample(request_id, (time_ns - row["timestamp"]) / 1e9, num_tokens))
     return chunks
+
+
+def _num_tokens(output: Mapping[str, Any], num_before: int) -> int:
+    """Count the tokens of one response, `num_before` having come earlier.
+
+    The tool writes one element as a bare value, and no element as a bare value of stray memory;
+    on the last response the server's own count tells the two apart.
+    """
+    ids = output["output_ids"]
+    if isinstance(ids, list):
+        return len(ids)
+    return 0 if output.get("num_output_tokens") == num_before and output["finish_reason"] else 1
 
 
 def _request(

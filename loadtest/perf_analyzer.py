@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from bisect import bisect_left
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from loadtest.foreign_analyzer import install, run_tool
 from loadtest.run import run_load
+from loadtest.samples import Samples
 from loadtest.settings import SHIPPED_PROMPTS, LoadSettings
 from loadtest.summary import Summary, summarize
 
@@ -30,7 +32,10 @@ def main(argv: list[str]) -> int:
     try:
         if not tool.exists():
             install(args.folder)
-        pairs = [_measure_both(tool, _settings(args, number)) for number in range(args.repeats)]
+        settings = _settings(args)
+        # Unmeasured: from here on every prompt is cached, for both tools alike.
+        run_load(replace(settings, out=args.out / "warm-up"))
+        pairs = [_measure_both(tool, settings, number) for number in range(args.repeats)]
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -61,7 +66,7 @@ def figures(summary: Summary) -> dict[str, float | None]:
             for name, values in latencies.items()
             for label, field in (("mean", "mean_s"), ("p50", "p50_s"))
         },
-        "answers in full": summary.num_ok,
+        "answers in full (%)": 100 * summary.num_ok / summary.num_requests,
     }
 
 
@@ -89,19 +94,50 @@ def _median(runs: Iterable[Mapping[str, float | None]], name: str) -> float | No
     return median(present) if present else None
 
 
-def _measure_both(tool: Path, settings: LoadSettings) -> tuple[Summary, Summary]:
-    """Measure with both tools, one after the other, on prompts that share no cached prefix."""
-    _, ours = run_load(replace(settings, out=settings.out / "ours"))
-    # Another seed is another salt: the second tool must find nothing that the first has warmed.
-    other = replace(settings, out=settings.out / "theirs", seed=settings.seed + 1000)
-    other.out.mkdir(parents=True, exist_ok=True)
-    return ours, summarize(run_tool(tool, other), warmup_s=0.0, duration_s=None)
+def while_all_are_busy(samples: Samples, users: int) -> Samples:
+    """Give the requests that ended while every user still had one under way.
+
+    perf_analyzer deals its requests out to its threads beforehand, ours go to whoever is free, so
+    the two tools run out of questions differently, and a server with fewer users answers faster.
+    """
+    starts_s = sorted(request.start_s for request in samples.requests)
+    ends_s = sorted(request.start_s + request.e2e_s for request in samples.requests)
+    busy_until_s = max(
+        (
+            end_s
+            for number, end_s in enumerate(ends_s)
+            if bisect_left(starts_s, end_s) - number >= users
+        ),
+        default=0.0,
+    )
+    kept = [each for each in samples.requests if each.start_s + each.e2e_s <= busy_until_s]
+    ids = {request.request_id for request in kept}
+    chunks = [chunk for chunk in samples.chunks if chunk.request_id in ids]
+    return Samples(tuple(kept), tuple(chunks))
 
 
-def _settings(args: argparse.Namespace, repeat: int) -> LoadSettings:
+def _measure_both(tool: Path, settings: LoadSettings, number: int) -> tuple[Summary, Summary]:
+    """Measure with both tools, the second pair in the opposite order of the first."""
+    ours, theirs = settings.out / f"{number}-ours", settings.out / f"{number}-theirs"
+    theirs.mkdir(parents=True, exist_ok=True)
+    if number % 2 == 0:
+        own, _ = run_load(replace(settings, out=ours))
+        foreign = run_tool(tool, replace(settings, out=theirs))
+    else:
+        foreign = run_tool(tool, replace(settings, out=theirs))
+        own, _ = run_load(replace(settings, out=ours))
+    return _busy_summary(own, settings.users), _busy_summary(foreign, settings.users)
+
+
+def _busy_summary(samples: Samples, users: int) -> Summary:
+    busy = while_all_are_busy(samples, users)
+    return summarize(busy, warmup_s=0.0, duration_s=None)
+
+
+def _settings(args: argparse.Namespace) -> LoadSettings:
     names = ("max_tokens", "num_draft_tokens", "drafter")
     return LoadSettings(
-        out=args.out / str(repeat),
+        out=args.out,
         url=args.url,
         model=args.model,
         users=args.users,
@@ -109,8 +145,6 @@ def _settings(args: argparse.Namespace, repeat: int) -> LoadSettings:
         timeout_s=args.timeout,
         prompts=args.prompts,
         request={name: getattr(args, name) for name in names if getattr(args, name) is not None},
-        is_salted=True,
-        seed=1 + repeat,
     )
 
 
@@ -118,8 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.perf_analyzer",
         description="Measure one gRPC streaming setting with our load test and with Triton's "
-        "perf_analyzer, in alternation, and compare. Fetches the tool into --folder when it is "
-        "not there (PyPI, and Debian for libb64).",
+        "perf_analyzer, in alternation and with warm caches, and compare. Fetches the tool into "
+        "--folder when it is not there (PyPI, and Debian for libb64).",
     )
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="default: %(default)s")
     parser.add_argument("--url", default=f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}")

@@ -58,6 +58,16 @@ def test_record_is_read_into_our_samples():
     assert [chunk.num_tokens for chunk in samples.chunks] == [2, 1]
 
 
+def test_last_response_without_tokens_counts_none():
+    """An empty list is recorded as stray memory; the server's count of tokens unmasks it."""
+    rest = LAST | {"output_ids": -184123234, "num_output_tokens": 2}
+    row = ROW | {"response_outputs": [ROW["response_outputs"][0], rest, STRAY]}
+
+    (request,) = read_export(export(row)).requests
+
+    assert (request.outcome, request.num_output_tokens, request.num_chunks) == ("ok", 2, 1)
+
+
 def test_request_without_its_end_is_incomplete():
     """A request whose last response never came is no complete answer."""
     cut_off = ROW | {"response_outputs": [{"output_ids": [7]}], "response_timestamps": [1100 * MS]}
@@ -101,6 +111,18 @@ def test_tool_that_waits_for_ever_is_ended(settings):
 
     with pytest.raises(RuntimeError, match="still waiting"):
         run_tool(tool, replace(settings, timeout_s=0.2))
+
+
+def test_only_requests_of_a_full_house_are_compared():
+    """What ended after a user had nothing more to ask met a server with less to do."""
+    rows = [
+        ROW | {"timestamp": start * MS, "response_timestamps": [end * MS - 1, end * MS, end * MS]}
+        for start, end in ((0, 100), (0, 150), (101, 220), (151, 300), (221, 400))
+    ]
+
+    busy = perf_analyzer.while_all_are_busy(read_export(export(*rows)), users=2)
+
+    assert [round(request.e2e_s * 1000) for request in busy.requests] == [100, 150, 119, 149]
 
 
 def test_agreement_is_judged_figure_by_figure():
