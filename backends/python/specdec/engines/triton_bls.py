@@ -92,12 +92,14 @@ class EngineCalls:
             _int32(contract.REQUEST_OUTPUT_LEN, max_new_tokens),
             _int32(contract.RUNTIME_TOP_K, 1),
             _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
-            _bool(contract.STREAMING, streaming),
         ]
+        # Each tensor costs a copy through shared memory at each hop; defaults are not sent.
+        if streaming:
+            inputs.append(_bool(contract.STREAMING, True))
         if self._clock is not None:
             inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
         if end_id is not None:
-            inputs += [_int32(contract.END_ID, end_id), _int32(contract.PAD_ID, end_id)]
+            inputs.append(_int32(contract.END_ID, end_id))
         if draft:  # An empty tensor is refused by the C++ backend.
             inputs.append(_tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft], dtype=np.int32)))
         request = pb_utils.InferenceRequest(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
 from specdec.errors import InvalidRequestError, SpecdecError, UnsupportedError
+from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 from specdec.torch_engine.config import EngineLimits
@@ -30,6 +29,7 @@ class EngineModelSettings:
     checkpoint_dir: str
     """Relative paths start at the model's version directory."""
     device: str = "auto"
+    dtype: str = "bfloat16"
     num_threads: int = 0
     max_seq_len: int = 8192
     max_draft_len: int = 16
@@ -46,7 +46,7 @@ class EngineModelSettings:
             num_cache_tokens=self.max_tokens_in_paged_kv_cache,
         )
         checkpoint = version_directory / self.checkpoint_dir
-        return EngineSettings(checkpoint, limits, self.device, self.num_threads)
+        return EngineSettings(checkpoint, limits, self.device, self.dtype, self.num_threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class EngineCall:
 
 
 class TritonPythonModel:
-    """Hands requests to the engine and its outputs back; sends from a thread of its own."""
+    """Hands requests to the engine and its outputs back."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
@@ -71,10 +71,7 @@ class TritonPythonModel:
             self._engine = TorchEngine(settings.engine_settings(Path(pb_utils.get_model_dir())))
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
-        # Sending waits for Triton; the engine must not.
-        self._outbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=self._send_all, name="sender", daemon=True)
-        self._sender.start()
+        self._outbox = Outbox()
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -88,8 +85,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._engine.close()
-        self._outbox.put(None)
-        self._sender.join(timeout=10)
+        self._outbox.close()
 
     def _start(self, call: EngineCall, sender: Any) -> None:
         if call.stop:
@@ -115,13 +111,6 @@ class TritonPythonModel:
             self._outbox.put(lambda: sender.send(response(outputs), flags=flags))
 
         self._engine.submit(call.task, receive)
-
-    def _send_all(self) -> None:
-        while (send := self._outbox.get()) is not None:
-            try:
-                send()
-            except Exception as error:  # noqa: BLE001 - one caller gone must not silence others
-                pb_utils.Logger.log_error(f"[specdec engine] a response was not sent: {error!r}")
 
 
 def parse_call(request: Any) -> EngineCall:

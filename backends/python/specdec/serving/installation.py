@@ -101,6 +101,8 @@ def server_environment(
     defaults = {
         "OMP_NUM_THREADS": num_cpus,  # the machine's count, not the container's, is the default
         "MKL_NUM_THREADS": num_cpus,
+        # Workers of one model must not spin on the cores that carry its answer away.
+        "GOMP_SPINCOUNT": "10000",
         "TOKENIZERS_PARALLELISM": "false",  # request threads are the parallelism
         "HF_HUB_OFFLINE": "1",  # a server must not reach for the network
         "TRANSFORMERS_OFFLINE": "1",

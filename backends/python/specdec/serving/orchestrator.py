@@ -26,6 +26,7 @@ from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
+from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import LOOKUP, OrchestratorSettings
@@ -61,6 +62,7 @@ class TritonPythonModel:
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, settings.max_seq_len, delay_s)
+        self._outbox = Outbox()
         limit = settings.inflight_limit
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="request")
         self._draft_threads = ThreadPoolExecutor(limit, thread_name_prefix="draft")
@@ -75,6 +77,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._threads.shutdown(wait=True)
+        self._outbox.close()
         self._control.close()
         self._draft_threads.shutdown(wait=False)
         self._metrics.close()
@@ -106,7 +109,8 @@ class TritonPythonModel:
                 self._control.release(flight)
             # Triton 24.10 drops outputs that were not asked for without holding the GIL.
             asked = {name: array for name, array in outputs.items() if name in wanted}
-            sender.send(response(asked), flags=FINAL if is_last else 0)
+            flags = FINAL if is_last else 0
+            self._outbox.put(lambda: sender.send(response(asked), flags=flags))
 
         try:
             job = self._job(request, flight, request_id, arrival_s)
@@ -119,7 +123,7 @@ class TritonPythonModel:
             self._log_unexpected(over)
             outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
             self._control.release(flight)
-            sender.send(error_response(over), flags=FINAL)
+            self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
     def _job(
@@ -193,7 +197,7 @@ class TritonPythonModel:
         if isinstance(error, OverloadedError):
             self._metrics.add(Counter.shed_total, reason=error_type)
         self._metrics.add(Counter.requests_total, outcome=error_type)
-        sender.send(error_response(error), flags=FINAL)
+        self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
 
     @staticmethod
     def _log_unexpected(error: Exception) -> None:

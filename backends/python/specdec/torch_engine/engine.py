@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import torch
 
-from specdec.errors import EngineFailedError, SpecdecError
+from specdec.errors import ConfigurationError, EngineFailedError, SpecdecError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Receiver, Scheduler, Task, TaskOutput
 
 logger = logging.getLogger(__name__)
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_Action = Callable[[Scheduler], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class EngineSettings:
     limits: EngineLimits
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1` …; `auto` takes CUDA where there is one."""
+    dtype: str = "bfloat16"
+    """`bfloat16`, or `float32`: twice the memory traffic, and rows that may depend on the batch."""
     num_threads: int = 0
     """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
 
@@ -36,8 +42,8 @@ class TorchEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         """Loads the checkpoint. Raises ConfigurationError if it cannot be served."""
-        self._work_arrived = threading.Condition()
-        self._inbox: list[Callable[[Scheduler], None]] = []
+        self._inbox: queue.SimpleQueue[_Action] = queue.SimpleQueue()
+        self._entry = threading.Lock()
         self._stopping = False
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
@@ -63,17 +69,16 @@ class TorchEngine:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends what runs, then the thread."""
-        with self._work_arrived:
+        with self._entry:
             self._stopping = True
-            self._work_arrived.notify()
+            self._inbox.put(lambda _: None)
         self._thread.join(timeout_s)
 
-    def _post(self, action: Callable[[Scheduler], None]) -> None:
-        with self._work_arrived:
+    def _post(self, action: _Action) -> None:
+        with self._entry:  # Nothing enters behind the last action.
             if self._stopping:
-                raise EngineFailedError("the engine is shutting down")
-            self._inbox.append(action)
-            self._work_arrived.notify()
+                raise _shutting_down()
+            self._inbox.put(action)
 
     def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
         # PyTorch is used on this thread alone, loading included: a second thread with a team of
@@ -84,23 +89,24 @@ class TorchEngine:
             loaded.set_exception(error)
             return
         loaded.set_result(None)
-        while True:
-            with self._work_arrived:
-                while not (self._inbox or scheduler.has_work or self._stopping):
-                    self._work_arrived.wait()
-                actions, self._inbox = self._inbox, []
-                stopping = self._stopping
-            for action in actions:
-                action(scheduler)
-            if stopping:
-                scheduler.fail_all(EngineFailedError("the engine is shutting down"))
-                return
+        while not self._stopping:
+            if not scheduler.has_work:
+                self._inbox.get()(scheduler)
+            while not self._inbox.empty():
+                self._inbox.get()(scheduler)
             try:
                 scheduler.step()
             except Exception as error:  # The engine outlives a pass that fails.
                 logger.exception("a forward pass failed")
                 message = f"a forward pass failed: {type(error).__name__}: {error}"
                 scheduler.fail_all(EngineFailedError(message))
+        while not self._inbox.empty():
+            self._inbox.get()(scheduler)
+        scheduler.fail_all(_shutting_down())
+
+
+def _shutting_down() -> EngineFailedError:
+    return EngineFailedError("the engine is shutting down")
 
 
 def _load(settings: EngineSettings) -> Scheduler:
@@ -109,6 +115,14 @@ def _load(settings: EngineSettings) -> Scheduler:
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    num_cache_tokens = settings.limits.num_cache_tokens
-    model = LlamaModel(settings.checkpoint, num_cache_tokens, torch.device(device))
+    if settings.dtype not in _DTYPES:
+        raise ConfigurationError(
+            f"dtype must be one of {sorted(_DTYPES)}; given {settings.dtype!r}"
+        )
+    model = LlamaModel(
+        settings.checkpoint,
+        settings.limits.num_cache_tokens,
+        torch.device(device),
+        _DTYPES[settings.dtype],
+    )
     return Scheduler(model, settings.limits)

@@ -9,6 +9,7 @@ all of it here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -47,7 +48,13 @@ class CachedSequence:
 class KVCache:
     """The block pool of one model; not thread-safe, the engine's thread owns it."""
 
-    def __init__(self, config: ModelConfig, num_tokens: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_tokens: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
         self.num_blocks = -(-num_tokens // BLOCK_SIZE)
         shape = (
             *(config.num_layers, 2, self.num_blocks),
@@ -56,9 +63,10 @@ class KVCache:
         # Zeros, because a masked position is still multiplied, and 0 x NaN is NaN. On a CPU they
         # come from numpy, whose zeroed pages cost nothing until they are written.
         if device.type == "cpu":
-            self._storage = torch.from_numpy(np.zeros(shape, dtype=np.int16)).view(torch.bfloat16)
+            zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+            self._storage = torch.from_numpy(zeros).view(dtype).view(shape)
         else:
-            self._storage = torch.zeros(shape, dtype=torch.bfloat16, device=device)
+            self._storage = torch.zeros(shape, dtype=dtype, device=device)
         self._num_kv_heads = config.num_kv_heads
         self._references = np.zeros(self.num_blocks, dtype=np.int32)
         self._sequences: list[CachedSequence] = []

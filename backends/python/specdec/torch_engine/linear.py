@@ -19,18 +19,22 @@ MAX_INNER = 1024
 
 
 class Linear:
-    """y = x Wᵀ for a bf16 weight [out, in]; packed once for oneDNN on a CPU."""
+    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it is bf16 on a CPU."""
 
     def __init__(self, weight: Tensor) -> None:
         self._num_pieces = -(-weight.shape[1] // MAX_INNER)
-        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self._packed = (
+            weight.dtype == torch.bfloat16
+            and weight.device.type == "cpu"
+            and torch.backends.mkldnn.is_available()
+        )
         pieces = [piece.contiguous() for piece in weight.chunk(self._num_pieces, dim=1)]
         if self._packed:
             pieces = [_mkldnn._reorder_linear_weight(piece) for piece in pieces]  # noqa: SLF001
         self._pieces = pieces
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [rows, in] bf16 → [rows, out] bf16; for weights of a single piece."""
+        """x [rows, in] → [rows, out], both of the weight's dtype; for weights of a single piece."""
         (piece,) = self._pieces
         return self._product(x, piece)
 

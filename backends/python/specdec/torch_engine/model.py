@@ -36,11 +36,19 @@ class Segment:
 class LlamaModel:
     """Weights, cache and arithmetic; driven by one thread."""
 
-    def __init__(self, directory: Path, num_cache_tokens: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        num_cache_tokens: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        """`dtype` of weights, products and KV cache; the residual stream is float32 always."""
         self.config = ModelConfig.from_directory(directory)
         self.device = device
-        self.cache = KVCache(self.config, num_cache_tokens, device)
-        self._weights = weights.load(directory, self.config, device)
+        self.cache = KVCache(self.config, num_cache_tokens, device, dtype)
+        self._weights = weights.load(directory, self.config, device, dtype)
+        self._dtype = dtype
         self._rotation = _rotation_table(self.config, device)
 
     @torch.inference_mode()
@@ -105,23 +113,23 @@ class LlamaModel:
         num_rows, num_heads, num_kv = residual.shape[0], config.num_heads, config.num_kv_heads
         shape, eps = (config.hidden_size,), config.rms_norm_eps
 
-        x = rms_norm(residual, shape, layer.attention_norm, eps).to(torch.bfloat16)
+        x = rms_norm(residual, shape, layer.attention_norm, eps).to(self._dtype)
         pairs = layer.qkv(x).float().view(num_rows, -1, config.head_dim // 2, 2)
         rotated = torch.view_as_real(torch.view_as_complex(pairs) * rotation).flatten(-2)
-        heads = rotated.to(torch.bfloat16)  # queries, keys, values: [T, heads + 2 kv, head_dim]
+        heads = rotated.to(self._dtype)  # queries, keys, values: [T, heads + 2 kv, head_dim]
         cache = self.cache.layer(index)
         new_kv = heads[:, num_heads:].reshape(-1, config.head_dim)
         cache.view(-1, config.head_dim).index_copy_(0, cache_index, new_kv)
         queries = heads[:, :num_heads].view(num_rows, num_kv, num_heads // num_kv, -1)
         layer.output.add_to(residual, attention.attend(queries, cache, groups))
 
-        x = rms_norm(residual, shape, layer.mlp_norm, eps).to(torch.bfloat16)
+        x = rms_norm(residual, shape, layer.mlp_norm, eps).to(self._dtype)
         gate, up = layer.gate_up(x).chunk(2, dim=-1)
         layer.down.add_to(residual, silu(gate).mul_(up))
 
     def _most_likely(self, hidden: Tensor) -> Tensor:
         """hidden [rows, hidden] float32 → [rows] int64 token ids."""
-        logits = self._weights.head(hidden.to(torch.bfloat16))
+        logits = self._weights.head(hidden.to(self._dtype))
         largest = logits.amax(dim=-1, keepdim=True)
         rows, candidates = torch.nonzero(
             logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Task:
     max_new_tokens: int
     draft_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
     end_id: int | None = None
+    arrival_ns: int = field(default_factory=time.monotonic_ns)
 
 
 @dataclass(slots=True)
@@ -112,7 +113,7 @@ class Scheduler:
             raise InvalidRequestError(
                 f"the request needs up to {num_tokens} tokens of KV cache; the limit is {limit}"
             )
-        stats = TaskStats(arrival_ns=time.monotonic_ns(), num_draft_tokens=len(task.draft_ids))
+        stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
         self._waiting.append(_Running(task, receive, stats, num_blocks))
 
     def cancel(self, request_id: str) -> None:
@@ -185,14 +186,14 @@ class Scheduler:
         if ended:
             tokens = tokens[: tokens.index(task.end_id)]
         stats.num_accepted_tokens = min(verdict.num_accepted, len(tokens))
+        running.num_generated += len(tokens)
+        if num_drafts:
+            assert running.sequence is not None
+            num_kept = len(task.input_ids) + verdict.num_accepted
+            self._model.cache.truncate(running.sequence, num_kept)
         stats.last_token_ns = time.monotonic_ns()
         stats.first_token_ns = stats.first_token_ns or stats.last_token_ns
-        running.num_generated += len(tokens)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
-            if num_drafts:
-                assert running.sequence is not None
-                num_kept = len(task.input_ids) + verdict.num_accepted
-                self._model.cache.truncate(running.sequence, num_kept)
             self._finish(running, tokens)
         else:
             running.receive(TaskOutput(tokens))
@@ -242,10 +243,7 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
                 f"{name} contains token {outside[0]}; the vocabulary has {vocab_size} tokens"
             )
     num_room = limits.max_seq_len - num_input
-    return Task(
-        request_id=task.request_id,
-        input_ids=task.input_ids,
-        max_new_tokens=min(task.max_new_tokens, num_room),
-        draft_ids=task.draft_ids[: min(task.max_new_tokens, num_room) - 1],
-        end_id=task.end_id,
+    max_new_tokens = min(task.max_new_tokens, num_room)
+    return replace(
+        task, max_new_tokens=max_new_tokens, draft_ids=task.draft_ids[: max_new_tokens - 1]
     )

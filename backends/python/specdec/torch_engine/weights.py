@@ -29,22 +29,24 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """A whole model in bf16, its products packed."""
+    """A whole model, its matrices in the engine's dtype (bf16 or float32)."""
 
     embedding: Tensor
-    """[vocab, hidden] bf16."""
+    """[vocab, hidden]."""
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
     """[hidden] float32."""
     head: Linear
     head_rows: Tensor
-    """[head vocab, hidden] bf16: the head unpacked, for exact comparison of near ties."""
+    """[head vocab, hidden]: the head unpacked, for exact comparison of near ties."""
     token_of_head_row: Tensor | None
     """[head vocab] int64 for a reduced head (d2t + its index, EAGLE-3's convention), else None."""
 
 
-def load(directory: Path, config: ModelConfig, device: torch.device) -> ModelWeights:
-    """Reads every *.safetensors of `directory`.
+def load(
+    directory: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> ModelWeights:
+    """Reads every *.safetensors of `directory`; matrices become `dtype`.
 
     Raises ConfigurationError for missing files or tensors and for shapes that config.json denies.
     """
@@ -54,7 +56,7 @@ def load(directory: Path, config: ModelConfig, device: torch.device) -> ModelWei
     tensors: dict[str, Tensor] = {}
     for file in files:
         tensors.update(load_file(file, device=str(device)))
-    take = _Taker(tensors, directory)
+    take = _Taker(tensors, directory, dtype)
 
     hidden = config.hidden_size
     embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden)
@@ -112,9 +114,10 @@ def _layer(take: _Taker, index: int, config: ModelConfig) -> LayerWeights:
 class _Taker:
     """Takes tensors by name and expected shape, with an error that says what is wrong."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], directory: Path, dtype: torch.dtype) -> None:
         self._tensors = tensors
         self._directory = directory
+        self._dtype = dtype
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         tensor = self._tensors.get(name)
@@ -128,5 +131,5 @@ class _Taker:
         return tensor
 
     def matrix(self, name: str, *shape: int) -> Tensor:
-        """The tensor in bf16."""
-        return self(name, *shape).to(torch.bfloat16)
+        """The tensor in the engine's dtype."""
+        return self(name, *shape).to(self._dtype)
