@@ -142,3 +142,11 @@ def test_missing_checkpoint_says_where_it_looked(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ConfigurationError, match="safetensors"):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
+
+
+def test_unknown_dtype_is_refused(tmp_path):
+    """A typing mistake in config.pbtxt must not become another arithmetic."""
+    save_tiny_llama(tmp_path)
+
+    with pytest.raises(ConfigurationError, match="float32.*given 'float'"):
+        TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu", dtype="float"))

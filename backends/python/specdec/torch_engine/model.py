@@ -129,7 +129,7 @@ class LlamaModel:
 
     def _most_likely(self, hidden: Tensor) -> Tensor:
         """hidden [rows, hidden] float32 → [rows] int64 token ids."""
-        logits = self._weights.head(hidden.to(self._dtype))
+        logits = self._weights.head(hidden.to(self._weights.head_rows.dtype))
         largest = logits.amax(dim=-1, keepdim=True)
         rows, candidates = torch.nonzero(
             logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True
