@@ -148,5 +148,5 @@ def test_unknown_dtype_is_refused(tmp_path):
     """A typing mistake in config.pbtxt must not become another arithmetic."""
     save_tiny_llama(tmp_path)
 
-    with pytest.raises(ConfigurationError, match="float32.*given 'float'"):
+    with pytest.raises(ConfigurationError, match=r"float32.*given 'float'"):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu", dtype="float"))

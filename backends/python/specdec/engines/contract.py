@@ -11,6 +11,7 @@ INPUT_LENGTHS = "input_lengths"
 REQUEST_OUTPUT_LEN = "request_output_len"
 DRAFT_INPUT_IDS = "draft_input_ids"
 END_ID = "end_id"
+PAD_ID = "pad_id"  # taken as upstream takes it; one sequence needs no padding
 RUNTIME_TOP_K = "runtime_top_k"
 STREAMING = "streaming"
 STOP = "stop"
