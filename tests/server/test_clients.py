@@ -1,7 +1,7 @@
 """The clients and their commands against the live server."""
 
-import signal
 import re
+import signal
 import subprocess
 import sys
 import time
