@@ -29,6 +29,8 @@ class Final:
     total_draft_tokens: int | None = None
     total_accepted_draft_tokens: int | None = None
     acceptance_rate: float | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
     speculative_decoding: Mapping[str, Any] | None = None
 
 
@@ -125,5 +127,7 @@ def _final_from_outputs(outputs: Outputs) -> Final | None:
         total_draft_tokens=first("total_draft_tokens"),
         total_accepted_draft_tokens=first("total_accepted_draft_tokens"),
         acceptance_rate=first("acceptance_rate"),
+        accepted_prediction_tokens=first("accepted_prediction_tokens"),
+        rejected_prediction_tokens=first("rejected_prediction_tokens"),
         speculative_decoding=parsed,
     )

@@ -87,7 +87,10 @@ def run_tool(tool: Path, settings: LoadSettings) -> Samples:
     (settings.out / "perf_analyzer.txt").write_text(text, encoding="utf-8")
     if result.returncode != 0 or not export.exists():
         raise RuntimeError(f"{tool} ended with code {result.returncode}: {text.strip()[-500:]}")
-    return read_export(json.loads(export.read_text(encoding="utf-8")))
+    try:
+        return read_export(json.loads(export.read_bytes()))
+    except (ValueError, LookupError) as error:
+        raise RuntimeError(f"{tool} left a record that cannot be read: {error!r}") from error
 
 
 def command_line(tool: Path, settings: LoadSettings, inputs: Path, export: Path) -> list[str]:

@@ -124,15 +124,20 @@ def _continue(
     sequence = model.cache.acquire(prompt)
     pending, said = prompt[sequence.length :], []
     for _ in range(count):
-        (chosen,) = model.next_tokens([Segment(sequence, pending, 1)])
-        said.append(int(chosen[0]))
-        pending = chosen
+        pending = _next_tokens(model, Segment(sequence, pending, 1))
+        said.append(int(pending[0]))
     model.cache.discard(sequence)
     text = np.concatenate((prompt, np.asarray(said[:-1], dtype=np.int32)))
     sequence = model.cache.acquire(text)
-    (again,) = model.next_tokens([Segment(sequence, text[sequence.length :], count)])
+    again = _next_tokens(model, Segment(sequence, text[sequence.length :], count))
     model.cache.discard(sequence)
     return said, again.tolist()
+
+
+def _next_tokens(model: LlamaModel, segment: Segment) -> np.ndarray[Any, Any]:
+    """The most likely tokens at the rows that the segment asks for."""
+    chosen = model.head.most_likely(model.run([segment]))[: segment.num_logits]
+    return chosen.numpy().astype(np.int32)
 
 
 def _logits(model: Any, text: np.ndarray[Any, Any]) -> torch.Tensor:

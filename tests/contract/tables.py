@@ -25,7 +25,8 @@ def _list(data_type: str, *dims: int) -> Tensor:
 
 
 # Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0,
-# without the inputs of encoder-decoder models, LoRA, multimodal prompts and beam search.
+# and from v0.20.0 the new names of min_length and random_seed; without the inputs of
+# encoder-decoder models, LoRA, multimodal prompts and beam search.
 NVIDIA_INPUTS = {
     "input_ids": _list("TYPE_INT32", -1),
     "input_lengths": _scalar("TYPE_INT32", optional=False),
@@ -46,13 +47,22 @@ NVIDIA_INPUTS = {
     "presence_penalty": _scalar("TYPE_FP32"),
     "frequency_penalty": _scalar("TYPE_FP32"),
     "min_length": _scalar("TYPE_INT32"),
+    "min_tokens": _scalar("TYPE_INT32"),
     "random_seed": _scalar("TYPE_UINT64"),
+    "seed": _scalar("TYPE_UINT64"),
     "return_log_probs": _scalar("TYPE_BOOL"),
     "return_generation_logits": _scalar("TYPE_BOOL"),
     "return_perf_metrics": _scalar("TYPE_BOOL"),
     "exclude_input_in_output": _scalar("TYPE_BOOL"),
     "stop": _scalar("TYPE_BOOL"),
     "streaming": _scalar("TYPE_BOOL"),
+}
+
+# Inputs of our own engines, advertised by `engine_extensions`; never required.
+OWN_INPUTS = {
+    "min_p": _scalar("TYPE_FP32"),
+    "prompt_length": _scalar("TYPE_INT32"),
+    "verification": _scalar("TYPE_STRING"),
 }
 
 # Same source.
@@ -111,6 +121,7 @@ SPECDEC_OUTPUTS = {
     "text_output": Tensor("TYPE_STRING", (1,)),
     "output_ids": Tensor("TYPE_INT32", (-1,)),
     "output_sources": Tensor("TYPE_INT32", (-1,)),
+    "output_log_probs": Tensor("TYPE_FP32", (-1,)),
     "finish_reason": Tensor("TYPE_STRING", (1,)),
     "num_input_tokens": Tensor("TYPE_INT32", (1,)),
     "num_output_tokens": Tensor("TYPE_INT32", (1,)),
@@ -119,9 +130,10 @@ SPECDEC_OUTPUTS = {
     "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
     "total_accepted_draft_tokens": Tensor("TYPE_INT32", (1,)),
     "acceptance_rate": Tensor("TYPE_FP32", (1,)),
+    "accepted_prediction_tokens": Tensor("TYPE_INT32", (1,)),
+    "rejected_prediction_tokens": Tensor("TYPE_INT32", (1,)),
     "speculative_decoding": Tensor("TYPE_STRING", (1,)),
 }
-"""Without those of features that are refused so far: log-probabilities and predictions."""
 
 COUNTERS = {
     "specdec_requests_total",

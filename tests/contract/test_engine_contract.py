@@ -1,10 +1,11 @@
 """target/ and draft/ speak NVIDIA's `tensorrtllm` contract: a true subset, tensor by tensor."""
 
+import numpy as np
 import pytest
 
 from specdec.engines import contract
 from tests.contract.declared import tensors_of
-from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS
+from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS
 
 ENGINES = ("target", "draft")
 REQUIRED = {"input_lengths", "request_output_len"}
@@ -15,7 +16,7 @@ def test_tensors_are_nvidias(configurations, engine):
     """Each name has NVIDIA's type, dims, reshape, optional and ragged flags."""
     configuration = configurations[engine]
 
-    assert tensors_of(configuration.input).items() <= NVIDIA_INPUTS.items()
+    assert tensors_of(configuration.input).items() <= (NVIDIA_INPUTS | OWN_INPUTS).items()
     assert tensors_of(configuration.output).items() <= NVIDIA_OUTPUTS.items()
 
 
@@ -38,10 +39,10 @@ def test_engine_is_deployed_as_the_adapter_calls_it(configurations, engine):
 
 
 def test_draft_is_the_target_without_verification(configurations):
-    """The two differ in one input: nobody sends a draft to the draft."""
+    """The two differ in what only a target is sent: the draft, and what it was drawn from."""
     target, draft = (tensors_of(configurations[name].input) for name in ENGINES)
 
-    assert target.keys() - draft.keys() == {contract.DRAFT_INPUT_IDS}
+    assert target.keys() - draft.keys() == {contract.DRAFT_INPUT_IDS, contract.DRAFT_LOGITS}
     assert draft.keys() <= target.keys()
     assert configurations["target"].output == configurations["draft"].output
 
@@ -61,9 +62,11 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
 def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
     """What return_perf_metrics adds is what config.pbtxt declares, in type and shape."""
     engine_model = inside_triton("specdec.serving.engine_model")
-    scheduler = inside_triton("specdec.torch_engine.scheduler")
+    scheduler = inside_triton("specdec.torch_engine.task")
     outputs = engine_model.token_outputs([1, 2, 3])
     outputs |= engine_model.perf_outputs(scheduler.TaskStats())
+    outputs |= engine_model.log_prob_outputs([-0.5, -1.0, -0.25])
+    outputs[contract.GENERATION_LOGITS] = np.zeros((1, 3, 5), dtype=np.float32)
     declared = tensors_of(configurations["target"].output)
     types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}
 

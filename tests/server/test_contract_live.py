@@ -150,7 +150,10 @@ def test_prefix_is_not_computed_twice(raw):
             "invalid_request",
             "8192.*8191",
         ),
-        (call(runtime_top_k=tensor(2)), BOTH, "unsupported", "runtime_top_k must be 1; given 2"),
+        (call(runtime_top_k=tensor(-1)), BOTH, "invalid_request", "runtime_top_k .*0.*given -1"),
+        (call(runtime_top_p=tensor(1.5)), BOTH, "invalid_request", "runtime_top_p .*1; given 1.5"),
+        (call(temperature=tensor(-0.5)), BOTH, "invalid_request", "temperature .*given -0.5"),
+        (call(prompt_length=tensor(41)), BOTH, "invalid_request", "prompt_length .*40; given 41"),
     ],
 )
 def test_what_the_backend_refuses_is_refused(raw, server, inputs, outputs, error_type, told):
@@ -164,7 +167,7 @@ def test_what_the_backend_refuses_is_refused(raw, server, inputs, outputs, error
 @pytest.mark.parametrize(
     "inputs",
     [
-        call(temperature=tensor(0.5)),
+        call(beam_width=tensor(2)),
         call(request_output_len=None),
         call(request_output_len=tensor(3.0)),
         {name: np.repeat(value, 2, axis=0) for name, value in call().items()},

@@ -31,8 +31,8 @@ REFUSED = {
     "no deadline": ({"text_input": "x", "deadline_ms": 0}, "invalid_request", "deadline_ms"),
     "cold": ({"text_input": "x", "temperature": -1.0}, "invalid_request", "given -1"),
     "not a number": ({"text_input": "x", "temperature": NAN}, "invalid_request", "given nan"),
-    "sampling": ({"text_input": "x", "temperature": 0.7}, "unsupported", "given 0.7"),
-    "log probs": ({"text_input": "x", "return_log_probs": True}, "unsupported", "log_probs"),
+    "no such rule": ({"text_input": "x", "verification": "magic"}, "invalid_request", "'magic'"),
+    "too few": ({"text_input": "x", "max_tokens": 3, "min_tokens": 4}, "invalid_request", "to 3"),
 }
 LISTS = {"input_ids"}
 

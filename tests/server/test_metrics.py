@@ -130,7 +130,7 @@ def test_outcomes_are_told_apart(server, client):
     before, expected = quiet_page(server), collections.Counter()
     failing = {
         "invalid_request": {"max_tokens": 0},
-        "unsupported": {"temperature": 1.0},
+        "unsupported": {"prediction": "x"},
         "deadline_exceeded": {"max_tokens": 3000, "deadline_ms": 200},
     }
 

@@ -7,7 +7,8 @@ import torch
 
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.scheduler import Scheduler, Task
+from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB
 
 NUM_CACHE_TOKENS = 8 * 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from specdec.acceptance.greedy import verify_chain
+from specdec.acceptance.exact import verify_chain
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import Verification
 from specdec.loop import Round
@@ -36,7 +36,7 @@ class KnowingTarget:
         self.num_streamed = 0
         self.stream_closed = False
 
-    def verify(self, context, draft):
+    def verify(self, context, draft, draft_logits=None):
         """Check the draft as an engine of the contract does: the end token cuts the result."""
         self.num_passes += 1
         self.drafts.append(draft)

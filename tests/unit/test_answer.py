@@ -45,7 +45,7 @@ class Session:
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        self._answerer = Answerer(tokenizer, NoMetrics(), max_seq_len=100)
+        self._answerer = Answerer(tokenizer, NoMetrics())
         self.prompt = tuple(tokenizer._backend.encode(PROMPT).ids)
         self.song = tuple(tokenizer._backend.encode(SONG, add_special_tokens=False).ids)
         self.target = None
@@ -65,9 +65,13 @@ class Session:
             if on_send:
                 on_send()
 
+        request = GenerationRequest(**{"text_input": PROMPT, "max_tokens": 60} | fields)
         self._answerer.answer(
             Job(
-                request=GenerationRequest(**{"text_input": PROMPT, "max_tokens": 60} | fields),
+                request=request,
+                prompt=self._tokenizer.prompt(request, max_seq_len=100),
+                seed=7,
+                verification="off" if drafter is None else "exact",
                 flight=flight or Flight(lambda: False, None, time.monotonic()),
                 target=self.target,
                 drafter=drafter,

@@ -6,6 +6,7 @@ import pytest
 from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import FIRST_PAUSE_S, LONGEST_PAUSE_S, DraftHealth, EngineDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.engines.protocol import Draft
 from specdec.errors import DraftTimeoutError, EngineFailedError, RequestCancelledError
 from tests.unit.scripted import make_round
 
@@ -36,7 +37,7 @@ class FakeDraftEngine:
         self.asked.append(num_tokens)
         if self.error:
             raise self.error
-        return self.tokens[:num_tokens]
+        return Draft(self.tokens[:num_tokens])
 
 
 def engine_drafter(engine, health=None, failures=None):
@@ -69,7 +70,7 @@ def test_more_than_was_asked_for_is_cut():
 
     class Talkative(FakeDraftEngine):
         def draft(self, _context, num_tokens):
-            return tuple(range(num_tokens + 3))
+            return Draft(tuple(range(num_tokens + 3)))
 
     assert engine_drafter(Talkative()).propose(CONTEXT, 2).tokens == (0, 1)
 
@@ -189,7 +190,7 @@ def test_auto_takes_lookup_first():
     """What lookup finds costs nothing: the engine is not asked."""
     engine = FixedDrafter(9, name="draft", source=2)
 
-    proposal = AutoDrafter(FixedDrafter(5), engine, FixedGain(True)).propose(CONTEXT, 4)
+    proposal = AutoDrafter([FixedDrafter(5)], engine, FixedGain(True)).propose(CONTEXT, 4)
 
     assert proposal == Proposal((5,), "lookup", 1)
     assert engine.num_asked == 0
@@ -200,7 +201,7 @@ def test_auto_asks_the_engine_only_while_it_pays(pays, tokens):
     """Without a match the engine drafts if its gain is above 1, else nobody."""
     engine = FixedDrafter(9, name="draft", source=2)
 
-    proposal = AutoDrafter(FixedDrafter(), engine, FixedGain(pays)).propose(CONTEXT, 4)
+    proposal = AutoDrafter([FixedDrafter()], engine, FixedGain(pays)).propose(CONTEXT, 4)
 
     assert proposal.tokens == tokens
     assert engine.num_asked == int(pays)
@@ -208,13 +209,13 @@ def test_auto_asks_the_engine_only_while_it_pays(pays, tokens):
 
 def test_auto_without_an_engine_is_lookup():
     """A deployment without a draft model still has `auto`."""
-    assert AutoDrafter(FixedDrafter(), None, FixedGain(True)).propose(CONTEXT, 4) == NO_PROPOSAL
+    assert AutoDrafter([FixedDrafter()], None, FixedGain(True)).propose(CONTEXT, 4) == NO_PROPOSAL
 
 
 def test_first_round_is_not_measured():
     """It pays for the prompt in both engines, and would make either look slow."""
     gain = FixedGain(True)
-    auto = AutoDrafter(FixedDrafter(), None, gain)
+    auto = AutoDrafter([FixedDrafter()], None, gain)
     rounds = [make_round(target_s=seconds) for seconds in (9.0, 0.1, 0.2)]
 
     for each in rounds:

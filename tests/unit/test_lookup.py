@@ -5,13 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.lookup import MAX_MATCH, MIN_MATCH, LookupDrafter, find_match
+from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.matching import MAX_MATCH, MIN_MATCH, longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL
 
 
 def ids(*tokens):
     """Return token ids."""
     return np.asarray(tokens, dtype=np.int32)
+
+
+def find_match(context):
+    """Return the latest of the longest matches of the context in itself, or None."""
+    ends, _ = longest_matches(context, context)
+    return int(ends[-1]) if len(ends) else None
 
 
 def longest_then_latest(context):

@@ -103,6 +103,16 @@ def test_tool_that_fails_says_why(settings):
         run_tool(tool, settings)
 
 
+def test_broken_record_is_an_error(settings):
+    """The tool at times leaves an empty file and says that all is well."""
+    tool = settings.out / "perf_analyzer"
+    tool.write_text("#!/bin/sh\nfor last; do :; done; touch ${last#*=}\n")
+    tool.chmod(0o755)
+
+    with pytest.raises(RuntimeError, match="record that cannot be read"):
+        run_tool(tool, settings)
+
+
 def test_tool_that_waits_for_ever_is_ended(settings):
     """A server that dies under the tool does not hang the comparison."""
     tool = settings.out / "perf_analyzer"

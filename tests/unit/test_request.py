@@ -2,7 +2,8 @@
 
 import pytest
 
-from specdec.errors import InvalidRequestError, Status, UnsupportedError
+from specdec.acceptance.sampling import SamplingParams
+from specdec.errors import InvalidRequestError, Status
 from specdec.serving.request import GenerationRequest, parse_request
 from tests.unit.request_arrays import INT32_MAX, LIMITS, SCALARS, array, parse
 
@@ -76,32 +77,31 @@ NEUTRAL = {
 
 @pytest.mark.parametrize(("name", "value"), NEUTRAL.items())
 def test_what_leaves_greedy_text_alone_is_taken(name, value):
-    """Clients that always send every parameter are served if the values change nothing."""
-    assert parse(**{name: value}) == parse()
+    """Clients that always send every parameter are served greedily if the values change nothing."""
+    request = parse(**{name: value})
+
+    assert request.sampling.is_greedy
+    assert not request.sampling.looks_back
+    assert not request.bad_words
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("temperature", 0.5),
-        ("temperature", 10.0),
-        ("repetition_penalty", 1.1),
-        ("presence_penalty", -2.0),
-        ("frequency_penalty", 2.0),
-        ("min_tokens", 1),
-        ("bad_words", ["x"]),
-        ("return_log_probs", True),
-        ("prediction", "x"),
-        ("verification", "typical"),
-    ],
-)
-def test_what_is_not_served_yet_is_refused_by_name(name, value):
-    """A documented feature that is missing is `unsupported`, never silently ignored."""
-    with pytest.raises(UnsupportedError, match=name) as caught:
-        parse(**{name: value})
+def test_sampling_reaches_the_engines_as_asked():
+    """Each parameter of the draw is where the engines' calls are made from."""
+    given = {
+        "temperature": 0.5,
+        "top_k": 40,
+        "top_p": 0.75,
+        "min_p": 0.125,
+        "repetition_penalty": 1.5,
+        "presence_penalty": -2.0,
+        "frequency_penalty": 2.0,
+        "min_tokens": 3,
+    }
 
-    assert str(caught.value).startswith("unsupported: ")
-    assert caught.value.status is Status.UNSUPPORTED
+    request = parse(**given, bad_words=["x", "y"], return_log_probs=True)
+
+    assert request.sampling == SamplingParams(**given)
+    assert (request.bad_words, request.return_log_probs) == (("x", "y"), True)
 
 
 NAN, INF = float("nan"), float("inf")
@@ -110,7 +110,8 @@ LOW, HIGH = -(2**31), INT32_MAX
 # (input, value, what the message must hold: the limit that was missed and the value given)
 REFUSED = [
     *[("max_tokens", value, ("from 1 to", str(value))) for value in (0, -1, LOW)],
-    *[("min_tokens", value, ("from 0 to", str(value))) for value in (-1, LOW)],
+    ("verification", "magic", ("exact, rejection, block, typical", "'magic'")),
+    *[("min_tokens", value, ("from 0 to 256", str(value))) for value in (-1, LOW, 257)],
     *[("top_k", value, ("from 0 to", str(value))) for value in (-1, LOW)],
     *[("end_id", value, ("from 0 to 999", str(value))) for value in (-1, 1000, LOW, HIGH)],
     *[("num_draft_tokens", value, ("from 0 to 16", str(value))) for value in (-1, 17, LOW, HIGH)],

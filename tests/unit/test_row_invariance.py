@@ -4,12 +4,11 @@ On the shapes of the default target (hidden 576, MLP 1536, 9 query and 3 key hea
 tokens), every row compared. A library that changes its kernels is noticed here.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
+from specdec.torch_engine.head import Head
 from specdec.torch_engine.linear import MAX_INNER, Linear
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.default_target import (
@@ -107,8 +106,7 @@ def test_normalisation_and_activation_do_not_depend_on_the_rows():
 
 def most_likely_of(head_rows, hidden):
     """Run the model's choice of tokens with this head."""
-    weights = SimpleNamespace(head=Linear(head_rows), head_rows=head_rows, token_of_head_row=None)
-    return LlamaModel._most_likely(SimpleNamespace(_weights=weights, device=CPU), hidden)
+    return Head(head_rows, None, len(head_rows)).most_likely(hidden)
 
 
 def test_choice_of_a_row_does_not_depend_on_the_others():
@@ -151,7 +149,7 @@ def test_model_never_multiplies_a_single_row(tmp_path, monkeypatch):
     tokens = np.asarray([5, 6, 7], dtype=np.int32)
     one = model.cache.acquire(tokens)
     for ids in (tokens[:1], tokens[1:2], tokens):
-        model.next_tokens([Segment(one, ids, num_logits=1)])
+        model.head.most_likely(model.run([Segment(one, ids, num_logits=1)]))
 
     assert min(seen) == 2
 

@@ -3,7 +3,7 @@
 import pytest
 
 from specdec.errors import InvalidRequestError
-from specdec.torch_engine.scheduler import fit
+from specdec.torch_engine.task import fit
 from tests.unit.by_hand import LIMITS, Receiver, alone, new_scheduler, prompt, run, task
 from tests.unit.tiny_llama import VOCAB
 

@@ -8,8 +8,9 @@ import pytest
 from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from specdec.torch_engine.head import Head
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Task
+from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import save_tiny_llama
 
 LIMITS = EngineLimits(max_seq_len=512, max_num_tokens=64, num_cache_tokens=8 * 256)
@@ -48,21 +49,21 @@ def last_of(outputs):
             return tokens, output
 
 
-def fail_next(monkeypatch, method, error):
-    """Let the next call of a method of the model fail, and only that."""
-    original = getattr(LlamaModel, method)
+def fail_next(monkeypatch, kind, method, error):
+    """Let the next call of a method fail, and only that."""
+    original = getattr(kind, method)
 
     def fail_once(*_):
-        monkeypatch.setattr(LlamaModel, method, original)
+        monkeypatch.setattr(kind, method, original)
         raise error
 
-    monkeypatch.setattr(LlamaModel, method, fail_once)
+    monkeypatch.setattr(kind, method, fail_once)
 
 
 def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
     """Every task gets an error that names the cause; the next one is served as before."""
     expected, _ = last_of(submit(engine, 1, 2, 3))
-    fail_next(monkeypatch, "next_tokens", RuntimeError("out of luck"))
+    fail_next(monkeypatch, LlamaModel, "run", RuntimeError("out of luck"))
 
     tokens, output = last_of(submit(engine, 1, 2, 3))
 
@@ -75,7 +76,7 @@ def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
     """What half a pass wrote is not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
-    fail_next(monkeypatch, "_most_likely", RuntimeError("late"))
+    fail_next(monkeypatch, Head, "most_likely", RuntimeError("late"))
 
     assert last_of(submit(engine, *range(40, 60)))[1].error is not None
     assert last_of(submit(engine, *range(40, 60)))[0] == expected

@@ -17,7 +17,7 @@ from contextlib import closing
 import numpy as np
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter
-from specdec.engines.protocol import TargetEngine, TokenIds, accepted_of
+from specdec.engines.protocol import TargetEngine, TokenIds, num_accepted_of
 from specdec.rounds import TARGET_SOURCE, Round
 
 
@@ -54,7 +54,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         drafted = time.perf_counter()
 
         # 2. Check all guesses in one target pass.
-        verification = target.verify(context.tokens, proposal.tokens)
+        verification = target.verify(context.tokens, proposal.tokens, proposal.logits)
         verified = time.perf_counter()
 
         # 3. What the target confirmed stands; the rest was never seen by anyone.
@@ -62,12 +62,13 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         confirmed = Round(
             tokens=verification.tokens,
             num_drafted=len(proposal.tokens),
-            num_accepted=accepted_of(proposal.tokens, verification.tokens),
+            num_accepted=num_accepted_of(proposal.tokens, verification),
             drafter=proposal.drafter,
             source=proposal.source,
             ended=verification.ended,
             draft_s=drafted - start,
             target_s=verified - drafted,
+            log_probs=verification.log_probs,
         )
         drafter.observe(confirmed)
         yield confirmed
@@ -91,5 +92,6 @@ def stream_target(context: Context, target: TargetEngine) -> Generator[Round]:
                 ended=step.ended,
                 draft_s=0.0,
                 target_s=arrived - start,
+                log_probs=step.log_probs,
             )
             start = time.perf_counter()

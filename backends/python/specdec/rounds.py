@@ -22,6 +22,8 @@ class Round:
     """The target said its end token, which is not among `tokens`."""
     draft_s: float
     target_s: float
+    log_probs: tuple[float, ...] = ()
+    """The target's, of `tokens`, where the request wants them."""
 
     @property
     def sources(self) -> tuple[int, ...]:

@@ -66,7 +66,8 @@ class EngineDrafter:
             return NO_PROPOSAL
         try:
             num_tokens = min(self._num_tokens, max_tokens)
-            tokens = self._engine.draft(context, num_tokens)[:num_tokens]
+            guess = self._engine.draft(context, num_tokens)
+            tokens = guess.tokens[:num_tokens]
             self._check(tokens)
         except RequestCancelledError:
             return NO_PROPOSAL  # The loop finds out at its next call.
@@ -75,7 +76,7 @@ class EngineDrafter:
             self._report_failure(self._name, error)
             return NO_PROPOSAL
         self._health.succeeded()
-        return Proposal(tokens, self._name, self._source) if tokens else NO_PROPOSAL
+        return Proposal(tokens, self._name, self._source, guess.logits) if tokens else NO_PROPOSAL
 
     def _check(self, tokens: tuple[int, ...]) -> None:
         # The target would refuse the whole request for a token that it does not know.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
@@ -16,6 +19,8 @@ class Proposal:
     tokens: tuple[int, ...] = ()
     drafter: str | None = None
     source: int = 0
+    logits: npt.NDArray[np.float32] | None = field(default=None, compare=False)
+    """[tokens, vocab]: what they were drawn from, where the verification needs it."""
 
 
 NO_PROPOSAL = Proposal()

@@ -6,13 +6,27 @@ The names are frozen upstream; tests/contract holds them against our config.pbtx
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 INPUT_IDS = "input_ids"
 INPUT_LENGTHS = "input_lengths"
 REQUEST_OUTPUT_LEN = "request_output_len"
 DRAFT_INPUT_IDS = "draft_input_ids"
 END_ID = "end_id"
 PAD_ID = "pad_id"  # taken as upstream takes it; one sequence needs no padding
+TEMPERATURE = "temperature"
 RUNTIME_TOP_K = "runtime_top_k"
+RUNTIME_TOP_P = "runtime_top_p"
+REPETITION_PENALTY = "repetition_penalty"
+PRESENCE_PENALTY = "presence_penalty"
+FREQUENCY_PENALTY = "frequency_penalty"
+MIN_LENGTH = "min_length"
+RANDOM_SEED = "random_seed"
+BAD_WORDS_LIST = "bad_words_list"
+RETURN_LOG_PROBS = "return_log_probs"
 STREAMING = "streaming"
 STOP = "stop"
 EXCLUDE_INPUT_IN_OUTPUT = "exclude_input_in_output"
@@ -21,7 +35,51 @@ RETURN_PERF_METRICS = "return_perf_metrics"
 ARRIVAL_TIME_NS = "arrival_time_ns"
 LAST_TOKEN_TIME_NS = "last_token_time_ns"
 
+MIN_TOKENS = "min_tokens"
+SEED = "seed"
+"""What releases from 0.20 on call min_length and random_seed; engines here take either."""
+
+DRAFT_LOGITS = "draft_logits"
+RETURN_GENERATION_LOGITS = "return_generation_logits"
+GENERATION_LOGITS = "generation_logits"
+TOTAL_ACCEPTED_DRAFT_TOKENS = "total_accepted_draft_tokens"
+
+MIN_P = "min_p"
+PROMPT_LENGTH = "prompt_length"
+VERIFICATION = "verification"
+"""Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, and a
+rule of verification other than the backend's own."""
+
+OUTPUT_LOG_PROBS = "output_log_probs"
+CUM_LOG_PROBS = "cum_log_probs"
+
 OUTPUT_IDS = "output_ids"
 SEQUENCE_LENGTH = "sequence_length"
 REQUIRED_OUTPUTS = (OUTPUT_IDS, SEQUENCE_LENGTH)
 """The backend throws when a request asks for less (model_instance_state.cc:1089, :1102)."""
+
+
+def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+    """[2, n] int32: the words' tokens one after another, and where each word ends; padded by -1.
+
+    Source: to_word_list_format in the preprocessing model of tensorrtllm_backend.
+    """
+    tokens = [token for word in words for token in word]
+    ends = np.cumsum([len(word) for word in words]).tolist()
+    size = max(len(tokens), len(ends))
+    rows = [row + [-1] * (size - len(row)) for row in (tokens, ends)]
+    return np.asarray(rows, dtype=np.int32)
+
+
+def words_of(array: npt.NDArray[np.int32]) -> tuple[tuple[int, ...], ...]:
+    """The inverse of `word_list`. Raises ValueError for offsets that are none."""
+    tokens, ends = array.tolist()
+    words, start = [], 0
+    for end in ends:
+        if end < 0:
+            break
+        if not start < end <= len(tokens):
+            raise ValueError(f"word ends {ends} do not rise within {len(tokens)} tokens")
+        words.append(tuple(tokens[start:end]))
+        start = end
+    return tuple(words)

@@ -20,13 +20,37 @@ class Verification:
     """Confirmed tokens, the end token left out."""
     ended: bool
     """The target's next token is the end token."""
+    log_probs: tuple[float, ...] = ()
+    """The target's, of `tokens`, where the request wants them."""
+    num_accepted: int | None = None
+    """Of the draft, where the engine says so; else it follows from the tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """What a draft engine guesses."""
+
+    tokens: tuple[int, ...]
+    logits: npt.NDArray[np.float32] | None = None
+    """[tokens, vocab]: what they were drawn from, where the verification needs it."""
+
+
+NO_DRAFT = Draft(())
 
 
 class TargetEngine(Protocol):
     """The model whose output the client gets. Errors are raised as EngineFailedError."""
 
-    def verify(self, context: TokenIds, draft: tuple[int, ...]) -> Verification:
-        """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step."""
+    def verify(
+        self,
+        context: TokenIds,
+        draft: tuple[int, ...],
+        draft_logits: npt.NDArray[np.float32] | None = None,
+    ) -> Verification:
+        """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step.
+
+        `draft_logits` [draft, vocab]: what the draft was drawn from, where that is known.
+        """
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         """Generates without a draft in ONE call, to its end; closing the iterator stops it."""
@@ -35,7 +59,7 @@ class TargetEngine(Protocol):
 class DraftEngine(Protocol):
     """A small model that guesses."""
 
-    def draft(self, context: TokenIds, num_tokens: int) -> tuple[int, ...]:
+    def draft(self, context: TokenIds, num_tokens: int) -> Draft:
         """Up to `num_tokens` guesses behind `context` [n] int32; fewer where it sees the end."""
 
 
@@ -49,14 +73,16 @@ class EngineClock:
     busy_s: float = 0.0
 
 
-def accepted_of(draft: tuple[int, ...], tokens: tuple[int, ...]) -> int:
-    """How many drafts stand in a verified result: its longest common beginning with the draft.
+def num_accepted_of(draft: tuple[int, ...], verification: Verification) -> int:
+    """How many drafts stand: as the engine says, or the longest common beginning.
 
-    Engines of the `tensorrtllm` contract return tokens alone; the correction always differs from
-    the draft token that it replaces, so the count is exact.
+    Engines of the `tensorrtllm` contract return tokens alone; by equality and by rejection the
+    correction always differs from the draft token that it replaces, so the count is exact.
     """
+    if verification.num_accepted is not None:
+        return verification.num_accepted
     num_accepted = 0
-    for drafted, confirmed in zip(draft, tokens, strict=False):
+    for drafted, confirmed in zip(draft, verification.tokens, strict=False):
         if drafted != confirmed:
             break
         num_accepted += 1

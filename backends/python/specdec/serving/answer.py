@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -14,12 +13,12 @@ import numpy.typing as npt
 
 from specdec.drafting.protocol import Drafter
 from specdec.engines.protocol import EngineClock, TargetEngine, TokenIds
-from specdec.errors import InvalidRequestError
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
 from specdec.serving.flight import Flight
 from specdec.serving.metrics import Counter, Histogram, MetricsSink
 from specdec.serving.request import GenerationRequest
+from specdec.serving.settings import PREDICTION
 from specdec.serving.statistics import RoundTimes, summarize
 from specdec.serving.text_stream import Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer
@@ -37,6 +36,11 @@ class Job:
     """An admitted request with everything it needs."""
 
     request: GenerationRequest
+    prompt: TokenIds
+    seed: int
+    """The request's, or the one drawn for it."""
+    verification: str
+    """What is done with drafts; "off" without any."""
     flight: Flight
     target: TargetEngine
     drafter: Drafter | None
@@ -66,18 +70,19 @@ class Answerer:
         self,
         tokenizer: Tokenizer,
         metrics: MetricsSink,
-        max_seq_len: int,
         round_delay_s: float = 0.0,
     ) -> None:
         self._tokenizer = tokenizer
         self._metrics = metrics
-        self._max_seq_len = max_seq_len
         self._round_delay_s = round_delay_s
 
-    def answer(self, job: Job, send: Send) -> None:
-        """Sends all responses of the job. Raises SpecdecError instead of a last response."""
+    def answer(self, job: Job, send: Send) -> TokenIds:
+        """Sends all responses of the job, returns the prompt and all that was confirmed.
+
+        Raises SpecdecError instead of a last response.
+        """
         request = job.request
-        prompt = self._prompt(request)
+        prompt = job.prompt
         self._metrics.add(Counter.prompt_tokens_total, len(prompt))
         text = TextStream(self._tokenizer.decoder(), request.stop_words)
         progress = _Progress()
@@ -100,16 +105,8 @@ class Answerer:
                     unsent = []
         unsent.append(text.finish())
         ended = text.stopped or progress.rounds[-1].ended
-        self._send(send, unsent, job, progress, "stop" if ended else "length", len(prompt))
-
-    def _prompt(self, request: GenerationRequest) -> TokenIds:
-        prompt = self._tokenizer.prompt(request)
-        if len(prompt) + request.max_tokens > self._max_seq_len:
-            raise InvalidRequestError(
-                f"prompt ({len(prompt)} tokens) + max_tokens ({request.max_tokens}) must be at "
-                f"most {self._max_seq_len}; given {len(prompt) + request.max_tokens}"
-            )
-        return prompt
+        self._send(send, unsent, job, progress, "stop" if ended else "length")
+        return context.tokens
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
         """The loop's rounds, with a look at the client after every engine call."""
@@ -140,7 +137,6 @@ class Answerer:
         job: Job,
         progress: _Progress,
         finish_reason: str | None = None,
-        num_input_tokens: int = 0,
     ) -> None:
         tokens = [token for piece in pieces for token in piece.tokens]
         outputs: dict[str, npt.NDArray[Any]] = {
@@ -148,9 +144,12 @@ class Answerer:
             "output_ids": np.asarray([token.id for token in tokens], dtype=np.int32),
             "output_sources": np.asarray([token.source for token in tokens], dtype=np.int32),
         }
+        if job.request.return_log_probs:
+            log_probs = [token.log_prob for token in tokens]
+            outputs["output_log_probs"] = np.asarray(log_probs, dtype=np.float32)
         progress.num_sent += len(tokens)
         if finish_reason is not None:
-            outputs |= self._final_outputs(job, progress, finish_reason, num_input_tokens)
+            outputs |= self._final_outputs(job, progress, finish_reason)
         send(outputs, finish_reason is not None)
 
         now_s = time.perf_counter()
@@ -177,19 +176,15 @@ class Answerer:
                     position=str(token.position),
                 )
 
-    def _final_outputs(
-        self, job: Job, progress: _Progress, finish_reason: str, num_input_tokens: int
-    ) -> Outputs:
-        request = job.request
-        seed = secrets.randbits(63) if request.seed is None else request.seed
+    def _final_outputs(self, job: Job, progress: _Progress, finish_reason: str) -> Outputs:
         outputs: dict[str, npt.NDArray[Any]] = {
             "finish_reason": _texts(finish_reason),
-            "num_input_tokens": np.asarray([num_input_tokens], dtype=np.int32),
+            "num_input_tokens": np.asarray([len(job.prompt)], dtype=np.int32),
             "num_output_tokens": np.asarray([progress.num_sent], dtype=np.int32),
-            "seed": np.asarray([seed], dtype=np.uint64),
-            "verification": _texts("off" if job.drafter is None else "exact"),
+            "seed": np.asarray([job.seed], dtype=np.uint64),
+            "verification": _texts(job.verification),
         }
-        if request.return_perf_metrics:
+        if job.request.return_perf_metrics:
             summary = summarize(progress.rounds, progress.num_sent)
             outputs |= {
                 "total_draft_tokens": np.asarray([summary.num_draft_tokens], dtype=np.int32),
@@ -199,6 +194,12 @@ class Answerer:
                 "acceptance_rate": np.asarray([summary.acceptance_rate], dtype=np.float32),
                 "speculative_decoding": _texts(summary.to_json(_round_times(job, progress))),
             }
+            if job.request.prediction:
+                drafted, accepted = summary.counts_of(PREDICTION)
+                outputs |= {
+                    "accepted_prediction_tokens": np.asarray([accepted], dtype=np.int32),
+                    "rejected_prediction_tokens": np.asarray([drafted - accepted], dtype=np.int32),
+                }
         return outputs
 
 
@@ -226,7 +227,8 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
     for position, (token, source) in enumerate(
         zip(confirmed.tokens, confirmed.sources, strict=True)
     ):
-        yield Token(token, source, position, confirmed.drafter if source else None)
+        log_prob = confirmed.log_probs[position] if confirmed.log_probs else None
+        yield Token(token, source, position, confirmed.drafter if source else None, log_prob)
 
 
 def _texts(*texts: str) -> npt.NDArray[np.object_]:

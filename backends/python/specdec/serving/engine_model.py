@@ -13,13 +13,14 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
-from specdec.errors import InvalidRequestError, SpecdecError, UnsupportedError
+from specdec.errors import SpecdecError
+from specdec.serving.engine_call import EngineCall, parse_call
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
-from specdec.torch_engine.scheduler import NO_TOKENS, Task, TaskOutput, TaskStats
+from specdec.torch_engine.task import TaskOutput, TaskStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,6 @@ class EngineModelSettings:
         return EngineSettings(checkpoint, limits, self.device, self.dtype, self.num_threads)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCall:
-    """One request to the engine: a task, or the order to stop one."""
-
-    task: Task
-    stop: bool
-    streaming: bool
-    exclude_input: bool
-    return_perf_metrics: bool
-    requested_outputs: frozenset[str]
-
-
 class TritonPythonModel:
     """Hands requests to the engine and its outputs back."""
 
@@ -77,7 +66,10 @@ class TritonPythonModel:
         for request in requests:
             sender = request.get_response_sender()
             try:
-                self._start(parse_call(request), sender)
+                outputs = frozenset(request.requested_output_names())
+                self._start(
+                    parse_call(request.request_id(), input_arrays(request), outputs), sender
+                )
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 if not isinstance(error, SpecdecError):
                     pb_utils.Logger.log_error(f"[specdec engine] {error!r}")
@@ -93,6 +85,8 @@ class TritonPythonModel:
             sender.send(flags=FINAL)
             return
         collected: list[int] = [] if call.exclude_input else call.task.input_ids.tolist()
+        log_probs: list[float] = []
+        logits: list[npt.NDArray[np.float32]] = []
 
         def receive(output: TaskOutput) -> None:
             if output.error is not None:
@@ -100,65 +94,26 @@ class TritonPythonModel:
                 self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
                 return
             collected.extend(output.tokens)
+            log_probs.extend(output.log_probs)
+            logits.extend(output.logits)
             if not call.streaming and not output.is_final:
                 return
             outputs = token_outputs(collected)
-            collected.clear()
+            extra: dict[str, npt.NDArray[Any]] = {}
+            if call.task.wants_log_probs:
+                extra |= log_prob_outputs(log_probs)
+            if logits:
+                extra[contract.GENERATION_LOGITS] = np.stack(logits)[None]
             if output.stats is not None and call.return_perf_metrics:
-                measured = perf_outputs(output.stats).items()
-                outputs |= {k: v for k, v in measured if k in call.requested_outputs}
+                extra |= perf_outputs(output.stats)
+            outputs |= {k: v for k, v in extra.items() if k in call.requested_outputs}
+            collected.clear()
+            log_probs.clear()
+            logits.clear()
             flags = FINAL if output.is_final else 0
             self._outbox.put(lambda: sender.send(response(outputs), flags=flags))
 
         self._engine.submit(call.task, receive)
-
-
-def parse_call(request: Any) -> EngineCall:
-    """Raises InvalidRequestError, UnsupportedError; refuses what the C++ backend refuses."""
-    arrays = input_arrays(request)
-
-    def scalar(name: str, default: Any) -> Any:
-        return arrays[name].ravel()[0].item() if name in arrays else default
-
-    requested_outputs = frozenset(request.requested_output_names())
-    missing = set(contract.REQUIRED_OUTPUTS) - requested_outputs
-    if missing:
-        raise InvalidRequestError(f"the outputs {sorted(missing)} must be requested")
-    stop = scalar(contract.STOP, False)
-    if stop and not request.request_id():
-        raise InvalidRequestError("a stop request needs the id of the request to stop")
-    if contract.DRAFT_INPUT_IDS in arrays and not arrays[contract.DRAFT_INPUT_IDS].size:
-        raise InvalidRequestError("draft_input_ids is empty; leave it out to verify no draft")
-    top_k = scalar(contract.RUNTIME_TOP_K, 1)
-    if top_k != 1:
-        raise UnsupportedError(f"this engine is greedy: runtime_top_k must be 1; given {top_k}")
-    input_ids = arrays.get(contract.INPUT_IDS, NO_TOKENS).ravel()
-    num_input, num_output = (
-        scalar(contract.INPUT_LENGTHS, 0),
-        scalar(contract.REQUEST_OUTPUT_LEN, 0),
-    )
-    if not stop:
-        if num_input != len(input_ids):
-            raise InvalidRequestError(
-                f"input_lengths is {num_input}, input_ids has {len(input_ids)} tokens"
-            )
-        if num_output < 1:
-            raise InvalidRequestError(f"request_output_len must be at least 1; given {num_output}")
-    end_id = scalar(contract.END_ID, -1)
-    return EngineCall(
-        task=Task(
-            request_id=request.request_id(),
-            input_ids=input_ids,
-            max_new_tokens=num_output,
-            draft_ids=arrays.get(contract.DRAFT_INPUT_IDS, NO_TOKENS).ravel(),
-            end_id=None if end_id < 0 else end_id,
-        ),
-        stop=stop,
-        streaming=scalar(contract.STREAMING, False),
-        exclude_input=scalar(contract.EXCLUDE_INPUT_IN_OUTPUT, False),
-        return_perf_metrics=scalar(contract.RETURN_PERF_METRICS, False),
-        requested_outputs=requested_outputs,
-    )
 
 
 def token_outputs(tokens: list[int]) -> dict[str, npt.NDArray[Any]]:
@@ -169,6 +124,14 @@ def token_outputs(tokens: list[int]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
+def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
+    """output_log_probs [beams = 1, n] and their sum, cum_log_probs [1], of one response."""
+    return {
+        contract.OUTPUT_LOG_PROBS: np.asarray([log_probs], dtype=np.float32),
+        contract.CUM_LOG_PROBS: np.asarray([sum(log_probs)], dtype=np.float32),
+    }
+
+
 def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
     """The tensors of return_perf_metrics, of this one call; times in nanoseconds."""
     num_drafted, num_accepted = stats.num_draft_tokens, stats.num_accepted_tokens
@@ -176,7 +139,7 @@ def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
         "kv_cache_reused_blocks": stats.num_reused_blocks,
         "kv_cache_alloc_new_blocks": stats.num_new_blocks,
         "kv_cache_alloc_total_blocks": stats.num_reused_blocks + stats.num_new_blocks,
-        "total_accepted_draft_tokens": num_accepted,
+        contract.TOTAL_ACCEPTED_DRAFT_TOKENS: num_accepted,
         "total_draft_tokens": num_drafted,
     }
     times = {

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 import traceback
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.control.gain import GainMeter
-from specdec.drafting.auto import AutoDrafter
-from specdec.drafting.engine import DraftHealth, EngineDrafter
-from specdec.drafting.lookup import LookupDrafter
-from specdec.drafting.protocol import Drafter
+from specdec.engines.bls_calls import EngineCalls
 from specdec.engines.protocol import EngineClock
-from specdec.engines.triton_bls import EngineCalls, TritonDraft, TritonTarget
-from specdec.errors import OverloadedError, SpecdecError
+from specdec.engines.sampling_inputs import Sampling
+from specdec.engines.triton_bls import TritonTarget
+from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
+from specdec.serving.drafters import DrafterFactory, Occasion
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
-from specdec.serving.settings import LOOKUP, OrchestratorSettings
+from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
+from specdec.serving.verification import OFF, choose_verification
 
 
 class TritonPythonModel:
@@ -58,14 +59,12 @@ class TritonPythonModel:
             settings.cancellation_check_period_ms / 1000,
             lambda count: self._metrics.set(Gauge.inflight_requests, count),
         )
-        self._health = {name: DraftHealth() for name in settings.draft_models}
-        self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
+        self._drafters = DrafterFactory(settings, self._tokenizer, self._report_draft_failure)
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
-        self._answerer = Answerer(self._tokenizer, self._metrics, settings.max_seq_len, delay_s)
+        self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)
         self._outbox = Outbox()
         limit = settings.inflight_limit
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="request")
-        self._draft_threads = ThreadPoolExecutor(limit, thread_name_prefix="draft")
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -79,7 +78,7 @@ class TritonPythonModel:
         self._threads.shutdown(wait=True)
         self._outbox.close()
         self._control.close()
-        self._draft_threads.shutdown(wait=False)
+        self._drafters.close()
         self._metrics.close()
 
     def _admit(self, request: Any, sender: Any) -> None:
@@ -114,7 +113,8 @@ class TritonPythonModel:
 
         try:
             job = self._job(request, flight, request_id, arrival_s)
-            self._answerer.answer(job, send)
+            text = self._answerer.answer(job, send)
+            self._drafters.memory.learn(request.tenant, text)
             outcome = "ok"
         except Exception as error:  # noqa: BLE001 - the client gets it
             # What an engine call returned after its request was over says nothing.
@@ -129,61 +129,49 @@ class TritonPythonModel:
     def _job(
         self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
     ) -> Job:
+        settings = self._settings
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         target_clock, draft_clock = EngineClock(), EngineClock()
+        prompt = self._tokenizer.prompt(request, settings.max_seq_len)
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        sampling = self._sampling(request, len(prompt), seed)
         calls = EngineCalls(
-            self._settings.tensorrt_llm_model_name,
+            settings.tensorrt_llm_model_name,
             request_id,
             "target",
+            sampling,
             target_clock if request.return_perf_metrics else None,
         )
         flight.watch(calls)
+        drafter = self._drafters.make(
+            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
+        )
         return Job(
             request=request,
+            prompt=prompt,
+            seed=seed,
+            verification=OFF if drafter is None else sampling.verification,
             flight=flight,
             target=TritonTarget(calls, end_id),
-            drafter=self._drafter(request, flight, request_id, end_id, draft_clock),
+            drafter=drafter,
             target_clock=target_clock,
             draft_clock=draft_clock,
             task_label=self._tasks.label(request.task),
             arrival_s=arrival_s,
         )
 
-    def _drafter(
-        self,
-        request: GenerationRequest,
-        flight: Flight,
-        request_id: str,
-        end_id: int | None,
-        clock: EngineClock,
-    ) -> Drafter | None:
-        """The drafter that the request names, or None to run the target alone."""
-        settings = self._settings
-        if request.num_draft_tokens == 0 or request.drafter == "none":
-            return None
-        num_lookup = request.num_draft_tokens or settings.lookup_num_draft_tokens
-        lookup = LookupDrafter(LOOKUP, settings.drafters.index(LOOKUP) + 1, num_lookup)
-        if request.drafter == LOOKUP:
-            return lookup
-        if request.drafter == "auto" and self._gain is None:
-            return lookup
-        name = settings.draft_models[0] if request.drafter == "auto" else request.drafter
-        calls = EngineCalls(name, request_id, name, clock if request.return_perf_metrics else None)
-        flight.watch(calls)
-        engine = EngineDrafter(
-            name=name,
-            source=settings.drafters.index(name) + 1,
-            num_tokens=request.num_draft_tokens or settings.num_draft_tokens,
-            vocab_size=self._tokenizer.vocab_size,
-            engine=TritonDraft(
-                calls, end_id, self._draft_threads, settings.draft_timeout_ms / 1000
-            ),
-            health=self._health[name],
-            report_failure=self._report_draft_failure,
+    def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
+        """How both engines draw for the request. Raises UnsupportedError."""
+        settings, params = self._settings, request.sampling
+        if params.min_p > 0.0 and not settings.has_shared_sampler:
+            raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
+        return Sampling(
+            replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
+            num_prompt,
+            request.return_log_probs,
+            settings.has_shared_sampler,
+            choose_verification(request.verification, params, settings),
         )
-        if request.drafter == "auto" and self._gain is not None:
-            return AutoDrafter(lookup, engine, self._gain)
-        return engine
 
     def _report_draft_failure(self, drafter: str, error: Exception) -> None:
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"

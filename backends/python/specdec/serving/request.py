@@ -1,6 +1,6 @@
 """The client's request: read from tensors, checked once, frozen.
 
-Pure: arrays in, a dataclass or an InvalidRequestError / UnsupportedError out. Every message names
+Pure: arrays in, a dataclass or an InvalidRequestError out. Every message names
 the limit and the value given.
 """
 
@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from specdec.errors import InvalidRequestError, UnsupportedError
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.errors import InvalidRequestError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 MAX_TASK_LENGTH = 64
 """Characters of a task or tenant label."""
+
+VERIFICATIONS = ("exact", "rejection", "block", "typical")
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 
@@ -33,12 +36,18 @@ class GenerationRequest:
     input_ids: tuple[int, ...] | None = None
     max_tokens: int = 256
     stream: bool = False
+    sampling: SamplingParams = GREEDY
+    """Without seed and bad words, which come as `seed` and `bad_words`."""
     seed: int | None = None
+    bad_words: tuple[str, ...] = ()
+    return_log_probs: bool = False
     stop_words: tuple[str, ...] = ()
     end_id: int | None = None
     exclude_input_in_output: bool = True
     num_draft_tokens: int | None = None
     drafter: str = "auto"
+    verification: str | None = None
+    prediction: str = ""
     task: str = "default"
     tenant: str | None = None
     deadline_ms: int | None = None
@@ -57,7 +66,6 @@ class RequestLimits:
 def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     """Checks everything that does not need the tokenizer."""
     read = _Reader(arrays)
-    _refuse_what_needs_sampling(read)
     given = [name for name in PROMPT_INPUTS if name in arrays]
     if len(given) != 1:
         raise InvalidRequestError(
@@ -68,18 +76,24 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     if drafter not in (known := ("auto", "none", *limits.drafters)):
         raise InvalidRequestError(f"drafter must be one of {', '.join(known)}; given {drafter!r}")
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
+    max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(),
         input_ids=read.prompt_ids(limits.vocab_size),
-        max_tokens=read.integer("max_tokens", 256, 1, 2**31 - 1),
+        max_tokens=max_tokens,
         stream=read.flag("stream", False),
+        sampling=_sampling(read, max_tokens),
         seed=read.integer("seed", read.integer("random_seed", None, 0, 2**64 - 1), 0, 2**64 - 1),
+        bad_words=read.texts("bad_words"),
+        return_log_probs=read.flag("return_log_probs", False),
         stop_words=read.texts("stop_words"),
         end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
         exclude_input_in_output=read.flag("exclude_input_in_output", True),
         num_draft_tokens=num_draft_tokens,
         drafter=drafter,
+        verification=_verification(read),
+        prediction=read.text("prediction", ""),
         task=read.label("task", "default"),
         tenant=read.label("tenant", "") or None,
         deadline_ms=read.integer("deadline_ms", None, 1, 2**31 - 1),
@@ -87,33 +101,28 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     )
 
 
-def _refuse_what_needs_sampling(read: _Reader) -> None:
-    """Checks the sampling inputs; those that would change greedy text are not served yet."""
-    temperature = read.number("temperature", 0.0, 0.0, 10.0)
-    if temperature > 0:
-        raise UnsupportedError(
-            f"sampling is not served yet: temperature must be 0 (greedy); given {temperature:g}"
-        )
-    # Greedy text does not depend on these, but a wrong value is still the client's mistake.
-    read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True)
-    read.number("min_p", 0.0, 0.0, 1.0)
-    read.integer("top_k", 0, 0, 2**31 - 1)
-    neutral = {
-        "repetition_penalty": read.number(
+def _sampling(read: _Reader, max_tokens: int) -> SamplingParams:
+    return SamplingParams(
+        temperature=read.number("temperature", 0.0, 0.0, 10.0),
+        top_k=read.integer("top_k", 0, 0, 2**31 - 1),
+        top_p=read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True),
+        min_p=read.number("min_p", 0.0, 0.0, 1.0),
+        repetition_penalty=read.number(
             "repetition_penalty", 1.0, 0.0, math.inf, exclusive_minimum=True
+        ),
+        presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),
+        min_tokens=read.integer("min_tokens", 0, 0, max_tokens),
+    )
+
+
+def _verification(read: _Reader) -> str | None:
+    name = read.text("verification", "")
+    if name not in ("", *VERIFICATIONS):
+        raise InvalidRequestError(
+            f"verification must be one of {', '.join(VERIFICATIONS)}; given {name!r}"
         )
-        == 1.0,
-        "presence_penalty": read.number("presence_penalty", 0.0, -2.0, 2.0) == 0.0,
-        "frequency_penalty": read.number("frequency_penalty", 0.0, -2.0, 2.0) == 0.0,
-        "min_tokens": read.integer("min_tokens", 0, 0, 2**31 - 1) == 0,
-        "bad_words": not read.texts("bad_words"),
-        "return_log_probs": not read.flag("return_log_probs", False),
-        "prediction": not read.text("prediction", ""),
-        "verification": read.text("verification", "exact") == "exact",
-    }
-    for name, is_neutral in neutral.items():
-        if not is_neutral:
-            raise UnsupportedError(f"{name} is not served yet; leave it out or at its default")
+    return name or None
 
 
 class _Reader:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOOKUP = "lookup"
-"""The name of the prompt-lookup drafter; draft engines go by their model names."""
+from specdec.errors import ConfigurationError
+
+LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
+"""The drafters that need no engine; draft engines go by their model names."""
+
+
+SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,10 @@ class OrchestratorSettings:
     tensorrt_llm_model_name: str = "target"
     tensorrt_llm_draft_model_name: str = "draft"
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
+    engine_extensions: str = "shared_sampler"
+    """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
+    and take our optional inputs. `draft_logits`: the draft returns its logits and the target takes
+    them (compiled engines, built for it). Empty: greedy speculation only."""
     num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
@@ -33,12 +42,31 @@ class OrchestratorSettings:
     cancellation_check_period_ms: int = 50
     """How often it is looked whether the clients of requests in flight are still there."""
 
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError for an extension that the orchestrator does not know."""
+        if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS}):
+            raise ConfigurationError(
+                f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
+            )
+
+    @property
+    def _extensions(self) -> set[str]:
+        return {name.strip() for name in self.engine_extensions.split(",")} - {""}
+
     @property
     def draft_models(self) -> tuple[str, ...]:
         names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
         return tuple(name for name in names if name)
 
     @property
+    def has_shared_sampler(self) -> bool:
+        return SHARED_SAMPLER in self._extensions
+
+    @property
+    def has_draft_logits(self) -> bool:
+        return DRAFT_LOGITS in self._extensions
+
+    @property
     def drafters(self) -> tuple[str, ...]:
         """All configured drafters; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models)
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION)

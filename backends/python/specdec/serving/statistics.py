@@ -60,6 +60,13 @@ class SpeculationSummary:
         """1 + accepted / steps, bonus token included (vLLM's definition)."""
         return 1 + self.num_accepted_tokens / self.num_steps if self.num_steps else 1.0
 
+    def counts_of(self, drafter: str) -> tuple[int, int]:
+        """Tokens that a drafter has drafted, and how many of them were accepted."""
+        for name, _, drafted, accepted in self.per_drafter:
+            if name == drafter:
+                return drafted, accepted
+        return 0, 0
+
     def to_json(self, times: RoundTimes) -> str:
         """vLLM's per-request shape, plus the parts of each drafter and where the time went."""
         return json.dumps(

@@ -17,6 +17,8 @@ class Token:
     """Its place in its round, from 0; of an accepted draft token, its place in the draft."""
     drafter: str | None
     """The name behind `source`; None for the target itself."""
+    log_prob: float | None = None
+    """The target's, where the request wants it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,20 @@ class Tokenizer:
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
 
-    def prompt(self, request: GenerationRequest) -> TokenIds:
-        """[n ≥ 1] int32. Raises InvalidRequestError for what the chat template refuses."""
+    def prompt(self, request: GenerationRequest, max_seq_len: int) -> TokenIds:
+        """[n ≥ 1] int32, with room for the answer in `max_seq_len` tokens.
+
+        Raises InvalidRequestError for a prompt that is too long or that the template refuses.
+        """
+        prompt = self._prompt(request)
+        if len(prompt) + request.max_tokens > max_seq_len:
+            raise InvalidRequestError(
+                f"prompt ({len(prompt)} tokens) + max_tokens ({request.max_tokens}) must be at "
+                f"most {max_seq_len}; given {len(prompt) + request.max_tokens}"
+            )
+        return prompt
+
+    def _prompt(self, request: GenerationRequest) -> TokenIds:
         if request.input_ids is not None:
             return np.asarray(request.input_ids, dtype=np.int32)
         if request.messages is not None:
@@ -44,6 +57,19 @@ class Tokenizer:
     def text(self, ids: TokenIds) -> str:
         """The tokens' text, special tokens included."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
+
+    def plain(self, text: str) -> TokenIds:
+        """[n] int32: the text's own tokens, without special ones."""
+        ids = self._backend.encode(text, add_special_tokens=False).ids
+        return np.asarray(ids, dtype=np.int32)
+
+    def words(self, texts: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each text as it stands and as it follows a space, without doubles."""
+        spellings = [spelling for text in texts for spelling in (text, f" {text}")]
+        encoded = (
+            tuple(self._backend.encode(each, add_special_tokens=False).ids) for each in spellings
+        )
+        return tuple(dict.fromkeys(word for word in encoded if word))
 
     def decoder(self) -> Decode:
         """An incremental decoder: one token in, the whole characters it completes out."""

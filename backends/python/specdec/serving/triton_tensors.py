@@ -24,7 +24,7 @@ def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
                 f"one request is one sequence; input {tensor.name()} has a batch of "
                 f"{array.shape[0]}, the limit is 1"
             )
-        arrays[tensor.name()] = array[0] if array.ndim else array
+        arrays[tensor.name()] = array.reshape(array.shape[1:])
     return arrays
 
 

@@ -15,7 +15,8 @@ import torch
 from specdec.errors import ConfigurationError, EngineFailedError, SpecdecError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Receiver, Scheduler, Task, TaskOutput
+from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.task import Receiver, Task, TaskOutput
 
 logger = logging.getLogger(__name__)
 

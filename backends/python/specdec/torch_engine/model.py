@@ -13,15 +13,12 @@ from torch.nn.functional import rms_norm, silu
 
 from specdec.torch_engine import attention, weights
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.head import Head
 from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.weights import LayerWeights
 
 MIN_ROWS = 2
 """A product with one row sums in another order than one with more (see linear.py)."""
-
-NEAR_TIE = 1 / 64
-"""Logits within this share of the largest are compared again in float32: the head's results are
-rounded to bf16, whose neighbours lie 1/128 apart at worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +48,18 @@ class LlamaModel:
         self._dtype = dtype
         self._rotation = _rotation_table(self.config, device)
 
+    @property
+    def head(self) -> Head:
+        """The output matrix, for the hidden states of `run`."""
+        return self._weights.head
+
     @torch.inference_mode()
-    def next_tokens(self, segments: list[Segment]) -> list[TokenIds]:
-        """Runs the pass; for each segment the most likely next token at its asked rows.
+    def run(self, segments: list[Segment]) -> Tensor:
+        """Runs the pass → hidden states after the final norm, [max(asked, 2), hidden] float32.
 
-        Extends each segment's sequence by its tokens. The lowest id wins among equals.
+        Rows are those asked for, in order; a single one comes twice (see linear.py), none gives
+        [0, hidden]. Extends each segment's sequence by its tokens.
         """
-        asked = sum(segment.num_logits for segment in segments)
-        hidden = self._forward(segments)
-        if not asked:
-            return [np.zeros(0, dtype=np.int32) for _ in segments]
-        chosen = self._most_likely(hidden)[:asked].cpu().numpy().astype(np.int32)
-        return np.split(chosen, np.cumsum([segment.num_logits for segment in segments])[:-1])
-
-    def _forward(self, segments: list[Segment]) -> Tensor:
-        """→ [max(asked, MIN_ROWS), hidden] float32, after the final norm."""
         tokens: list[TokenIds] = []
         positions: list[npt.NDArray[np.int64]] = []
         cache_rows: list[TokenIds] = []
@@ -126,23 +120,6 @@ class LlamaModel:
         x = rms_norm(residual, shape, layer.mlp_norm, eps).to(self._dtype)
         gate, up = layer.gate_up(x).chunk(2, dim=-1)
         layer.down.add_to(residual, silu(gate).mul_(up))
-
-    def _most_likely(self, hidden: Tensor) -> Tensor:
-        """hidden [rows, hidden] float32 → [rows] int64 token ids."""
-        logits = self._weights.head(hidden.to(self._weights.head_rows.dtype))
-        largest = logits.amax(dim=-1, keepdim=True)
-        rows, candidates = torch.nonzero(
-            logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True
-        )
-        exact = (self._weights.head_rows[candidates].float() * hidden[rows]).sum(dim=-1)
-        # Lowest id among the largest: candidates come in ascending order within a row.
-        best = torch.full((hidden.shape[0],), float("-inf"), device=self.device)
-        best.scatter_reduce_(0, rows, exact, reduce="amax")
-        winners = exact == best[rows]
-        chosen = torch.full((hidden.shape[0],), logits.shape[-1], device=self.device)
-        chosen.scatter_reduce_(0, rows[winners], candidates[winners], reduce="amin")
-        mapping = self._weights.token_of_head_row
-        return chosen if mapping is None else mapping[chosen]
 
 
 def _rotation_table(config: ModelConfig, device: torch.device) -> Tensor:

@@ -8,60 +8,31 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
+import torch
 
-from specdec.acceptance.greedy import verify_chain
+from specdec.acceptance.chance import SeededChance
+from specdec.acceptance.exact import Verdict, verify_chain
+from specdec.acceptance.rules import RULES
+from specdec.acceptance.sampling import Draw
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment
-
-NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """One engine request: generate freely, or verify `draft_ids` in one pass and end."""
-
-    request_id: str
-    input_ids: TokenIds
-    max_new_tokens: int
-    draft_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
-    end_id: int | None = None
-    arrival_ns: int = field(default_factory=time.monotonic_ns)
-
-
-@dataclass(slots=True)
-class TaskStats:
-    """What return_perf_metrics reports; times are time.monotonic_ns()."""
-
-    arrival_ns: int = 0
-    first_scheduled_ns: int = 0
-    first_token_ns: int = 0
-    last_token_ns: int = 0
-    num_reused_blocks: int = 0
-    num_new_blocks: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOutput:
-    """New tokens of a task (without its end token); `stats` on the last output only."""
-
-    tokens: tuple[int, ...]
-    stats: TaskStats | None = None
-    error: Exception | None = None
-
-    @property
-    def is_final(self) -> bool:
-        return self.stats is not None or self.error is not None
-
-
-Receiver = Callable[[TaskOutput], None]
+from specdec.torch_engine.sampler import Choice, Sampler, law_of
+from specdec.torch_engine.task import (
+    NO_TOKENS,
+    NOTHING_SAID,
+    Receiver,
+    Task,
+    TaskOutput,
+    TaskStats,
+    fit,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -72,11 +43,13 @@ class _Running:
     receive: Receiver
     stats: TaskStats
     num_blocks: int
+    text: TokenIds
+    """Input, then drafts or what is generated: a buffer for all that may come."""
     sequence: CachedSequence | None = None
     pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
     num_asked: int = 1
     """Rows at the end of `pending` whose next token is wanted."""
-    choices: list[int] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
     num_generated: int = 0
 
     def chunk(self, budget: int) -> Segment:
@@ -87,12 +60,29 @@ class _Running:
         num_logits = max(0, min(size, self.num_asked - num_left))
         return Segment(self.sequence, self.pending[:size], num_logits)
 
+    def draws(self, count: int) -> list[Draw]:
+        """The next `count` tokens to draw: each behind the drafts before it."""
+        task = self.task
+        start = len(task.input_ids) + self.num_generated + len(self.choices)
+        return [
+            Draw(
+                task.params,
+                self.text[:position],
+                task.num_prompt_tokens,
+                task.end_id,
+                task.wants_log_probs,
+                task.wants_logits or task.is_judged,
+            )
+            for position in range(start, start + count)
+        ]
+
 
 class Scheduler:
     """Waiting and running tasks of one model; driven by the engine's thread."""
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
+        self._sampler = Sampler(model.head)
         self._limits = limits
         self._waiting: deque[_Running] = deque()
         self._running: list[_Running] = []
@@ -114,13 +104,16 @@ class Scheduler:
                 f"the request needs up to {num_tokens} tokens of KV cache; the limit is {limit}"
             )
         stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
-        self._waiting.append(_Running(task, receive, stats, num_blocks))
+        text = np.concatenate(
+            (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
+        )
+        self._waiting.append(_Running(task, receive, stats, num_blocks, text))
 
     def cancel(self, request_id: str) -> None:
         """Ends every task of that id with an empty last output; unknown ids are fine."""
         for running in [*self._waiting, *self._running]:
             if running.task.request_id == request_id:
-                self._finish(running, ())
+                self._finish(running)
 
     def step(self) -> None:
         """One forward pass; hands every task its new tokens."""
@@ -128,17 +121,19 @@ class Scheduler:
         chunks = list(self._select())
         if not chunks:
             return
-        choices = self._model.next_tokens([segment for _, segment in chunks])
-        for (running, segment), chosen in zip(chunks, choices, strict=True):
+        hidden = self._model.run([segment for _, segment in chunks])
+        draws = [draw for running, segment in chunks for draw in running.draws(segment.num_logits)]
+        choices = iter(self._sampler.choose(hidden, draws) if draws else [])
+        for running, segment in chunks:
             running.pending = running.pending[len(segment.tokens) :]
-            running.choices += chosen.tolist()
+            running.choices += islice(choices, segment.num_logits)
             if not len(running.pending):
                 self._advance(running)
 
     def fail_all(self, error: Exception) -> None:
         """Ends every task with `error`: the pass itself failed."""
         for running in [*self._waiting, *self._running]:
-            self._finish(running, (), error)
+            self._finish(running, error=error)
 
     def check_integrity(self) -> None:
         """With nothing running, nothing is held."""
@@ -179,28 +174,46 @@ class Scheduler:
         """All pending tokens have run: tokens come out."""
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
-        verdict = verify_chain(task.draft_ids.tolist(), running.choices)
-        running.choices = []
+        choices, running.choices = running.choices, []
+        verdict = _judge(task, choices)
         tokens = verdict.tokens[: task.max_new_tokens - running.num_generated]
         ended = task.end_id is not None and task.end_id in tokens
         if ended:
             tokens = tokens[: tokens.index(task.end_id)]
         stats.num_accepted_tokens = min(verdict.num_accepted, len(tokens))
-        running.num_generated += len(tokens)
+        said = TaskOutput(
+            tokens,
+            tuple(
+                choice.log_prob(token)
+                for choice, token in zip(choices, tokens, strict=False)
+                if task.wants_log_probs
+            ),
+            tuple(
+                choice.logits.cpu().numpy()
+                for choice in choices[: len(tokens)]
+                if task.wants_logits and choice.logits is not None
+            ),
+        )
         if num_drafts:
             assert running.sequence is not None
             num_kept = len(task.input_ids) + verdict.num_accepted
             self._model.cache.truncate(running.sequence, num_kept)
         stats.last_token_ns = time.monotonic_ns()
         stats.first_token_ns = stats.first_token_ns or stats.last_token_ns
+        running.num_generated += len(tokens)
+        end = len(task.input_ids) + running.num_generated
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
-            self._finish(running, tokens)
+            self._finish(running, said)
         else:
-            running.receive(TaskOutput(tokens))
+            running.receive(said)
             running.pending = np.asarray(tokens, dtype=np.int32)
+            running.text[end - len(tokens) : end] = running.pending
 
     def _finish(
-        self, running: _Running, tokens: tuple[int, ...], error: Exception | None = None
+        self,
+        running: _Running,
+        said: TaskOutput = NOTHING_SAID,
+        error: Exception | None = None,
     ) -> None:
         if running.sequence is None:
             self._waiting.remove(running)
@@ -214,36 +227,17 @@ class Scheduler:
                 self._model.cache.release(running.sequence)
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence)
-        running.receive(TaskOutput(tokens, stats=running.stats, error=error))
+        running.receive(replace(said, stats=running.stats, error=error))
 
 
-def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
-    """The task as the tensorrtllm backend would run it, or InvalidRequestError.
-
-    Source: LlmRequest::validate of TensorRT-LLM 1.2: an over-long draft is refused, an output
-    that would pass the end of the context is shortened.
-    """
-    num_input, num_drafts = len(task.input_ids), len(task.draft_ids)
-    if num_input == 0:
-        raise InvalidRequestError("input_ids is empty; at least 1 token is needed")
-    if num_drafts > limits.max_draft_len:
-        raise InvalidRequestError(
-            f"draft token length {num_drafts} exceeds the engine's max_draft_len "
-            f"{limits.max_draft_len}"
-        )
-    if num_input >= limits.max_seq_len:
-        raise InvalidRequestError(
-            f"the prompt has {num_input} tokens; the limit is {limits.max_seq_len - 1} "
-            f"(max_seq_len {limits.max_seq_len} less one token of output)"
-        )
-    for name, ids in (("input_ids", task.input_ids), ("draft_input_ids", task.draft_ids)):
-        outside = ids[(ids < 0) | (ids >= vocab_size)]
-        if len(outside):
-            raise InvalidRequestError(
-                f"{name} contains token {outside[0]}; the vocabulary has {vocab_size} tokens"
-            )
-    num_room = limits.max_seq_len - num_input
-    max_new_tokens = min(task.max_new_tokens, num_room)
-    return replace(
-        task, max_new_tokens=max_new_tokens, draft_ids=task.draft_ids[: max_new_tokens - 1]
-    )
+def _judge(task: Task, choices: Sequence[Choice]) -> Verdict:
+    """How much of the task's draft stands, by the rule it asks for."""
+    draft = task.draft_ids.tolist()
+    if not task.is_judged:
+        return verify_chain(draft, [choice.token for choice in choices])
+    draft_laws = None
+    if task.draft_logits is not None:
+        draft_laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(draft)]]
+    target_laws = [law_of(choice.logits) for choice in choices if choice.logits is not None]
+    chance = SeededChance(task.params.seed, len(task.input_ids))
+    return RULES[task.verification](draft, draft_laws, target_laws, chance)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.head import Head
 from specdec.torch_engine.linear import Linear
 
 
@@ -36,11 +37,7 @@ class ModelWeights:
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
     """[hidden] float32."""
-    head: Linear
-    head_rows: Tensor
-    """[head vocab, hidden]: the head unpacked, for exact comparison of near ties."""
-    token_of_head_row: Tensor | None
-    """[head vocab] int64 for a reduced head (d2t + its index, EAGLE-3's convention), else None."""
+    head: Head
 
 
 def load(
@@ -66,16 +63,14 @@ def load(
     else:
         head_rows = take.matrix("lm_head.weight", num_head_rows, hidden)
     token_of_head_row = None
-    if config.draft_vocab_size is not None:
+    if config.draft_vocab_size is not None:  # d2t and its index: EAGLE-3's convention.
         offsets = take("d2t", num_head_rows)
         token_of_head_row = torch.arange(num_head_rows, device=device) + offsets.long()
     return ModelWeights(
         embedding=embedding,
         layers=tuple(_layer(take, index, config) for index in range(config.num_layers)),
         final_norm=take("model.norm.weight", hidden).float(),
-        head=Linear(head_rows),
-        head_rows=head_rows,
-        token_of_head_row=token_of_head_row,
+        head=Head(head_rows, token_of_head_row, config.vocab_size),
     )
 
 

@@ -1,0 +1,76 @@
+"""From logits to the distribution that is drawn from: penalties, bans, temperature, truncation.
+
+Every function works on the row of one draw, so that a row's result cannot depend on others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec.acceptance.sampling import Draw, SamplingParams
+
+NEVER = float("-inf")
+
+
+def warp(logits: Tensor, draw: Draw) -> Tensor:
+    """[vocab] float32 → the same row warped in place: log-weights of what may be drawn.
+
+    Greedy draws keep temperature 1 and all tokens: only the largest matters. The order is that of
+    transformers' logits processors: penalties, bans, temperature, top-k, top-p, min-p.
+    """
+    if draw.params.looks_back:
+        _penalize(logits, draw)
+        _ban(logits, draw)
+    if not draw.params.is_greedy:
+        logits.div_(draw.params.temperature)
+        truncate(logits, draw.params)
+    return logits
+
+
+def truncate(logits: Tensor, params: SamplingParams) -> None:
+    """Makes all but the likeliest tokens of [vocab] float32 impossible, in place."""
+    if 0 < params.top_k < len(logits):
+        smallest = torch.topk(logits, params.top_k).values[-1]
+        logits.masked_fill_(logits < smallest, NEVER)
+    if params.top_p < 1.0:
+        logits.masked_fill_(logits < _nucleus_floor(logits, params.top_p), NEVER)
+    if params.min_p > 0.0:
+        logits.masked_fill_(logits < logits.max() + math.log(params.min_p), NEVER)
+
+
+def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
+    """The smallest logit of the smallest set whose probability is at least `top_p`."""
+    probabilities = torch.softmax(logits, dim=0)
+    # Tokens below this sum to less than 1 - top_p all together: they need no sorting.
+    (likely,) = torch.nonzero(probabilities >= (1.0 - top_p) / len(logits), as_tuple=True)
+    ordered, order = probabilities[likely].double().sort(descending=True)
+    reached = torch.searchsorted(ordered.cumsum(0), top_p)
+    return logits[likely[order[reached.clamp(max=len(order) - 1)]]]
+
+
+def _penalize(logits: Tensor, draw: Draw) -> None:
+    params = draw.params
+    if params.repetition_penalty != 1.0:
+        said = torch.from_numpy(np.unique(draw.text).astype(np.int64)).to(logits.device)
+        own = logits[said]
+        factor = params.repetition_penalty
+        logits[said] = torch.where(own > 0, own / factor, own * factor)
+    if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
+        ids, counts = np.unique(draw.text[draw.num_prompt_tokens :], return_counts=True)
+        cost = params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
+        said = torch.from_numpy(ids.astype(np.int64)).to(logits.device)
+        logits[said] -= torch.from_numpy(cost.astype(np.float32)).to(logits.device)
+
+
+def _ban(logits: Tensor, draw: Draw) -> None:
+    num_output = draw.position - draw.num_prompt_tokens
+    if draw.end_id is not None and num_output < draw.params.min_tokens:
+        logits[draw.end_id] = NEVER
+    for word in draw.params.bad_words:
+        beginning = word[:-1]
+        if tuple(draw.text[draw.position - len(beginning) :].tolist()) == beginning:
+            logits[word[-1]] = NEVER

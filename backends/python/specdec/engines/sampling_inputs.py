@@ -1,0 +1,86 @@
+"""The sampling part of an engine call: a request's parameters as tensors of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.engines import contract
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How both engines draw for one request."""
+
+    params: SamplingParams = GREEDY
+    num_prompt_tokens: int = 0
+    wants_log_probs: bool = False
+    has_shared_sampler: bool = False
+    """The engines draw by position-keyed noise; they take `prompt_length` and `verification`."""
+    verification: str = "exact"
+
+    @property
+    def is_judged(self) -> bool:
+        """Drafts are verified by probabilities, so that each round draws anew."""
+        return self.verification != "exact" and not self.params.is_greedy
+
+    @property
+    def needs_draft_logits(self) -> bool:
+        return self.is_judged and self.verification != "typical"
+
+
+def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Names and [1, …] arrays for a call whose input_ids has `num_context` tokens.
+
+    Each tensor costs a copy through shared memory at each hop, so that defaults are not sent.
+    """
+    params = sampling.params
+    if params.is_greedy:
+        yield contract.RUNTIME_TOP_K, _int32(1)
+    else:
+        yield contract.TEMPERATURE, _fp32(params.temperature)
+        yield contract.RUNTIME_TOP_K, _int32(params.top_k)
+        yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
+        seed = round_seed(params.seed, num_context) if sampling.is_judged else params.seed
+        yield contract.RANDOM_SEED, np.asarray([[seed]], dtype=np.uint64)
+        if params.min_p != GREEDY.min_p:
+            yield contract.MIN_P, _fp32(params.min_p)
+    for name, value, default in (
+        (contract.REPETITION_PENALTY, params.repetition_penalty, GREEDY.repetition_penalty),
+        (contract.PRESENCE_PENALTY, params.presence_penalty, GREEDY.presence_penalty),
+        (contract.FREQUENCY_PENALTY, params.frequency_penalty, GREEDY.frequency_penalty),
+    ):
+        if value != default:
+            yield name, _fp32(value)
+    if params.bad_words:
+        yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
+    if sampling.has_shared_sampler and params.looks_back:
+        yield contract.PROMPT_LENGTH, _int32(sampling.num_prompt_tokens)
+        yield contract.MIN_LENGTH, _int32(params.min_tokens)
+    elif params.min_tokens:
+        num_output = num_context - sampling.num_prompt_tokens
+        yield contract.MIN_LENGTH, _int32(max(0, params.min_tokens - num_output))
+    if sampling.wants_log_probs:
+        yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
+
+
+def round_seed(seed: int, num_context: int) -> int:
+    """The seed of one round, the same for its draft and its verification.
+
+    A rule that looks at tokens behind the one it stops at (block verification) leaves their noise
+    biased; the next round must not draw by it again.
+    """
+    return (seed + num_context * 0x9E3779B97F4A7C15) % 2**64
+
+
+def _int32(value: int) -> npt.NDArray[np.int32]:
+    return np.asarray([[value]], dtype=np.int32)
+
+
+def _fp32(value: float) -> npt.NDArray[np.float32]:
+    return np.asarray([[value]], dtype=np.float32)

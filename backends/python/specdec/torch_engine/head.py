@@ -1,0 +1,58 @@
+"""From hidden states to logits and the most likely token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specdec.torch_engine.linear import Linear
+
+NEAR_TIE = 1 / 64
+"""Logits within this share of the largest are compared again in float32: the product's results
+are rounded to bf16, whose neighbours lie 1/128 apart at worst."""
+
+REFINED_RANGE = 4.0
+"""Logits at most this far below the largest are computed again in float32 where their values
+matter; those further down have a fiftieth of its probability at most, and keep bf16's error."""
+
+
+class Head:
+    """The output matrix. Every row of a result depends on its own row of `hidden` alone."""
+
+    def __init__(self, rows: Tensor, token_of_row: Tensor | None, vocab_size: int) -> None:
+        """`rows` [head vocab, hidden]; `token_of_row` [head vocab] int64 for a reduced head."""
+        self._product = Linear(rows)
+        self._rows = rows
+        self._token_of_row = token_of_row
+        self._vocab_size = vocab_size
+
+    def most_likely(self, hidden: Tensor) -> Tensor:
+        """hidden [n ≥ 2, hidden] float32 → [n] int64 token ids; the lowest id among equals."""
+        logits = self._product(hidden.to(self._rows.dtype))
+        largest = logits.amax(dim=-1, keepdim=True)
+        rows, candidates = torch.nonzero(
+            logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True
+        )
+        exact = self._exact(hidden, rows, candidates)
+        # Lowest id among the largest: candidates come in ascending order within a row.
+        best = torch.full((len(hidden),), float("-inf"), device=hidden.device)
+        best.scatter_reduce_(0, rows, exact, reduce="amax")
+        winners = exact == best[rows]
+        chosen = torch.full((len(hidden),), logits.shape[-1], device=hidden.device)
+        chosen.scatter_reduce_(0, rows[winners], candidates[winners], reduce="amin")
+        return chosen if self._token_of_row is None else self._token_of_row[chosen]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [n ≥ 2, hidden] float32 → [n, vocab] float32; −inf where the head has no row."""
+        logits = self._product(hidden.to(self._rows.dtype)).float()
+        floor = logits.amax(dim=-1, keepdim=True) - REFINED_RANGE
+        rows, candidates = torch.nonzero(logits >= floor, as_tuple=True)
+        logits[rows, candidates] = self._exact(hidden, rows, candidates)
+        if self._token_of_row is None:
+            return logits
+        full = logits.new_full((len(hidden), self._vocab_size), float("-inf"))
+        full[:, self._token_of_row] = logits
+        return full
+
+    def _exact(self, hidden: Tensor, rows: Tensor, candidates: Tensor) -> Tensor:
+        return (self._rows[candidates].float() * hidden[rows]).sum(dim=-1)

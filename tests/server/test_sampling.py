@@ -1,0 +1,101 @@
+"""Sampled text through a live server: the seed decides, speculation does not."""
+
+import pytest
+
+from clients import GenerationRequest, GrpcClient
+
+PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
+DRAFTERS = ("auto", "lookup", "draft", "suffix")
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """Return a client of the live server."""
+    with GrpcClient(server.grpc_url) as opened:
+        yield opened
+
+
+def answer(client, **fields):
+    """Return the answer to PROMPT."""
+    defaults = {"messages": PROMPT, "max_tokens": 32, "seed": 11, "return_perf_metrics": True}
+    return client.generate(GenerationRequest(**defaults | fields))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 0.9, "repetition_penalty": 1.2, "frequency_penalty": 0.3, "top_k": 50},
+        {"presence_penalty": 1.0, "min_tokens": 20, "bad_words": ["ship"]},
+    ],
+    ids=["plain", "nucleus", "penalties", "greedy with bans"],
+)
+def test_speculation_changes_no_token_and_no_log_probability(client, sampling):
+    """Off, and on with each drafter and several draft lengths: the same bits."""
+    off = answer(client, num_draft_tokens=0, return_log_probs=True, **sampling)
+
+    assert off.final.verification == "off"
+    assert len(off.log_probs) == len(off.token_ids)
+    for drafter in DRAFTERS:
+        for k in (1, 4):
+            on = answer(
+                client, drafter=drafter, num_draft_tokens=k, return_log_probs=True, **sampling
+            )
+            assert on.token_ids == off.token_ids, (drafter, k)
+            assert on.log_probs == off.log_probs, (drafter, k)
+            assert on.final.verification == "exact"
+    assert "bad_words" not in sampling or "ship" not in off.text
+
+
+def test_seed_makes_the_text(client):
+    """A repeated seed the same text, another seed another; one that is drawn is reported."""
+    drawn = answer(client, temperature=1.0, seed=None)
+
+    assert answer(client, temperature=1.0, seed=drawn.final.seed).token_ids == drawn.token_ids
+    texts = {answer(client, temperature=1.0, seed=seed).token_ids for seed in range(4)}
+    assert len(texts) == 4
+
+
+@pytest.mark.parametrize("verification", ["rejection", "block", "typical"])
+@pytest.mark.parametrize("drafter", ["draft", "lookup"])
+def test_other_verifications_run_and_say_so(client, verification, drafter):
+    """Reported by name, reproducible by seed, with drafts that were accepted."""
+    fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 48}
+
+    first, again = (answer(client, verification=verification, **fields) for _ in range(2))
+
+    assert first.final.verification == verification
+    assert first.token_ids == again.token_ids
+    if drafter == "draft":
+        assert first.final.total_accepted_draft_tokens > 0
+        assert sum(1 for source in first.sources if source) == (
+            first.final.total_accepted_draft_tokens
+        )
+
+
+def test_prediction_is_counted(client):
+    """The answer itself as prediction is accepted, a foreign text rejected; same text in both."""
+    plain = answer(client, num_draft_tokens=0)
+
+    right = answer(client, drafter="prediction", prediction=plain.text)
+    wrong = answer(client, drafter="prediction", prediction="Completely different words.")
+
+    assert right.token_ids == wrong.token_ids == plain.token_ids
+    assert right.final.accepted_prediction_tokens > len(plain.token_ids) // 2
+    assert right.final.rejected_prediction_tokens <= 7
+    assert wrong.final.accepted_prediction_tokens == 0
+    assert wrong.final.rejected_prediction_tokens > 0
+
+
+def test_suffix_memory_is_the_tenants(client):
+    """What one tenant asked is guessed for that tenant, and for no other."""
+    fields = {"drafter": "suffix", "num_draft_tokens": 8}
+
+    first = answer(client, tenant="red", **fields)
+    again = answer(client, tenant="red", **fields)
+    other = answer(client, tenant="blue", **fields)
+
+    assert first.token_ids == again.token_ids == other.token_ids
+    assert again.final.total_accepted_draft_tokens > first.final.total_accepted_draft_tokens
+    assert other.final.total_accepted_draft_tokens == first.final.total_accepted_draft_tokens

@@ -1,0 +1,189 @@
+"""Proof, not sampling: the law of the output over every outcome, in exact fractions.
+
+Each rule runs unchanged under a chance that walks through all its decisions. The draft's own draws
+are enumerated too. The law of the first tokens must be the target's, to the last digit.
+"""
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.acceptance.exact import Verdict
+from specdec.acceptance.rules import verify_as_block, verify_as_typical, verify_by_rejection
+
+
+class Walk:
+    """A chance that takes the decisions of one path, and knows the path's probability."""
+
+    def __init__(self, path):
+        self._path = path
+        self._taken = 0
+        self.probability = Fraction(1)
+        self.open: list[int] = []
+        """At the first decision beyond the path: the outcomes that it can have."""
+
+    def happens(self, probability):
+        return self._decide([1 - Fraction(probability), Fraction(probability)]) == 1
+
+    def draw(self, weights):
+        total = sum(weights)
+        assert total > 0, "a draw from nothing"
+        return self._decide([Fraction(weight) / total for weight in weights])
+
+    def _decide(self, law):
+        if self._taken == len(self._path):
+            self.open = [outcome for outcome, share in enumerate(law) if share]
+            raise StopIteration
+        outcome = self._path[self._taken]
+        self._taken += 1
+        self.probability *= law[outcome]
+        return outcome
+
+
+def all_outcomes(run):
+    """Yield (result, probability) of every way that `run(chance)` can go."""
+    waiting = [()]
+    while waiting:
+        path = waiting.pop()
+        walk = Walk(path)
+        try:
+            result = run(walk)
+        except StopIteration:
+            waiting += [(*path, outcome) for outcome in walk.open]
+        else:
+            yield result, walk.probability
+
+
+class Models:
+    """A target and a draft with a random law of small fractions behind every text."""
+
+    def __init__(self, seed, vocab_size, zeros=True):
+        self._vocab_size = vocab_size
+        self._seed = seed
+        self._lowest = 0 if zeros else 1
+
+    def law(self, name, text):
+        random = np.random.default_rng([self._seed, name == "draft", len(text), *text])
+        weights = random.integers(self._lowest, 5, self._vocab_size)
+        weights[random.integers(self._vocab_size)] += 1
+        return np.array([Fraction(int(w), int(weights.sum())) for w in weights], dtype=object)
+
+
+def law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
+    """Return {first `length` tokens: probability} of one round, then the target alone."""
+    law = defaultdict(Fraction)
+    for draft in product(range(vocab_size), repeat=num_drafts):
+        behind = [draft[:place] for place in range(num_drafts + 1)]
+        draft_laws = [models.law("draft", text) for text in behind[:-1]]
+        share = Fraction(1)
+        if is_drawn:
+            for token, each in zip(draft, draft_laws, strict=True):
+                share *= each[token]
+        elif draft != tuple(place % vocab_size for place in range(num_drafts)):
+            continue
+        if not share:
+            continue
+        target_laws = [models.law("target", text) for text in behind]
+        given_laws = draft_laws if is_drawn else None
+        for verdict, probability in all_outcomes(
+            lambda chance, d=draft, g=given_laws, t=target_laws: rule(d, g, t, chance)
+        ):
+            assert verdict.tokens[: verdict.num_accepted] == draft[: verdict.num_accepted]
+            extend(law, models, verdict.tokens[:length], share * probability, length)
+    return law
+
+
+def extend(law, models, text, share, length):
+    """Let the target finish the text, in every way that it can."""
+    if len(text) == length:
+        law[text] += share
+        return
+    for token, probability in enumerate(models.law("target", text)):
+        if probability:
+            extend(law, models, (*text, token), share * probability, length)
+
+
+def law_of_target(models, length):
+    """Return {text: probability} of the target alone."""
+    law = defaultdict(Fraction)
+    extend(law, models, (), Fraction(1), length)
+    return law
+
+
+SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block])
+@pytest.mark.parametrize(("vocab_size", "num_drafts"), SIZES)
+@pytest.mark.parametrize("is_drawn", [True, False], ids=["drawn", "looked up"])
+def test_lossless_rules_keep_the_targets_law(rule, vocab_size, num_drafts, is_drawn):
+    """Joint law of all tokens that a round can give, chains to three, equal as fractions."""
+    for seed in range(4 if vocab_size == 3 and num_drafts == 3 else 12):
+        models, length = Models(seed, vocab_size), num_drafts + 1
+
+        law = law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn)
+
+        assert law == law_of_target(models, length)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), sizes=st.sampled_from([(2, 2), (3, 2), (2, 3)]))
+def test_block_never_accepts_fewer(seed, sizes):
+    """The expected number of accepted tokens is at least that of token-by-token rejection."""
+    vocab_size, num_drafts = sizes
+    models = Models(seed, vocab_size)
+
+    assert mean_accepted(models, verify_as_block, vocab_size, num_drafts) >= mean_accepted(
+        models, verify_by_rejection, vocab_size, num_drafts
+    )
+
+
+def mean_accepted(models, rule, vocab_size, num_drafts):
+    """Return the exact expectation."""
+    mean = Fraction(0)
+    for draft in product(range(vocab_size), repeat=num_drafts):
+        behind = [draft[:place] for place in range(num_drafts + 1)]
+        draft_laws = [models.law("draft", text) for text in behind[:-1]]
+        share = Fraction(1)
+        for token, each in zip(draft, draft_laws, strict=True):
+            share *= each[token]
+        if not share:
+            continue
+        target_laws = [models.law("target", text) for text in behind]
+        for verdict, probability in all_outcomes(
+            lambda chance, d=draft, g=draft_laws, t=target_laws: rule(d, g, t, chance)
+        ):
+            mean += share * probability * verdict.num_accepted
+    return mean
+
+
+def test_paper_example_of_block_verification():
+    """Sun et al. 2025, section 3: q = (2/3, 1/3), p = (1/3, 2/3) always; 10/9 becomes 11/9."""
+
+    class Example:
+        def law(self, name, _):
+            shares = (2, 1) if name == "draft" else (1, 2)
+            return np.array([Fraction(share, 3) for share in shares], dtype=object)
+
+    assert mean_accepted(Example(), verify_by_rejection, 2, 2) == Fraction(10, 9)
+    assert mean_accepted(Example(), verify_as_block, 2, 2) == Fraction(11, 9)
+
+
+def test_proof_sees_a_broken_rule():
+    """Drawing the replacement from the whole law, and typical acceptance, are caught."""
+    models = Models(5, 3, zeros=False)
+    target = law_of_target(models, 1)
+    assert law_of_output(models, verify_by_rejection, 1, 3, 1, True) == target
+    assert law_of_output(models, verify_as_typical, 1, 3, 1, True) != target
+
+    def broken(draft, draft_laws, target_laws, chance):
+        if chance.happens(min(1, target_laws[0][draft[0]] / draft_laws[0][draft[0]])):
+            return Verdict(tuple(draft), 1)
+        return Verdict((chance.draw(target_laws[0]),), 0)
+
+    assert law_of_output(models, broken, 1, 3, 1, True) != target

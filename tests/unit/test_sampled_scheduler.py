@@ -1,0 +1,96 @@
+"""Sampled tokens do not depend on drafts, on company or on how a text was cut into calls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specdec.acceptance.sampling import SamplingParams
+from specdec.torch_engine.task import Task
+from tests.unit.by_hand import alone, ids, new_scheduler, prompt, run
+from tests.unit.tiny_llama import VOCAB
+
+PARAMS = {
+    "plain": SamplingParams(temperature=1.0, seed=3),
+    "nucleus": SamplingParams(temperature=0.7, top_p=0.9, seed=4),
+    "penalties": SamplingParams(
+        temperature=0.9, repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.2, seed=5
+    ),
+    "greedy penalties": SamplingParams(repetition_penalty=1.3, frequency_penalty=0.1),
+    "bans": SamplingParams(temperature=1.0, min_tokens=6, bad_words=((5,), (9, 10)), seed=6),
+}
+NUM_TOKENS = 24
+
+
+def whole(params, start=None, end_id=None):
+    """Return the task that says all tokens in one call."""
+    start = prompt(9) if start is None else start
+    return Task("r", ids(start), NUM_TOKENS, params=params, num_prompt_tokens=9, end_id=end_id)
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
+@pytest.mark.parametrize("num_drafts", [1, 4, 8])
+def test_rounds_say_what_one_call_says(model, params, num_drafts):
+    """With drafts that are partly right, partly wrong: the same tokens and log-probabilities."""
+    once = alone(model, replace(whole(params), wants_log_probs=True))
+    expected = once.tokens
+    assert len(expected) > 6
+    said, log_probs, scheduler = [], [], new_scheduler(model)
+    noise = np.random.default_rng(num_drafts)
+    while len(said) < len(expected):
+        known = expected[len(said) : len(said) + num_drafts]
+        draft = [token if noise.random() < 0.7 else int(noise.integers(VOCAB)) for token in known]
+        task = replace(
+            whole(params, [*prompt(9), *said]),
+            draft_ids=ids(draft),
+            max_new_tokens=len(draft) + 1,
+            wants_log_probs=True,
+        )
+        (receiver,) = run(scheduler, [task])
+        said += receiver.tokens
+        log_probs += [value for output in receiver.outputs for value in output.log_probs]
+
+    assert said[: len(expected)] == expected
+    assert log_probs[: len(expected)] == [
+        value for output in once.outputs for value in output.log_probs
+    ]
+
+
+def test_end_token_waits_for_min_tokens(model):
+    """The token that would come first ends the text only after so many others."""
+    params = SamplingParams(temperature=1.0, seed=8)
+    first = alone(model, whole(params)).tokens[0]
+
+    assert alone(model, whole(params, end_id=first)).tokens == []
+    late = alone(model, whole(replace(params, min_tokens=6), end_id=first)).tokens
+    assert len(late) >= 6
+    assert first not in late
+
+
+def test_company_changes_nothing(model):
+    """Tasks of every kind in one batch, greedy ones among them, say what they say alone."""
+    tasks = [replace(whole(params), request_id=name) for name, params in PARAMS.items()]
+    tasks.append(replace(whole(SamplingParams()), request_id="greedy", wants_log_probs=True))
+
+    together = run(new_scheduler(model), tasks)
+
+    for task, receiver in zip(tasks, together, strict=True):
+        assert receiver.tokens == alone(model, task).tokens
+
+
+def test_seeds_make_the_text(model):
+    """The same seed the same text, another seed another."""
+    first, again, other = (
+        alone(model, whole(SamplingParams(temperature=1.0, seed=seed))).tokens for seed in (1, 1, 2)
+    )
+
+    assert first == again != other
+
+
+def test_log_probabilities_come_with_their_tokens(model):
+    """One per token in every output, none where they are not asked for."""
+    receiver = alone(model, replace(whole(PARAMS["plain"]), wants_log_probs=True))
+
+    assert all(len(output.log_probs) == len(output.tokens) for output in receiver.outputs)
+    assert all(value <= 0.0 for output in receiver.outputs for value in output.log_probs)
+    assert not any(output.log_probs for output in alone(model, whole(PARAMS["plain"])).outputs)

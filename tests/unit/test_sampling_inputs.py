@@ -1,0 +1,76 @@
+"""A request's sampling on its way to an engine: what is sent is what the engine reads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.engines import contract
+from specdec.engines.sampling_inputs import Sampling, sampling_inputs
+from specdec.errors import InvalidRequestError
+from specdec.serving.engine_call import parse_call
+
+BASE = {
+    "input_ids": np.arange(10, dtype=np.int32),
+    "input_lengths": np.asarray([10], dtype=np.int32),
+    "request_output_len": np.asarray([4], dtype=np.int32),
+}
+BOTH = frozenset(contract.REQUIRED_OUTPUTS)
+
+
+def sent(sampling, num_context=10):
+    """Return the arrays as the engine model sees them, without their batch dimension."""
+    return {name: array[0] for name, array in sampling_inputs(sampling, num_context)}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        GREEDY,
+        SamplingParams(temperature=0.5, seed=2**64 - 1),
+        SamplingParams(temperature=1.5, top_k=7, top_p=0.75, min_p=0.25),
+        SamplingParams(repetition_penalty=1.5, presence_penalty=-2.0, frequency_penalty=0.5),
+        SamplingParams(min_tokens=3, bad_words=((5,), (6, 7), (8,))),
+    ],
+)
+def test_engine_reads_what_was_asked(params):
+    """Every parameter survives the contract's tensors, defaults by not being sent."""
+    arrays = sent(Sampling(params, num_prompt_tokens=8, has_shared_sampler=True))
+
+    task = parse_call("r", BASE | arrays, BOTH).task
+
+    assert task.params == params
+    assert task.num_prompt_tokens == (8 if params.looks_back else 0)
+
+
+def test_greedy_call_carries_one_tensor_for_it():
+    """The default path stays small."""
+    assert list(sent(Sampling())) == ["runtime_top_k"]
+
+
+def test_min_tokens_of_a_round_is_what_is_left():
+    """An engine without prompt_length counts from the end of its input, as upstream does."""
+    sampling = Sampling(SamplingParams(min_tokens=5), num_prompt_tokens=8)
+
+    assert sent(sampling, num_context=10)["min_length"].tolist() == [3]
+    assert sent(sampling, num_context=20)["min_length"].tolist() == [0]
+    task = parse_call("r", BASE | sent(sampling), BOTH).task
+    assert task.params.min_tokens - task.num_prompt_tokens == 10 + 3
+
+
+def test_backends_defaults_hold():
+    """Nothing given is greedy; top-p or top-k alone sample at temperature 1."""
+    assert parse_call("r", BASE, BOTH).task.params.is_greedy
+    nucleus = parse_call("r", BASE | {"runtime_top_p": np.asarray([0.5], np.float32)}, BOTH)
+    assert nucleus.task.params == replace(GREEDY, temperature=1.0, top_p=0.5)
+    few = parse_call("r", BASE | {"runtime_top_k": np.asarray([3], np.int32)}, BOTH)
+    assert few.task.params == replace(GREEDY, temperature=1.0, top_k=3)
+
+
+def test_broken_word_list_is_refused():
+    """Offsets that do not rise within the tokens."""
+    broken = np.asarray([[5, 6], [2, 1]], dtype=np.int32)
+
+    with pytest.raises(InvalidRequestError, match=r"bad_words_list.*\[2, 1\]"):
+        parse_call("r", BASE | {"bad_words_list": broken}, BOTH)

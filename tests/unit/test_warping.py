@@ -1,0 +1,145 @@
+"""From logits to what is drawn: against transformers' processors, and against the law itself."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from transformers.generation import logits_process as hf
+
+from specdec.acceptance.noise import gumbel
+from specdec.acceptance.sampling import Draw, SamplingParams
+from specdec.acceptance.warping import warp
+from specdec.torch_engine.sampler import draw_token
+
+VOCAB = 40
+END_ID = 3
+TEXT = np.asarray([7, 8, 9, 7, 7, 11, 12], dtype=np.int32)
+NUM_PROMPT = 3
+
+
+def draw(text=TEXT, **params):
+    """Return a draw behind TEXT."""
+    return Draw(SamplingParams(**params), text, NUM_PROMPT, END_ID)
+
+
+def some_logits(seed=0, size=VOCAB):
+    """Return random logits."""
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    temperature=st.floats(0.25, 4.0, width=32),
+    top_k=st.sampled_from([0, *range(2, VOCAB + 5)]),
+    top_p=st.floats(0.0625, 1.0, width=32),
+    min_p=st.floats(0.0, 0.5, width=32),
+    repetition_penalty=st.floats(0.5, 2.0, width=32),
+)
+def test_warping_is_that_of_transformers(
+    seed, temperature, top_k, top_p, min_p, repetition_penalty
+):
+    """The same tokens stay possible, with the same weights, in the same order of steps."""
+    logits = some_logits(seed)
+    ids = torch.from_numpy(TEXT.astype(np.int64))[None]
+    steps = [hf.RepetitionPenaltyLogitsProcessor(repetition_penalty)]
+    steps.append(hf.TemperatureLogitsWarper(temperature))
+    if top_k:
+        steps.append(hf.TopKLogitsWarper(top_k))
+    if top_p < 1.0:
+        steps.append(hf.TopPLogitsWarper(top_p))
+    if min_p > 0.0:
+        steps.append(hf.MinPLogitsWarper(min_p))
+    expected = logits[None].clone()
+    for step in steps:
+        expected = step(ids, expected)
+
+    warped = warp(
+        logits.clone(),
+        draw(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        ),
+    )
+
+    differ = torch.isinf(warped) != torch.isinf(expected[0])
+    # On the very edge of the nucleus float32 sums in another order may decide otherwise.
+    assert differ.sum() <= 1
+    both = ~torch.isinf(warped) & ~torch.isinf(expected[0])
+    assert torch.allclose(warped[both], expected[0][both], rtol=1e-6)
+
+
+def test_penalties_count_the_output_alone():
+    """Presence once, frequency per occurrence, tokens of the prompt not at all."""
+    logits = some_logits()
+
+    warped = warp(logits.clone(), draw(presence_penalty=0.5, frequency_penalty=0.25))
+
+    change = (logits - warped).tolist()
+    assert change[7] == pytest.approx(0.5 + 2 * 0.25)
+    assert change[11] == change[12] == pytest.approx(0.75)
+    assert change[8] == change[9] == 0.0
+
+
+def test_end_token_waits_for_min_tokens():
+    """Impossible up to the count of output tokens, untouched from there on."""
+    for min_tokens, is_banned in ((4, False), (5, True)):
+        warped = warp(some_logits(), draw(min_tokens=min_tokens))
+        assert torch.isinf(warped[END_ID]) == is_banned
+
+
+def test_bad_words_cannot_be_completed():
+    """Only the last token of a word whose beginning stands at the end of the text."""
+    words = ((5,), (11, 12, 6), (12, 13), (8, 14), (1, 2, 3, 7, 8, 9, 7, 7, 11, 12, 20))
+
+    warped = warp(some_logits(), draw(bad_words=words))
+
+    assert torch.nonzero(torch.isinf(warped)).ravel().tolist() == [5, 6, 13]
+
+
+def test_noise_is_a_function_of_seed_position_and_token():
+    """The same for any vocabulary that holds the token; different for every other key."""
+    long = gumbel(11, 5, 1000)
+
+    assert torch.equal(gumbel(11, 5, 333), long[:333])
+    assert torch.equal(gumbel(11, 5, 1000), long)
+    for other in (gumbel(12, 5, 1000), gumbel(11, 6, 1000), gumbel(5, 11, 1000)):
+        assert (other == long).sum() <= 1
+    assert torch.isfinite(gumbel(2**64 - 1, 2**31, 49152)).all()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"temperature": 0.7}, {"top_p": 0.8}, {"top_k": 3}, {"min_p": 0.1}],
+    ids=["plain", "temperature", "top_p", "top_k", "min_p"],
+)
+def test_draws_follow_the_law(params):
+    """20,000 positions of one seed, each drawn once: as frequent as the softmax says."""
+    logits, params = some_logits(4, size=12), {"temperature": 1.0, "seed": 99} | params
+    law = torch.softmax(warp(logits.clone(), draw(**params)).double(), dim=0).numpy()
+    text = np.zeros(20_000, dtype=np.int32)
+
+    counts = np.zeros(12)
+    for position in range(len(text)):
+        one = Draw(SamplingParams(**params), text[:position], 0)
+        counts[draw_token(logits.clone(), one).token] += 1
+
+    possible = law > 0
+    assert counts[~possible].sum() == 0
+    assert chisquare(counts[possible], law[possible] * len(text)).pvalue > 1e-4
+
+
+def test_log_probability_is_the_models_own():
+    """Of the unwarped distribution, whatever was done to draw."""
+    logits = some_logits(6)
+    params = SamplingParams(temperature=0.5, top_k=4, repetition_penalty=1.3, seed=5)
+
+    choice = draw_token(logits.clone(), Draw(params, TEXT, NUM_PROMPT, END_ID, True))
+
+    expected = torch.log_softmax(logits, dim=0)[choice.token]
+    assert choice.log_prob(choice.token) == pytest.approx(float(expected), abs=1e-5)
