@@ -1,7 +1,8 @@
 """`specdec bench`: measurements that the README quotes, each with its conditions.
 
-`engine` compares the torch engine with transformers, `exact` proves on = off = target through a
-live server, `speed` compares on, off and the target called directly, `users` does it under load.
+`engine` compares the torch engine with transformers; `exact` proves on = off = target through a
+live server; `law` tests the verifications that keep the distribution alone; `speed` compares on,
+off and the target called directly; `users` does it under load.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 
 _BENCHES = {
     "engine": "the torch engine's tokens against transformers in float32",
-    "exact": "greedy output with each drafter equals the target's, on any prompt file",
+    "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
+    "law": "rejection and block verification keep the target's distribution: p-values",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }

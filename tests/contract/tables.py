@@ -63,6 +63,7 @@ OWN_INPUTS = {
     "min_p": _scalar("TYPE_FP32"),
     "prompt_length": _scalar("TYPE_INT32"),
     "verification": _scalar("TYPE_STRING"),
+    "draft_parents": _list("TYPE_INT32", -1),
 }
 
 # Same source.

@@ -42,7 +42,11 @@ def test_draft_is_the_target_without_verification(configurations):
     """The two differ in what only a target is sent: the draft, and what it was drawn from."""
     target, draft = (tensors_of(configurations[name].input) for name in ENGINES)
 
-    assert target.keys() - draft.keys() == {contract.DRAFT_INPUT_IDS, contract.DRAFT_LOGITS}
+    assert target.keys() - draft.keys() == {
+        contract.DRAFT_INPUT_IDS,
+        contract.DRAFT_LOGITS,
+        contract.DRAFT_PARENTS,
+    }
     assert draft.keys() <= target.keys()
     assert configurations["target"].output == configurations["draft"].output
 

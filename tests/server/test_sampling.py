@@ -5,7 +5,7 @@ import pytest
 from clients import GenerationRequest, GrpcClient
 
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
-DRAFTERS = ("auto", "lookup", "draft", "suffix")
+DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree")
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,10 @@ class KnowingTarget:
         self.num_streamed = 0
         self.stream_closed = False
 
-    def verify(self, context, draft, draft_logits=None):
+    def verify(self, context, draft):
         """Check the draft as an engine of the contract does: the end token cuts the result."""
         self.num_passes += 1
+        draft = draft.tokens
         self.drafts.append(draft)
         place = self._place(context)
         choices = [self._next(place + offset) for offset in range(len(draft) + 1)]
@@ -136,7 +137,7 @@ def make_round(tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0,
         num_drafted=drafted,
         num_accepted=accepted,
         drafter=drafter,
-        source=1 if drafter else 0,
+        accepted_sources=(1,) * accepted,
         ended=False,
         draft_s=draft_s,
         target_s=target_s,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.acceptance.exact import verify_chain
-from specdec.engines.protocol import Verification, num_accepted_of
+from specdec.engines.protocol import Draft, Verification, num_accepted_of
 
 TOKENS = st.integers(0, 3)
 
@@ -37,7 +37,7 @@ def test_tokens_alone_tell_how_many_were_accepted(pair):
     verdict = verify_chain(draft, choices)
 
     verification = Verification(verdict.tokens, ended=False)
-    assert num_accepted_of(tuple(draft), verification) == verdict.num_accepted
+    assert num_accepted_of(Draft(tuple(draft)), verification) == verdict.num_accepted
     assert verdict.tokens == tuple(choices[: verdict.num_accepted + 1])
     if verdict.num_accepted < len(draft):
         assert draft[verdict.num_accepted] != choices[verdict.num_accepted]
@@ -46,7 +46,7 @@ def test_tokens_alone_tell_how_many_were_accepted(pair):
 @given(st.lists(TOKENS, max_size=8), st.lists(TOKENS, max_size=8))
 def test_accepted_is_the_longest_common_beginning(draft, tokens):
     """Also of a result that the end token or the length limit has cut."""
-    num_accepted = num_accepted_of(tuple(draft), Verification(tuple(tokens), ended=False))
+    num_accepted = num_accepted_of(Draft(tuple(draft)), Verification(tuple(tokens), ended=False))
 
     assert draft[:num_accepted] == tokens[:num_accepted]
     assert draft[num_accepted : num_accepted + 1] != tokens[num_accepted : num_accepted + 1] or (

@@ -132,4 +132,4 @@ def test_observing_a_foreign_round_is_harmless(drafter):
         "suffix": SuffixDrafter("suffix", 3, 4, ids()),
     }[drafter]
 
-    each.observe(Round((9,), 0, 0, None, 0, False, 0.0, 0.0))
+    each.observe(Round((9,), 0, 0, None, (), False, 0.0, 0.0))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.loop import TARGET_SOURCE, Context, speculate, stream_target
+from specdec.loop import Context, speculate, stream_target
+from specdec.rounds import TARGET_SOURCE
 from tests.unit.scripted import (
     END_ID,
     PROMPT,
@@ -138,7 +139,7 @@ def test_drafter_with_nothing_to_offer_is_a_plain_step():
     rounds, target = run(TEXT, ScriptedDrafter(4, lambda _: None), max_tokens=6)
 
     assert target.drafts == [()] * 6
-    assert {(each.drafter, each.num_drafted, each.source) for each in rounds} == {(None, 0, 0)}
+    assert {(each.drafter, each.num_drafted, each.sources) for each in rounds} == {(None, 0, (0,))}
 
 
 def test_nothing_is_said_when_the_end_comes_first():

@@ -18,7 +18,7 @@ import numpy as np
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter
 from specdec.engines.protocol import TargetEngine, TokenIds, num_accepted_of
-from specdec.rounds import TARGET_SOURCE, Round
+from specdec.rounds import Round
 
 
 class Context:
@@ -54,17 +54,18 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         drafted = time.perf_counter()
 
         # 2. Check all guesses in one target pass.
-        verification = target.verify(context.tokens, proposal.tokens, proposal.logits)
+        verification = target.verify(context.tokens, proposal.draft)
         verified = time.perf_counter()
 
         # 3. What the target confirmed stands; the rest was never seen by anyone.
         context.append(verification.tokens)
+        num_accepted = num_accepted_of(proposal.draft, verification)
         confirmed = Round(
             tokens=verification.tokens,
             num_drafted=len(proposal.tokens),
-            num_accepted=num_accepted_of(proposal.tokens, verification),
+            num_accepted=num_accepted,
             drafter=proposal.drafter,
-            source=proposal.source,
+            accepted_sources=proposal.sources_of(verification.tokens[:num_accepted]),
             ended=verification.ended,
             draft_s=drafted - start,
             target_s=verified - drafted,
@@ -88,7 +89,7 @@ def stream_target(context: Context, target: TargetEngine) -> Generator[Round]:
                 num_drafted=0,
                 num_accepted=0,
                 drafter=None,
-                source=TARGET_SOURCE,
+                accepted_sources=(),
                 ended=step.ended,
                 draft_s=0.0,
                 target_s=arrived - start,

@@ -16,8 +16,8 @@ class Round:
     num_drafted: int
     num_accepted: int
     drafter: str | None
-    source: int
-    """Of the accepted tokens; the rest are the target's own."""
+    accepted_sources: tuple[int, ...]
+    """Who proposed each accepted token; the rest are the target's own."""
     ended: bool
     """The target said its end token, which is not among `tokens`."""
     draft_s: float
@@ -29,4 +29,4 @@ class Round:
     def sources(self) -> tuple[int, ...]:
         """Who proposed each token: the drafter's number, or 0 for the target itself."""
         num_own = len(self.tokens) - self.num_accepted
-        return (self.source,) * self.num_accepted + (TARGET_SOURCE,) * num_own
+        return self.accepted_sources + (TARGET_SOURCE,) * num_own

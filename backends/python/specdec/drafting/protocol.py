@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specdec.engines.protocol import TokenIds
+from specdec.engines.protocol import Draft, TokenIds
 from specdec.rounds import Round
 
 
@@ -21,6 +21,20 @@ class Proposal:
     source: int = 0
     logits: npt.NDArray[np.float32] | None = field(default=None, compare=False)
     """[tokens, vocab]: what they were drawn from, where the verification needs it."""
+    parents: tuple[int, ...] = ()
+    """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
+    sources: tuple[int, ...] = ()
+    """Who proposed each token of a tree."""
+
+    @property
+    def draft(self) -> Draft:
+        return Draft(self.tokens, self.logits, self.parents)
+
+    def sources_of(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Who proposed each of the accepted `tokens`."""
+        if not self.sources:
+            return (self.source,) * len(tokens)
+        return tuple(self.sources[node] for node in self.draft.path(tokens))
 
 
 NO_PROPOSAL = Proposal()

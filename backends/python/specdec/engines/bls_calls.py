@@ -149,6 +149,9 @@ class EngineCalls:
             inputs.append(
                 _tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft.tokens], dtype=np.int32))
             )
+            if draft.parents:
+                parents = np.asarray([draft.parents], dtype=np.int32)
+                inputs.append(_tensor(contract.DRAFT_PARENTS, parents))
             if draft.logits is not None:
                 inputs.append(_tensor(contract.DRAFT_LOGITS, draft.logits[None]))
             if self._counts_accepted:

@@ -47,8 +47,9 @@ TOTAL_ACCEPTED_DRAFT_TOKENS = "total_accepted_draft_tokens"
 MIN_P = "min_p"
 PROMPT_LENGTH = "prompt_length"
 VERIFICATION = "verification"
-"""Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, and a
-rule of verification other than the backend's own."""
+DRAFT_PARENTS = "draft_parents"
+"""Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, a rule
+of verification other than the backend's own, and a tree of drafts instead of a chain."""
 
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"

@@ -33,6 +33,23 @@ class Draft:
     tokens: tuple[int, ...]
     logits: npt.NDArray[np.float32] | None = None
     """[tokens, vocab]: what they were drawn from, where the verification needs it."""
+    parents: tuple[int, ...] = ()
+    """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
+
+    def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The nodes that `tokens` runs through from the root, as far as it goes."""
+        parents = self.parents or range(-1, len(self.tokens) - 1)
+        child = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(parents, self.tokens, strict=True))
+        }
+        path: list[int] = []
+        for token in tokens:
+            node = child.get((path[-1] if path else -1, token))
+            if node is None:
+                break
+            path.append(node)
+        return tuple(path)
 
 
 NO_DRAFT = Draft(())
@@ -41,16 +58,8 @@ NO_DRAFT = Draft(())
 class TargetEngine(Protocol):
     """The model whose output the client gets. Errors are raised as EngineFailedError."""
 
-    def verify(
-        self,
-        context: TokenIds,
-        draft: tuple[int, ...],
-        draft_logits: npt.NDArray[np.float32] | None = None,
-    ) -> Verification:
-        """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step.
-
-        `draft_logits` [draft, vocab]: what the draft was drawn from, where that is known.
-        """
+    def verify(self, context: TokenIds, draft: Draft) -> Verification:
+        """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step."""
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         """Generates without a draft in ONE call, to its end; closing the iterator stops it."""
@@ -73,17 +82,12 @@ class EngineClock:
     busy_s: float = 0.0
 
 
-def num_accepted_of(draft: tuple[int, ...], verification: Verification) -> int:
-    """How many drafts stand: as the engine says, or the longest common beginning.
+def num_accepted_of(draft: Draft, verification: Verification) -> int:
+    """How many drafts stand: as the engine says, or as far as the tokens follow the draft.
 
     Engines of the `tensorrtllm` contract return tokens alone; by equality and by rejection the
     correction always differs from the draft token that it replaces, so the count is exact.
     """
     if verification.num_accepted is not None:
         return verification.num_accepted
-    num_accepted = 0
-    for drafted, confirmed in zip(draft, verification.tokens, strict=False):
-        if drafted != confirmed:
-            break
-        num_accepted += 1
-    return num_accepted
+    return len(draft.path(verification.tokens))

@@ -10,9 +10,6 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-import numpy as np
-import numpy.typing as npt
-
 from specdec.engines.bls_calls import EngineCalls
 from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
@@ -25,27 +22,19 @@ class TritonTarget:
         self._calls = calls
         self._end_id = end_id
 
-    def verify(
-        self,
-        context: TokenIds,
-        draft: tuple[int, ...],
-        draft_logits: npt.NDArray[np.float32] | None = None,
-    ) -> Verification:
-        guess = Draft(draft, draft_logits)
+    def verify(self, context: TokenIds, draft: Draft) -> Verification:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
         num_accepted = None
-        for part in self._calls.run(context, len(draft) + 1, end_id=self._end_id, draft=guess):
+        max_new_tokens = len(draft.tokens) + 1
+        for part in self._calls.run(context, max_new_tokens, end_id=self._end_id, draft=draft):
             tokens += part.tokens
             log_probs += part.log_probs
             num_accepted = part.num_accepted
         # The contract has no finish reason and leaves the end token out: a result that stops
         # within the draft, without a correction, is one that met the end.
-        if num_accepted is None:
-            ended = tokens == draft[: len(tokens)]
-        else:
-            ended = len(tokens) <= num_accepted
-        return Verification(tokens, ended, log_probs, num_accepted)
+        num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
+        return Verification(tokens, len(tokens) <= num_followed, log_probs, num_accepted)
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         num_tokens = 0

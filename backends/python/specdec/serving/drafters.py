@@ -13,13 +13,14 @@ from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.suffix import Memory, SuffixDrafter
+from specdec.drafting.tree import TreeDrafter
 from specdec.engines.bls_calls import EngineCalls
 from specdec.engines.protocol import EngineClock, TokenIds
 from specdec.engines.sampling_inputs import Sampling
 from specdec.engines.triton_bls import TritonDraft
 from specdec.serving.flight import Flight
 from specdec.serving.request import GenerationRequest
-from specdec.serving.settings import LOOKUP, PREDICTION, SUFFIX, OrchestratorSettings
+from specdec.serving.settings import LOOKUP, PREDICTION, SUFFIX, TREE, OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.verification import OFF
 
@@ -93,7 +94,20 @@ class DrafterFactory:
         if name == PREDICTION:
             text = self._tokenizer.plain(request.prediction)
             return PredictionDrafter(name, source, num_free, text, len(occasion.prompt))
+        if name == TREE:
+            return self._tree(occasion)
         return self._engine(name, occasion)
+
+    def _tree(self, occasion: Occasion) -> Drafter:
+        """All drafters that have something to go by, the likeliest to be right first."""
+        names = [LOOKUP, SUFFIX, *self._settings.draft_models]
+        if occasion.request.prediction:
+            names.insert(0, PREDICTION)
+        members = [self._named(each, occasion) for each in names]
+        # Judging by probabilities, and engines without our inputs, take chains alone.
+        if occasion.sampling.is_judged or not self._settings.has_shared_sampler:
+            return AutoDrafter(members, None, None)
+        return TreeDrafter(TREE, members, self._settings.max_draft_len)
 
     def _engine(self, name: str, occasion: Occasion) -> EngineDrafter:
         request, settings = occasion.request, self._settings

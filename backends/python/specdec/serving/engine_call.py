@@ -65,6 +65,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             input_ids=input_ids,
             max_new_tokens=num_output,
             draft_ids=arrays.get(contract.DRAFT_INPUT_IDS, NO_TOKENS).ravel(),
+            draft_parents=tuple(arrays.get(contract.DRAFT_PARENTS, NO_TOKENS).ravel().tolist()),
             end_id=None if end_id < 0 else end_id,
             params=params,
             num_prompt_tokens=_integer(arrays, contract.PROMPT_LENGTH, 0, len(input_ids)),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from specdec.errors import ConfigurationError
 
-LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
-"""The drafters that need no engine; draft engines go by their model names."""
+LOOKUP, SUFFIX, PREDICTION, TREE = "lookup", "suffix", "prediction", "tree"
+"""Drafters beside the draft engines, which go by their model names; `tree` merges all others."""
 
 
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
@@ -24,8 +24,9 @@ class OrchestratorSettings:
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
     engine_extensions: str = "shared_sampler"
     """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
-    and take our optional inputs. `draft_logits`: the draft returns its logits and the target takes
-    them (compiled engines, built for it). Empty: greedy speculation only."""
+    and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
+    logits and the target takes them (compiled engines, built for it). Empty: greedy speculation
+    only."""
     num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
@@ -69,4 +70,4 @@ class OrchestratorSettings:
     @property
     def drafters(self) -> tuple[str, ...]:
         """All configured drafters; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION)
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, TREE)

@@ -17,6 +17,7 @@ from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Scheduler
 from specdec.torch_engine.task import Receiver, Task, TaskOutput
+from specdec.torch_engine.tree import add_tree
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,10 @@ class TorchEngine:
 
         def add(scheduler: Scheduler) -> None:
             try:
-                scheduler.add(task, receive)
+                if task.draft_parents:
+                    add_tree(scheduler, task, receive)
+                else:
+                    scheduler.add(task, receive)
             except SpecdecError as error:
                 receive(TaskOutput((), error=error))
 

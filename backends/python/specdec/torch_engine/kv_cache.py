@@ -111,6 +111,25 @@ class KVCache:
         self._clock += 1
         sequence.in_use, sequence.last_used = False, self._clock
 
+    def num_cached(self, tokens: TokenIds) -> int:
+        """How many tokens of `tokens`, less the last, `acquire` would find."""
+        return self._longest_prefix(tokens[:-1])[1]
+
+    def drop_copies(self, sequence: CachedSequence) -> None:
+        """Discards idle sequences that begin another of these: what forks leave behind.
+
+        Of `sequence` and the others, those whose tokens are all the beginning of a longer one.
+        """
+        for other in [each for each in self._sequences if each is not sequence]:
+            if other.in_use:
+                continue
+            num_common = common_prefix_length(other.tokens, sequence.tokens)
+            if num_common == other.length:
+                self.discard(other)
+            elif num_common == sequence.length:
+                self.discard(sequence)
+                return
+
     def discard(self, sequence: CachedSequence) -> None:
         """Gives the sequence's blocks back."""
         self._drop_blocks(sequence, 0)

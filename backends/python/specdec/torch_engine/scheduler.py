@@ -109,6 +109,10 @@ class Scheduler:
         )
         self._waiting.append(_Running(task, receive, stats, num_blocks, text))
 
+    def is_cached(self, input_ids: TokenIds) -> bool:
+        """All but the last token need no computing."""
+        return self._model.cache.num_cached(input_ids) == len(input_ids) - 1
+
     def cancel(self, request_id: str) -> None:
         """Ends every task of that id with an empty last output; unknown ids are fine."""
         for running in [*self._waiting, *self._running]:
@@ -225,6 +229,8 @@ class Scheduler:
             )
             if error is None:
                 self._model.cache.release(running.sequence)
+                if running.task.is_branch:
+                    self._model.cache.drop_copies(running.sequence)
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence)
         running.receive(replace(said, stats=running.stats, error=error))

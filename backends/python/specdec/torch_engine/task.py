@@ -29,6 +29,10 @@ class Task:
     params: SamplingParams = GREEDY
     num_prompt_tokens: int = 0
     """How much of `input_ids` is no output, for what looks back at the output."""
+    draft_parents: tuple[int, ...] = ()
+    """For a tree of drafts: the place in `draft_ids` that each follows, -1 the context itself."""
+    is_branch: bool = False
+    """One path of a tree, whose siblings run beside it."""
     wants_log_probs: bool = False
     wants_logits: bool = False
     """The warped logits that each token was drawn from: what a draft's verification needs."""

@@ -1,0 +1,96 @@
+"""A tree of drafts, verified in one pass as its paths.
+
+Every path from the root to a leaf runs as a sequence of its own, forked from the context's cached
+blocks. Beside the usual tree mask this computes shared beginnings more than once, and in return a
+row sees exactly the positions that it would see alone: results stay the same bits, which a mask
+over neighbouring branches does not give (the order of summation follows the cache's slots).
+The path with the most accepted tokens is the answer, and its keys and values are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specdec.errors import InvalidRequestError
+from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput
+
+ROOT = -1
+"""The parent of tokens that follow the context directly."""
+
+
+def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
+    """Node indices of every path from the root to a leaf, in the order of the leaves.
+
+    Raises InvalidRequestError unless every parent comes before its child.
+    """
+    for node, parent in enumerate(parents):
+        if not ROOT <= parent < node:
+            raise InvalidRequestError(
+                f"draft_parents[{node}] must lie from {ROOT} to {node - 1}; given {parent}"
+            )
+    leaves = set(range(len(parents))) - set(parents)
+    paths = []
+    for leaf in sorted(leaves):
+        path, node = [], leaf
+        while node != ROOT:
+            path.append(node)
+            node = parents[node]
+        paths.append(tuple(reversed(path)))
+    return paths
+
+
+class _Branches:
+    """Waits for the paths of one tree and hands on the best."""
+
+    def __init__(self, num_paths: int, num_drafted: int, receive: Receiver) -> None:
+        self._num_waiting = num_paths
+        self._num_drafted = num_drafted
+        self._receive = receive
+        self._best: TaskOutput = NOTHING_SAID
+        self._failure: TaskOutput | None = None
+
+    def __call__(self, output: TaskOutput) -> None:
+        if output.error is not None:
+            self._failure = output
+        elif output.stats is not None and (
+            self._best.stats is None
+            or output.stats.num_accepted_tokens > self._best.stats.num_accepted_tokens
+        ):
+            self._best = output
+        self._num_waiting -= 1
+        if self._num_waiting == 0:
+            if self._best.stats is not None:
+                self._best.stats.num_draft_tokens = self._num_drafted
+            self._receive(self._failure or self._best)
+
+
+def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
+    """Queues a task with `draft_parents`. Raises InvalidRequestError."""
+    parents = task.draft_parents
+    if len(parents) != len(task.draft_ids):
+        raise InvalidRequestError(
+            f"draft_parents must have {len(task.draft_ids)} entries; given {len(parents)}"
+        )
+    if task.is_judged:
+        raise InvalidRequestError(
+            f"trees are verified by 'exact' alone; given verification {task.verification!r}"
+        )
+    paths = paths_of(parents)
+    # A context that is not cached yet would be computed once for each path.
+    if not scheduler.is_cached(task.input_ids):
+        paths = [max(paths, key=len)]
+    tasks = [
+        replace(
+            task,
+            draft_ids=task.draft_ids[list(path)],
+            max_new_tokens=min(task.max_new_tokens, len(path) + 1),
+            draft_parents=(),
+            is_branch=len(paths) > 1,
+        )
+        for path in paths
+    ]
+    branches = _Branches(len(tasks), len({node for path in paths for node in path}), receive)
+    for each in tasks:
+        scheduler.add(each, branches)

@@ -1,0 +1,143 @@
+"""A tree of drafts: verified in one pass, with the bits of a chain, and leaving no litter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.acceptance.sampling import SamplingParams
+from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.tree import merge
+from specdec.errors import InvalidRequestError
+from specdec.torch_engine.task import Task
+from specdec.torch_engine.tree import add_tree, paths_of
+from tests.unit.by_hand import Receiver, alone, ids, new_scheduler, prompt, run
+from tests.unit.tiny_llama import VOCAB
+
+PARAMS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0, seed=5)}
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=10))
+def test_paths_are_all_ways_to_the_leaves(numbers):
+    """Each begins at the root, follows parents, ends in a leaf; together they hold all nodes."""
+    parents = [number % (node + 1) - 1 for node, number in enumerate(numbers)]
+
+    paths = paths_of(parents)
+
+    assert {node for path in paths for node in path} == set(range(len(parents)))
+    assert len(paths) == len(set(range(len(parents))) - set(parents))
+    for path in paths:
+        assert [parents[node] for node in path] == [-1, *path[:-1]]
+
+
+def grow(text, random):
+    """Return tokens and parents of a tree that holds the right text and wrong branches."""
+    tokens, parents = list(text), [place - 1 for place in range(len(text))]
+    for _ in range(4):
+        parent = int(random.integers(-1, len(tokens)))
+        siblings = [token for token, own in zip(tokens, parents, strict=True) if own == parent]
+        token = int(random.integers(VOCAB))
+        if token not in siblings:
+            tokens.append(token)
+            parents.append(parent)
+    return tokens, tuple(parents)
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
+@pytest.mark.parametrize("right", [0, 2, 4])
+def test_tree_says_what_the_target_says(model, params, right):
+    """Rounds of trees that are right for some tokens: the text of one plain call, bit for bit."""
+    whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
+    once = alone(model, whole)
+    scheduler = new_scheduler(model, num_cache_tokens=32 * 256)
+    random, said = np.random.default_rng(right), []
+    (first,) = run(scheduler, [replace(whole, max_new_tokens=1)])
+    said += first.tokens
+    log_probs = list(first.outputs[-1].log_probs)
+    num_accepted = 0
+    while len(said) < 12:
+        tokens, parents = grow(once.tokens[len(said) : len(said) + right], random)
+        task = replace(
+            whole,
+            input_ids=ids([*prompt(9), *said]),
+            draft_ids=ids(tokens),
+            draft_parents=parents,
+            max_new_tokens=len(tokens) + 1,
+        )
+        receiver = Receiver()
+        add_tree(scheduler, task, receiver)
+        num_steps = 0
+        while scheduler.has_work:
+            scheduler.step()
+            num_steps += 1
+        assert num_steps == 1
+        said += receiver.tokens
+        log_probs += receiver.outputs[-1].log_probs
+        assert receiver.stats.num_draft_tokens == len(tokens)
+        assert len(receiver.tokens) == receiver.stats.num_accepted_tokens + 1
+        num_accepted += receiver.stats.num_accepted_tokens
+        scheduler.check_integrity()
+        assert len(model.cache._sequences) == 1, "branches were left behind"
+
+    assert said == once.tokens[: len(said)]
+    assert log_probs == [each for output in once.outputs for each in output.log_probs][: len(said)]
+    assert num_accepted >= right
+
+
+def test_uncached_context_is_computed_once(model):
+    """The first round of a prompt verifies the longest path alone."""
+    scheduler, receiver = new_scheduler(model), Receiver()
+    task = Task("r", prompt(200), 5, ids([1, 2, 3, 4]), draft_parents=(-1, 0, -1, 1))
+
+    add_tree(scheduler, task, receiver)
+    while scheduler.has_work:
+        scheduler.step()
+
+    assert receiver.is_done
+    assert receiver.stats.num_draft_tokens == 3
+
+
+def test_guesses_that_begin_alike_share_their_nodes():
+    """Merged in order, each token once at its place, by the first who proposed it."""
+    proposals = [
+        Proposal((5, 6, 7), "lookup", 1),
+        Proposal((5, 8), "draft", 2),
+        Proposal((5, 6, 7, 9), "suffix", 3),
+    ]
+
+    tree = merge(proposals, "tree", max_nodes=16)
+
+    assert tree.tokens == (5, 6, 7, 8, 9)
+    assert tree.parents == (-1, 0, 1, 0, 2)
+    assert tree.sources == (1, 1, 1, 2, 3)
+    assert tree.sources_of((5, 6, 7, 9)) == (1, 1, 1, 3)
+    assert merge(proposals[::2], "tree", max_nodes=16).parents == ()
+    assert merge(proposals, "tree", max_nodes=4).tokens == (5, 6, 7, 8)
+    assert merge([], "tree", max_nodes=4) == NO_PROPOSAL
+
+
+@pytest.mark.parametrize(
+    ("parents", "verification", "told"),
+    [
+        ((-1, 1), "exact", r"draft_parents\[1\] must lie from -1 to 0; given 1"),
+        ((-1, -2), "exact", "given -2"),
+        ((-1,), "exact", "2 entries; given 1"),
+        ((-1, 0), "block", "'block'"),
+    ],
+)
+def test_trees_that_are_none_are_refused(model, parents, verification, told):
+    """With limit and value."""
+    task = Task(
+        "r",
+        prompt(5),
+        5,
+        ids([1, 2]),
+        draft_parents=parents,
+        verification=verification,
+        params=PARAMS["sampled"],
+    )
+
+    with pytest.raises(InvalidRequestError, match=told):
+        add_tree(new_scheduler(model), task, Receiver())
