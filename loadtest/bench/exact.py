@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 
-from clients import GenerationRequest, GrpcClient
-from loadtest.bench.direct import DirectAnswer, DirectTarget
+from loadtest.bench.comparing import Arm, Case, Comparison, Examiner
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
@@ -22,119 +21,9 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
+from loadtest.bench.repository import with_strangers
 from loadtest.settings import SHIPPED_PROMPTS
-from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One way to ask `specdec`; no drafter is speculation off."""
-
-    drafter: str | None = None
-    num_draft_tokens: int | None = None
-    """None: what the server is configured for."""
-
-    def __str__(self) -> str:
-        if self.drafter is None:
-            return "off"
-        return self.drafter + (f", k = {self.num_draft_tokens}" if self.num_draft_tokens else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """How tokens are drawn: greedily, or at a temperature, perhaps within a nucleus."""
-
-    temperature: float
-    top_p: float = 1.0
-
-    @classmethod
-    def parse(cls, text: str) -> Case:
-        temperature, _, top_p = text.partition(":")
-        return cls(float(temperature), float(top_p or 1.0))
-
-    def __str__(self) -> str:
-        if self.temperature == 0.0:
-            return "greedy"
-        nucleus = f", top_p {self.top_p:g}" if self.top_p < 1.0 else ""
-        return f"T = {self.temperature:g}{nucleus}"
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One prompt answered by one arm, against the target called directly."""
-
-    prompt_id: str
-    column: str
-    case: str
-    arm: str
-    num_tokens: int
-    first_difference: int | None
-    """Position of the first unequal token; None if the answers are equal."""
-    equal_log_probs: bool
-    """Bit for bit, of every token."""
-    num_drafted: int
-    num_accepted: int
-
-
-class Examiner:
-    """Asks target and `specdec` the same and compares; thread-safe."""
-
-    def __init__(self, stack: ExitStack, url: str, arguments: argparse.Namespace) -> None:
-        self._client = stack.enter_context(GrpcClient(url))
-        self._targets: SimpleQueue[DirectTarget] = SimpleQueue()
-        self._arguments = arguments
-        for _ in range(arguments.concurrency):
-            target = DirectTarget(url)
-            stack.callback(target.close)
-            self._targets.put(target)
-
-    def compare(self, prompt: TokenPrompt, case: Case, arms: Sequence[Arm]) -> list[Comparison]:
-        wanted = self.direct(prompt, case, self._arguments.seed)
-        return [self._compare(prompt, case, arm, wanted) for arm in arms]
-
-    def direct(self, prompt: TokenPrompt, case: Case, seed: int) -> DirectAnswer:
-        """What the target alone says."""
-        params = SamplingParams(temperature=case.temperature, top_p=case.top_p, seed=seed)
-        target = self._targets.get()
-        try:
-            return target.generate(
-                list(prompt.token_ids),
-                self._arguments.max_tokens,
-                self._arguments.end_id,
-                Sampling(params, len(prompt.token_ids), wants_log_probs=True),
-            )
-        finally:
-            self._targets.put(target)
-
-    def _compare(
-        self, prompt: TokenPrompt, case: Case, arm: Arm, wanted: DirectAnswer
-    ) -> Comparison:
-        result = self._client.generate(
-            GenerationRequest(
-                input_ids=list(prompt.token_ids),
-                max_tokens=self._arguments.max_tokens,
-                temperature=case.temperature,
-                top_p=case.top_p,
-                seed=self._arguments.seed,
-                num_draft_tokens=0 if arm.drafter is None else arm.num_draft_tokens,
-                drafter=arm.drafter,
-                return_log_probs=True,
-                return_perf_metrics=True,
-            )
-        )
-        return Comparison(
-            prompt_id=prompt.prompt_id,
-            column=prompt.column,
-            case=str(case),
-            arm=str(arm),
-            num_tokens=len(wanted.tokens),
-            first_difference=_first_difference(result.token_ids, wanted.tokens),
-            equal_log_probs=result.log_probs == wanted.log_probs,
-            num_drafted=result.final.total_draft_tokens or 0,
-            num_accepted=result.final.total_accepted_draft_tokens or 0,
-        )
 
 
 def main(argv: list[str]) -> int:
@@ -151,7 +40,12 @@ def main(argv: list[str]) -> int:
     with ExitStack() as stack:
         url = arguments.grpc_url
         if url is None:
-            url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
+            repository = arguments.model_repository
+            if arguments.stranger:
+                directory = Path(stack.enter_context(TemporaryDirectory()))
+                strangers = {name: Path(checkpoint) for name, checkpoint in arguments.stranger}
+                repository = with_strangers(repository, directory, strangers)
+            url = stack.enter_context(TritonServer(repository)).grpc_url
         examiner = Examiner(stack, url, arguments)
         comparisons, num_changed = _run(examiner, prompts, cases, arms, arguments)
     rows = [
@@ -160,7 +54,7 @@ def main(argv: list[str]) -> int:
         for arm in arms
     ]
     header = ["draw", "arm", "equal to target", "log-probs bit-equal", "tokens"]
-    header += ["drafted", "accepted", "accepted / drafted"]
+    header += ["drafted", "accepted", "accepted / drafted", "τ"]
     facts = {
         "conditions": conditions(command_line("exact", argv)),
         "max_tokens": arguments.max_tokens,
@@ -169,6 +63,7 @@ def main(argv: list[str]) -> int:
         "comparisons": [asdict(each) for each in comparisons],
     }
     table = markdown_table(header, rows)
+    table += "\n\nτ by column:\n\n" + _acceptance_by_column(comparisons)
     for name, (changed, total) in num_changed.items():
         table += f"\n\n{name}: another seed changes {changed} of {total} texts."
     write_result(arguments.name, arguments.out, facts, table)
@@ -239,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
         help="temperatures, with or without a nucleus (default: 0, greedy)",
     )
     parser.add_argument("--drafters", nargs="+", default=["lookup", "draft", "auto"])
+    parser.add_argument(
+        "--stranger",
+        nargs=2,
+        action="append",
+        metavar=("NAME", "CHECKPOINT"),
+        help="add a draft model with a vocabulary of its own (name it in --drafters)",
+    )
     parser.add_argument("--k", type=int, nargs="+", help="draft lengths (default: configured)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4, help="prompts under way at once")
@@ -249,17 +151,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _first_difference(own: Sequence[int], wanted: Sequence[int]) -> int | None:
-    pairs = zip(own, wanted, strict=False)
-    different = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
-    if different is None and len(own) != len(wanted):
-        return min(len(own), len(wanted))
-    return different
+def _acceptance_by_column(comparisons: Sequence[Comparison]) -> str:
+    """Mean acceptance length, the target's own token included, of rounds with a draft."""
+    columns = list(dict.fromkeys(each.column for each in comparisons))
+    lines = dict.fromkeys((each.case, each.arm) for each in comparisons if each.num_steps)
+    rows = []
+    for case, arm in lines:
+        cells = [case, arm]
+        for column in columns:
+            own = [e for e in comparisons if (e.case, e.arm, e.column) == (case, arm, column)]
+            steps = sum(each.num_steps for each in own)
+            accepted = sum(each.num_accepted for each in own)
+            cells.append(f"{1 + accepted / steps:.2f}" if steps else "–")
+        rows.append(cells)
+    return markdown_table(["draw", "arm", *columns], rows)
 
 
 def _row(case: Case, arm: Arm, found: Sequence[Comparison]) -> list[str]:
     drafted = sum(each.num_drafted for each in found)
     accepted = sum(each.num_accepted for each in found)
+    steps = sum(each.num_steps for each in found)
     return [
         str(case),
         str(arm),
@@ -269,4 +180,5 @@ def _row(case: Case, arm: Arm, found: Sequence[Comparison]) -> list[str]:
         str(drafted),
         str(accepted),
         f"{accepted / drafted:.3f}" if drafted else "–",
+        f"{1 + accepted / steps:.2f}" if steps else "–",
     ]

@@ -52,12 +52,22 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
     )
     add_python_model(repository, "raising", _RAISING)
     add_python_model(repository, "hanging", _HANGING.format(release=release))
-    shutil.copytree(repository / "specdec", repository / "orphan")
-    path = repository / "orphan" / "config.pbtxt"
-    path.write_text(path.read_text().replace('name: "specdec"', 'name: "orphan"'))
-    edit_parameters(
-        repository / "orphan",
+    _add_front_door(
+        repository,
+        "orphan",
         tensorrt_llm_model_name="nowhere",
         tensorrt_llm_draft_model_name="",
     )
+    # The contract as compiled engines have it: with draft logits, and without.
+    only_ours = {"tensorrt_llm_draft_model_name": "draft"}
+    _add_front_door(repository, "strict", engine_extensions="draft_logits", **only_ours)
+    _add_front_door(repository, "bare", engine_extensions="", **only_ours)
     return repository
+
+
+def _add_front_door(repository: Path, name: str, **parameters: str) -> None:
+    """Add another orchestrator over the same engines."""
+    shutil.copytree(repository / "specdec", repository / name)
+    path = repository / name / "config.pbtxt"
+    path.write_text(path.read_text().replace('name: "specdec"', f'name: "{name}"'))
+    edit_parameters(repository / name, **parameters)

@@ -118,6 +118,14 @@ def test_guesses_that_begin_alike_share_their_nodes():
     assert merge([], "tree", max_nodes=4) == NO_PROPOSAL
 
 
+def test_limit_is_on_all_nodes(model):
+    """A wide tree of short paths is as many drafted tokens as a long chain."""
+    task = Task("r", prompt(5), 20, ids(range(9)), draft_parents=(-1,) * 9)
+
+    with pytest.raises(InvalidRequestError, match=r"9 exceeds .* 8"):
+        add_tree(new_scheduler(model), task, Receiver())
+
+
 @pytest.mark.parametrize(
     ("parents", "verification", "told"),
     [

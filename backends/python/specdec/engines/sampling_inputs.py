@@ -12,6 +12,9 @@ import numpy.typing as npt
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 
+EXACT, OFF = "exact", "off"
+"""Verification by equality; no speculation, the target in one call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -22,12 +25,12 @@ class Sampling:
     wants_log_probs: bool = False
     has_shared_sampler: bool = False
     """The engines draw by position-keyed noise; they take `prompt_length` and `verification`."""
-    verification: str = "exact"
+    verification: str = EXACT
 
     @property
     def is_judged(self) -> bool:
         """Drafts are verified by probabilities, so that each round draws anew."""
-        return self.verification != "exact" and not self.params.is_greedy
+        return self.verification not in (EXACT, OFF) and not self.params.is_greedy
 
     @property
     def needs_draft_logits(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -13,16 +13,16 @@ from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.suffix import Memory, SuffixDrafter
+from specdec.drafting.translating import TranslatingDraft
 from specdec.drafting.tree import TreeDrafter
 from specdec.engines.bls_calls import EngineCalls
-from specdec.engines.protocol import EngineClock, TokenIds
-from specdec.engines.sampling_inputs import Sampling
+from specdec.engines.protocol import DraftEngine, EngineClock, TokenIds
+from specdec.engines.sampling_inputs import OFF, Sampling
 from specdec.engines.triton_bls import TritonDraft
 from specdec.serving.flight import Flight
 from specdec.serving.request import GenerationRequest
 from specdec.serving.settings import LOOKUP, PREDICTION, SUFFIX, TREE, OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
-from specdec.serving.verification import OFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +45,13 @@ class DrafterFactory:
         self,
         settings: OrchestratorSettings,
         tokenizer: Tokenizer,
+        draft_tokenizers: Mapping[str, Tokenizer],
         report_failure: Callable[[str, Exception], None],
     ) -> None:
+        """`draft_tokenizers`: of drafts whose vocabulary is not the target's."""
         self._settings = settings
         self._tokenizer = tokenizer
+        self._draft_tokenizers = draft_tokenizers
         self._report_failure = report_failure
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
@@ -111,26 +114,31 @@ class DrafterFactory:
 
     def _engine(self, name: str, occasion: Occasion) -> EngineDrafter:
         request, settings = occasion.request, self._settings
+        stranger = self._draft_tokenizers.get(name)
         calls = EngineCalls(
             name,
             occasion.request_id,
             name,
-            replace(occasion.sampling, wants_log_probs=False),
+            # A stranger's noise and penalties would mean other tokens: it drafts greedily.
+            replace(occasion.sampling, wants_log_probs=False) if stranger is None else Sampling(),
             occasion.clock if request.return_perf_metrics else None,
         )
         occasion.flight.watch(calls)
+        engine: DraftEngine = TritonDraft(
+            calls,
+            occasion.end_id if stranger is None else stranger.end_id,
+            self._threads,
+            settings.draft_timeout_ms / 1000,
+            occasion.sampling.needs_draft_logits and stranger is None,
+        )
+        if stranger is not None:
+            engine = TranslatingDraft(engine, self._tokenizer, stranger)
         return EngineDrafter(
             name=name,
             source=settings.drafters.index(name) + 1,
             num_tokens=request.num_draft_tokens or settings.num_draft_tokens,
             vocab_size=self._tokenizer.vocab_size,
-            engine=TritonDraft(
-                calls,
-                occasion.end_id,
-                self._threads,
-                settings.draft_timeout_ms / 1000,
-                occasion.sampling.needs_draft_logits,
-            ),
+            engine=engine,
             health=self._health[name],
             report_failure=self._report_failure,
         )

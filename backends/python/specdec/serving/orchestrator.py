@@ -18,7 +18,7 @@ import triton_python_backend_utils as pb_utils
 
 from specdec.engines.bls_calls import EngineCalls
 from specdec.engines.protocol import EngineClock
-from specdec.engines.sampling_inputs import Sampling
+from specdec.engines.sampling_inputs import OFF, Sampling
 from specdec.engines.triton_bls import TritonTarget
 from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
@@ -32,7 +32,7 @@ from specdec.serving.request import GenerationRequest, RequestLimits, parse_requ
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
-from specdec.serving.verification import OFF, choose_verification
+from specdec.serving.verification import choose_verification
 
 
 class TritonPythonModel:
@@ -42,8 +42,12 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         try:
             self._settings = settings = read_parameters(OrchestratorSettings, config)
-            directory = Path(pb_utils.get_model_dir()) / settings.tokenizer_dir
-            self._tokenizer = Tokenizer(directory.resolve())
+            here = Path(pb_utils.get_model_dir())
+            self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
+            strangers = {
+                name: Tokenizer((here / directory).resolve())
+                for name, directory in settings.draft_tokenizers.items()
+            }
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         self._limits = RequestLimits(
@@ -59,7 +63,9 @@ class TritonPythonModel:
             settings.cancellation_check_period_ms / 1000,
             lambda count: self._metrics.set(Gauge.inflight_requests, count),
         )
-        self._drafters = DrafterFactory(settings, self._tokenizer, self._report_draft_failure)
+        self._drafters = DrafterFactory(
+            settings, self._tokenizer, strangers, self._report_draft_failure
+        )
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)
         self._outbox = Outbox()
@@ -135,6 +141,11 @@ class TritonPythonModel:
         prompt = self._tokenizer.prompt(request, settings.max_seq_len)
         seed = secrets.randbits(63) if request.seed is None else request.seed
         sampling = self._sampling(request, len(prompt), seed)
+        drafter = self._drafters.make(
+            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
+        )
+        if drafter is None:
+            sampling = replace(sampling, verification=OFF)
         calls = EngineCalls(
             settings.tensorrt_llm_model_name,
             request_id,
@@ -143,14 +154,11 @@ class TritonPythonModel:
             target_clock if request.return_perf_metrics else None,
         )
         flight.watch(calls)
-        drafter = self._drafters.make(
-            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
-        )
         return Job(
             request=request,
             prompt=prompt,
             seed=seed,
-            verification=OFF if drafter is None else sampling.verification,
+            verification=sampling.verification,
             flight=flight,
             target=TritonTarget(calls, end_id),
             drafter=drafter,

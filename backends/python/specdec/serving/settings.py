@@ -22,6 +22,8 @@ class OrchestratorSettings:
     tensorrt_llm_model_name: str = "target"
     tensorrt_llm_draft_model_name: str = "draft"
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
+    draft_tokenizer_dirs: str = ""
+    """Of drafts with another vocabulary than the target's: `model=directory`, comma-separated."""
     engine_extensions: str = "shared_sampler"
     """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
     and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
@@ -49,6 +51,11 @@ class OrchestratorSettings:
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
             )
+        if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
+            raise ConfigurationError(
+                f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
+                f"{', '.join(self.draft_models) or 'none'}"
+            )
 
     @property
     def _extensions(self) -> set[str]:
@@ -58,6 +65,12 @@ class OrchestratorSettings:
     def draft_models(self) -> tuple[str, ...]:
         names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
         return tuple(name for name in names if name)
+
+    @property
+    def draft_tokenizers(self) -> dict[str, str]:
+        """Directories by draft model, of those with a vocabulary of their own."""
+        pairs = (each.partition("=") for each in self.draft_tokenizer_dirs.split(",") if each)
+        return {name.strip(): directory.strip() for name, _, directory in pairs}
 
     @property
     def has_shared_sampler(self) -> bool:

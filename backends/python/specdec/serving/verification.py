@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.engines.sampling_inputs import EXACT, OFF
 from specdec.errors import UnsupportedError
 from specdec.serving.settings import OrchestratorSettings
-
-OFF = "off"
-"""No speculation: the target in one call."""
 
 
 def choose_verification(
@@ -18,9 +16,9 @@ def choose_verification(
     Raises UnsupportedError for a mode that these engines cannot do at this temperature.
     """
     if params.is_greedy:
-        return "exact"  # All modes are equality with the most likely token.
+        return EXACT  # All modes are equality with the most likely token.
     if settings.has_shared_sampler:
-        return asked or "exact"
+        return asked or EXACT
     if settings.has_draft_logits and asked in (None, "rejection"):
         return "rejection"
     if asked is None:

@@ -92,9 +92,13 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._waiting or self._running)
 
+    def check(self, task: Task) -> Task:
+        """The task as it will run. Raises InvalidRequestError for one that never can."""
+        return fit(task, self._limits, self._model.config.vocab_size)
+
     def add(self, task: Task, receive: Receiver) -> None:
         """Queues a task. Raises InvalidRequestError for one that can never run."""
-        task = fit(task, self._limits, self._model.config.vocab_size)
+        task = self.check(task)
         num_tokens = len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
         # One block more than the tokens fill: a shared one may have to be copied.
         num_blocks = -(-num_tokens // BLOCK_SIZE) + 1

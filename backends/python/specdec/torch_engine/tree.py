@@ -73,6 +73,7 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
         raise InvalidRequestError(
             f"draft_parents must have {len(task.draft_ids)} entries; given {len(parents)}"
         )
+    scheduler.check(task)
     if task.is_judged:
         raise InvalidRequestError(
             f"trees are verified by 'exact' alone; given verification {task.verification!r}"

@@ -1,0 +1,72 @@
+"""Engines without our extensions, as compiled ones are: what is verified how, and what is not."""
+
+import pytest
+
+from clients import GenerationRequest, GrpcClient, SpecdecError
+
+PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
+
+
+def ask(server, model, **fields):
+    """Return one answer of a front door."""
+    defaults = {"text_input": PROMPT, "max_tokens": 24, "seed": 3, "return_perf_metrics": True}
+    with GrpcClient(server.grpc_url, model_name=model) as client:
+        return client.generate(GenerationRequest(**defaults | fields))
+
+
+def test_sampled_request_is_verified_by_rejection(faulty_server):
+    """With draft logits alone, as they are taken: by name, with accepted drafts, again the same."""
+    first, again = (
+        ask(faulty_server, "strict", temperature=0.5, num_draft_tokens=3) for _ in range(2)
+    )
+
+    assert first.final.verification == "rejection"
+    assert first.final.total_accepted_draft_tokens > 0
+    assert first.token_ids == again.token_ids
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "suffix"])
+def test_what_has_no_logits_does_not_draft_sampled_text(faulty_server, drafter):
+    """It goes on without speculation, and says so."""
+    answer = ask(faulty_server, "strict", temperature=0.5, drafter=drafter)
+
+    assert answer.final.verification == "off"
+    assert answer.final.total_draft_tokens == 0
+
+
+def test_sampled_request_runs_plainly_where_nothing_is_lossless(faulty_server):
+    """Without draft logits the target alone, in one call: the text that it says to anyone."""
+    answer = ask(faulty_server, "bare", temperature=0.8)
+
+    assert answer.final.verification == "off"
+    assert (
+        answer.token_ids == ask(faulty_server, "strict", temperature=0.8, drafter="none").token_ids
+    )
+
+
+@pytest.mark.parametrize("model", ["strict", "bare"])
+def test_greedy_speculation_is_exact_everywhere(faulty_server, model):
+    """By equality, with drafts."""
+    off = ask(faulty_server, model, num_draft_tokens=0)
+    on = ask(faulty_server, model, drafter="draft", num_draft_tokens=3)
+
+    assert on.token_ids == off.token_ids
+    assert on.final.verification == "exact"
+    assert on.final.total_accepted_draft_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("strict", {"temperature": 0.5, "verification": "exact"}),
+        ("strict", {"temperature": 0.5, "verification": "block"}),
+        ("bare", {"temperature": 0.5, "verification": "rejection"}),
+        ("bare", {"temperature": 0.5, "min_p": 0.1}),
+    ],
+)
+def test_what_such_engines_cannot_do_is_refused(faulty_server, model, fields):
+    """By its type, with the value; nothing is silently something else."""
+    with pytest.raises(SpecdecError, match=r"0\.1|exact|block|rejection") as caught:
+        ask(faulty_server, model, **fields)
+
+    assert caught.value.error_type == "unsupported"

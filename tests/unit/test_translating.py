@@ -1,0 +1,92 @@
+"""A draft with another tokenizer: text in between, the target's tokens on both sides."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.drafting.translating import TranslatingDraft
+from specdec.engines.protocol import Draft
+from specdec.serving.tokenizing import Tokenizer
+
+CHECKPOINT = Path(__file__).parents[2] / "model_repository/target/1/checkpoint"
+CONTEXT = "Once upon a time there was a"
+GOES_ON = " ship 🚀 that sailed at noon."
+
+
+class Letters:
+    """A vocabulary of Unicode code points."""
+
+    def text(self, ids):
+        """Join the letters."""
+        return "".join(map(chr, ids.tolist()))
+
+    def plain(self, text):
+        """Split into letters."""
+        return np.asarray([ord(letter) for letter in text], dtype=np.int32)
+
+
+class KnowingDraft:
+    """Goes on with a text, letter by letter."""
+
+    def __init__(self, text):
+        self._text = text
+        self.contexts = []
+
+    def draft(self, context, num_tokens):
+        """Give the next letters."""
+        self.contexts.append(Letters().text(context))
+        return Draft(tuple(Letters().plain(self._text)[:num_tokens].tolist()))
+
+
+@lru_cache
+def real_target():
+    """Return the target's real tokenizer."""
+    return Tokenizer(CHECKPOINT)
+
+
+@pytest.fixture
+def target():
+    """Return the target's real tokenizer."""
+    return real_target()
+
+
+def test_letters_become_the_targets_tokens(target):
+    """As many as asked for, at the places where the target itself would cut the words."""
+    engine = KnowingDraft(GOES_ON)
+    context = target.plain(CONTEXT)
+    whole = target.plain(CONTEXT + GOES_ON)
+
+    guess = TranslatingDraft(engine, target, Letters()).draft(context, 24)
+
+    assert engine.contexts == [CONTEXT]
+    assert guess.tokens[:5] == tuple(whole[len(context) : len(context) + 5].tolist())
+    assert guess.logits is None
+
+
+def test_no_more_than_was_asked_for(target):
+    """Letters that the target cuts finer still give the loop's number at most."""
+    engine = KnowingDraft("🚀🚀🚀🚀")
+
+    guess = TranslatingDraft(engine, target, Letters()).draft(target.plain(CONTEXT), 3)
+
+    assert len(guess.tokens) == 3
+
+
+LETTERS = st.text("ab cñ🚀.\n", max_size=20)
+
+
+@given(LETTERS.filter(bool), LETTERS)
+def test_translation_is_the_text(context, goes_on):
+    """Whatever is said, the tokens offered spell a beginning of it."""
+    target = real_target()
+    engine = KnowingDraft(goes_on)
+
+    tokens = TranslatingDraft(engine, target, Letters()).draft(target.plain(context), 8).tokens
+
+    # A last token that ends within a character spells it as U+FFFD.
+    said = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")
+    assert goes_on[:8].startswith(said.rstrip()) or said == goes_on[:8]

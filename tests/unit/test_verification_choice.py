@@ -1,0 +1,49 @@
+"""Which verification a request gets: the best lossless one that the engines have, or a refusal."""
+
+import pytest
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.errors import ConfigurationError, UnsupportedError
+from specdec.serving.settings import OrchestratorSettings
+from specdec.serving.verification import choose_verification
+
+SAMPLED = SamplingParams(temperature=0.5)
+
+
+def choose(asked, extensions, params=SAMPLED):
+    """Return the choice on engines with these extensions."""
+    settings = OrchestratorSettings("tokenizer", engine_extensions=extensions)
+    return choose_verification(asked, params, settings)
+
+
+@pytest.mark.parametrize("extensions", ["shared_sampler", "draft_logits", ""])
+@pytest.mark.parametrize("asked", [None, "exact", "rejection", "block", "typical"])
+def test_greedy_is_exact_everywhere(asked, extensions):
+    """At temperature 0 every mode is equality with the most likely token."""
+    assert choose(asked, extensions, GREEDY) == "exact"
+
+
+@pytest.mark.parametrize(
+    ("extensions", "default", "possible"),
+    [
+        ("shared_sampler", "exact", {"exact", "rejection", "block", "typical"}),
+        ("draft_logits, shared_sampler", "exact", {"exact", "rejection", "block", "typical"}),
+        ("draft_logits", "rejection", {"rejection"}),
+        ("", "off", set()),
+    ],
+)
+def test_engines_decide_what_is_possible(extensions, default, possible):
+    """Unasked, the best lossless mode; asked for, that one or a refusal with its name."""
+    assert choose(None, extensions) == default
+    for asked in ("exact", "rejection", "block", "typical"):
+        if asked in possible:
+            assert choose(asked, extensions) == asked
+        else:
+            with pytest.raises(UnsupportedError, match=asked):
+                choose(asked, extensions)
+
+
+def test_unknown_extension_is_a_configuration_error():
+    """A typing mistake must not switch sampling off."""
+    with pytest.raises(ConfigurationError, match="'shared_sampling'"):
+        OrchestratorSettings("tokenizer", engine_extensions="shared_sampling")
