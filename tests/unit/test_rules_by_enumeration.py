@@ -187,3 +187,27 @@ def test_proof_sees_a_broken_rule():
         return Verdict((chance.draw(target_laws[0]),), 0)
 
     assert law_of_output(models, broken, 1, 3, 1, True) != target
+
+
+@pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block])
+def test_end_token_must_be_drafted_like_any_other(rule):
+    """What is left of a draft that kept its end token back was not drawn from its laws."""
+    models, end, vocab_size = Models(4, 3, zeros=False), 0, 3
+    law = defaultdict(Fraction)
+    for drawn in product(range(vocab_size), repeat=2):
+        share = models.law("draft", ())[drawn[0]] * models.law("draft", drawn[:1])[drawn[1]]
+        kept = drawn[: drawn.index(end)] if end in drawn else drawn
+        behind = [kept[:place] for place in range(len(kept) + 1)]
+        for verdict, probability in all_outcomes(
+            lambda chance, k=kept, b=behind: rule(
+                k,
+                [models.law("draft", text) for text in b[:-1]],
+                [models.law("target", text) for text in b],
+                chance,
+            )
+        ):
+            extend(law, models, verdict.tokens[:1], share * probability, 1)
+
+    assert sum(law.values()) == 1
+    assert law != law_of_target(models, 1)
+    assert law_of_output(models, rule, 2, vocab_size, 1, True) == law_of_target(models, 1)

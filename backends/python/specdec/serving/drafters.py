@@ -73,7 +73,7 @@ class DrafterFactory:
             # What was looked up has no logits, and such engines judge by nothing else.
             if wanted == "auto" and settings.draft_models:
                 wanted = settings.draft_models[0]
-            if wanted not in settings.draft_models:
+            if wanted not in settings.draft_models or wanted in self._draft_tokenizers:
                 return None
         return self._auto(occasion) if wanted == "auto" else self._named(wanted, occasion)
 
@@ -124,9 +124,14 @@ class DrafterFactory:
             occasion.clock if request.return_perf_metrics else None,
         )
         occasion.flight.watch(calls)
+        end_id = occasion.end_id if stranger is None else stranger.end_id
+        if occasion.sampling.is_judged:
+            # A draft that ends at its end token has drawn it and kept it back: what is left was not
+            # drawn from the laws that it comes with. So the end token is drafted like any other.
+            end_id = None
         engine: DraftEngine = TritonDraft(
             calls,
-            occasion.end_id if stranger is None else stranger.end_id,
+            end_id,
             self._threads,
             settings.draft_timeout_ms / 1000,
             occasion.sampling.needs_draft_logits and stranger is None,
