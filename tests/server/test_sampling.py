@@ -60,18 +60,14 @@ def test_seed_makes_the_text(client):
 @pytest.mark.parametrize("verification", ["rejection", "block", "typical"])
 @pytest.mark.parametrize("drafter", ["draft", "lookup"])
 def test_other_verifications_run_and_say_so(client, verification, drafter):
-    """Reported by name, reproducible by seed, with drafts that were accepted."""
+    """Reported by name, with drafts that were accepted, each marked as its drafter's."""
     fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 48}
 
-    first, again = (answer(client, verification=verification, **fields) for _ in range(2))
+    one = answer(client, verification=verification, **fields)
 
-    assert first.final.verification == verification
-    assert first.token_ids == again.token_ids
-    if drafter == "draft":
-        assert first.final.total_accepted_draft_tokens > 0
-        assert sum(1 for source in first.sources if source) == (
-            first.final.total_accepted_draft_tokens
-        )
+    assert one.final.verification == verification
+    assert sum(1 for source in one.sources if source) == one.final.total_accepted_draft_tokens
+    assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
 
 
 def test_prediction_is_counted(client):

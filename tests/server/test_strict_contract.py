@@ -15,14 +15,11 @@ def ask(server, model, **fields):
 
 
 def test_sampled_request_is_verified_by_rejection(faulty_server):
-    """With draft logits alone, as they are taken: by name, with accepted drafts, again the same."""
-    first, again = (
-        ask(faulty_server, "strict", temperature=0.5, num_draft_tokens=3) for _ in range(2)
-    )
+    """With draft logits alone, as they are taken: by name, with accepted drafts."""
+    answer = ask(faulty_server, "strict", temperature=0.5, num_draft_tokens=3, max_tokens=48)
 
-    assert first.final.verification == "rejection"
-    assert first.final.total_accepted_draft_tokens > 0
-    assert first.token_ids == again.token_ids
+    assert answer.final.verification == "rejection"
+    assert answer.final.total_accepted_draft_tokens > 0
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "suffix"])
