@@ -80,10 +80,6 @@ class EngineCalls:
         self._outputs = list(contract.REQUIRED_OUTPUTS)
         if sampling.wants_log_probs:
             self._outputs.append(contract.OUTPUT_LOG_PROBS)
-        # Where the correction may repeat the draft's token, only the engine knows what stands.
-        self._counts_accepted = sampling.is_judged and sampling.has_shared_sampler
-        if self._counts_accepted:
-            self._outputs.append(contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
         if clock is not None:
             self._outputs += [contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS]
         self._number = 0
@@ -105,6 +101,13 @@ class EngineCalls:
         call_id = f"{self._prefix}:{self._number}"
         inputs = self._inputs(context, max_new_tokens, end_id, draft)
         outputs = self._outputs
+        # Only the engine knows what stands where the correction may repeat the draft's token, or
+        # may be a token of a branch that was not verified.
+        is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
+        if draft.tokens and (is_judged or draft.parents):
+            outputs = [*outputs, contract.TOTAL_ACCEPTED_DRAFT_TOKENS]
+        if self._clock is not None or len(outputs) > len(self._outputs):
+            inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
         if streaming:
             inputs.append(_bool(contract.STREAMING, True))
         if returns_logits:
@@ -141,8 +144,6 @@ class EngineCalls:
             _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
         ]
         inputs += [_tensor(*each) for each in sampling_inputs(self._sampling, len(context))]
-        if self._clock is not None or self._counts_accepted:
-            inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
         if end_id is not None:
             inputs.append(_int32(contract.END_ID, end_id))
         if draft.tokens:  # An empty tensor is refused by the C++ backend.
@@ -154,7 +155,7 @@ class EngineCalls:
                 inputs.append(_tensor(contract.DRAFT_PARENTS, parents))
             if draft.logits is not None:
                 inputs.append(_tensor(contract.DRAFT_LOGITS, draft.logits[None]))
-            if self._counts_accepted:
+            if self._sampling.is_judged and self._sampling.has_shared_sampler:
                 name = self._sampling.verification.encode()
                 inputs.append(
                     _tensor(contract.VERIFICATION, np.asarray([[name]], dtype=np.object_))
@@ -168,9 +169,7 @@ class EngineCalls:
         self._advance_clock(response)
         tokens = tuple(ids.ravel()[: int(lengths.ravel()[0])].tolist())
         log_probs = _output(response, contract.OUTPUT_LOG_PROBS)
-        num_accepted = None
-        if self._counts_accepted:
-            num_accepted = _output(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
+        num_accepted = _output(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
         logits = _output(response, contract.GENERATION_LOGITS)
         return Said(
             tokens,
