@@ -31,7 +31,7 @@ def direct(server):
     said = []
     with raw_client(server) as raw:
         for prompt in PROMPTS:
-            ids = tokenizer.prompt(ParsedRequest(**prompt))
+            ids = tokenizer.prompt(ParsedRequest(**prompt), max_seq_len=8192)
             inputs = {
                 "input_ids": ids[None],
                 "input_lengths": tensor(len(ids)),

@@ -126,11 +126,10 @@ def test_tokens_behind_a_stop_text_are_not_counted(server, client):
 
 
 def test_outcomes_are_told_apart(server, client):
-    """Refused, unsupported, cancelled and overdue requests each count as what they were."""
+    """Refused, cancelled and overdue requests each count as what they were."""
     before, expected = quiet_page(server), collections.Counter()
     failing = {
         "invalid_request": {"max_tokens": 0},
-        "unsupported": {"prediction": "x"},
         "deadline_exceeded": {"max_tokens": 3000, "deadline_ms": 200},
     }
 
