@@ -122,6 +122,7 @@ def test_memory_is_bounded(monkeypatch):
     for name in "bcd":
         memory.learn(name, ids(1))
     assert memory.text("a").size == 0
+    assert len(memory._joined) <= 3, "names that only asked are remembered"
 
 
 @pytest.mark.parametrize("drafter", ["prediction", "suffix"])

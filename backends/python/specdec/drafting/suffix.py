@@ -55,10 +55,10 @@ class Memory:
     def text(self, tenant: str | None) -> TokenIds:
         """[n] int32: all that is remembered of a tenant, texts ending in SEPARATOR."""
         with self._lock:
+            if tenant not in self._texts:  # Names that only ask must not fill the memory.
+                return np.zeros(0, dtype=np.int32)
             if tenant not in self._joined:
-                texts = self._texts.get(tenant, ())
-                empty = np.zeros(0, dtype=np.int32)
-                self._joined[tenant] = np.concatenate((empty, *texts))
+                self._joined[tenant] = np.concatenate(self._texts[tenant])
             return self._joined[tenant]
 
 
