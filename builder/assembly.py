@@ -89,6 +89,10 @@ def _importer(form: str) -> Callable[[Path, Path], None]:
         from builder.onnx_import import import_onnx_package  # noqa: PLC0415
 
         return import_onnx_package
+    if form == "llama2c":
+        from builder.llama2c_import import import_llama2c  # noqa: PLC0415
+
+        return import_llama2c
     from builder.gguf_import import import_gguf  # noqa: PLC0415
 
     return import_gguf

@@ -79,6 +79,12 @@ def check_same_tokenizer(target: Path, draft: Path) -> None:
     )
 
 
+def has_same_vocabulary(target: Path, draft: Path) -> bool:
+    """Say whether both directories mean the same by a token id, as far as the probe text shows."""
+    sizes = [_config(directory).get("vocab_size") for directory in (target, draft)]
+    return sizes[0] == sizes[1] and _probe_ids(target) == _probe_ids(draft)
+
+
 def count_parameters(directory: Path) -> int:
     """Return the number of stored parameters, from the headers of the safetensors files.
 

@@ -1,4 +1,4 @@
-"""`specdec build`: fill the model repository with the default pair, import or distill models."""
+"""`specdec build`: fill the model repository, import models, add drafts to it, distill them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+from builder.add_draft import add_draft
 from builder.assembly import build_pair, import_model
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
+from builder.vocabulary import TRANSLATIONS
 
 CACHE = Path(".cache/models")
 
 
 def main(argv: list[str]) -> int:
-    """Run one of pair, import, distill; return 0, or 1 with the reason on stderr."""
+    """Run one of pair, import, add-draft, distill; return 0, or 1 with the reason on stderr."""
     if argv[:1] == ["distill"]:  # has its own options
         status: int = importlib.import_module("builder.distill.cli").main(argv[1:])
         return status
@@ -35,6 +37,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
         build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)
+        return 0
+    if arguments.command == "add-draft":
+        found = add_draft(
+            arguments.model_repository,
+            arguments.name,
+            arguments.checkpoint,
+            translation=arguments.translation,
+        )
+        print(f"{arguments.name}: {found}")
         return 0
     models = known_models()
     if arguments.name is None:
@@ -55,13 +66,23 @@ def _parser() -> argparse.ArgumentParser:
         "pair", help="download, check and convert a pair into the model repository"
     )
     pair.add_argument("name", nargs="?", default=DEFAULT_PAIR, help="default: %(default)s")
-    pair.add_argument(
-        "--model-repository",
-        type=Path,
-        default=Path("model_repository"),
-        metavar="PATH",
-        help="default: %(default)s",
+    added = commands.add_parser("add-draft", help="one more draft engine in the model repository")
+    added.add_argument("name", help="of the new model; requests name it as their drafter")
+    added.add_argument("checkpoint", type=Path, help="Hugging Face directory of a Llama model")
+    added.add_argument(
+        "--translation",
+        choices=TRANSLATIONS,
+        help="for a draft with another vocabulary: by text, or by the tokens that both know "
+        "(default: as the vocabularies suggest)",
     )
+    for command in (pair, added):
+        command.add_argument(
+            "--model-repository",
+            type=Path,
+            default=Path("model_repository"),
+            metavar="PATH",
+            help="default: %(default)s",
+        )
     single = commands.add_parser("import", help="write a known model as a Hugging Face directory")
     single.add_argument("name", nargs="?", help="none: list what is known")
     single.add_argument(

@@ -20,14 +20,15 @@ BUILDER_DIRECTORY = Path(__file__).parent
 PAIRS_DIRECTORY = BUILDER_DIRECTORY / "pairs"
 MODELS_FILE = BUILDER_DIRECTORY / "models.toml"
 DEFAULT_PAIR = "smollm2_135m"
-FORMS = ("gguf", "onnx")
+FORMS = ("gguf", "onnx", "llama2c")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
     """A model whose weights come out of a package registry.
 
-    `form` says what its file is: "gguf", or "onnx" for an npm archive with an ONNX export.
+    `form` says what its file is: "gguf", "onnx" for an npm archive with an ONNX export, or
+    "llama2c" for a model of llama2.c followed by its tokenizer.
     Raises BuildError for another form.
     """
 

@@ -26,6 +26,7 @@ SMOKE = {
     "num_translate": 2,
     "num_math": 24,
     "num_short": 24,
+    "num_code": 4,
     "num_workers": 1,
     "num_slots": 24,
     "max_new": 24,

@@ -44,6 +44,8 @@ class PromptSettings:
     num_translate: int = 900
     num_math: int = 800
     num_short: int = 250
+    num_code: int = 164
+    num_functions: int = 0
     share_warm: float = 0.2
     temperatures: tuple[float, ...] = (0.7, 0.8, 1.0)
     seed: int = 20
@@ -132,8 +134,10 @@ def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tup
             out += [("question", asked)]
     german = _some(rng, texts["german"], settings.num_translate)
     out += [("translate", rng.choice(templates.TRANSLATE).format(text=t)) for t in german]
-    code = texts["code"] if settings.num_sampled > 1000 else texts["code"][:4]
+    code = _some(rng, texts["code"], settings.num_code)
     out += [("code", rng.choice(templates.CODE).format(text=t)) for t in code]
+    functions = _some(rng, texts["functions"], settings.num_functions)
+    out += [("function", rng.choice(templates.FUNCTION).format(text=t)) for t in functions]
     out += [("math", templates.math_problem(rng)) for _ in range(settings.num_math)]
     shorts = {templates.short_question(rng) for _ in range(settings.num_short)}
     return out + [("short", text) for text in sorted(shorts)]

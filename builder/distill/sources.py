@@ -5,6 +5,7 @@ Everything here is optional: a source that cannot be had is skipped with a messa
 
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import json
@@ -12,7 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import textwrap
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +92,20 @@ def read_code(path: Path) -> list[str]:
     return [json.loads(line)["prompt"] for line in raw.decode().splitlines()]
 
 
+def stdlib_functions() -> list[str]:
+    """Documented functions of the running Python's own library, as they stand (PSF licence)."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    functions: list[str] = []
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_text("utf-8", "replace")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
+                function = textwrap.dedent(ast.get_source_segment(text, node, padded=True) or "")
+                if MIN_PASSAGE <= len(function) <= MAX_PASSAGE:
+                    functions.append(function)
+    return functions
+
+
 def read_python_doc(path: Path) -> list[str]:
     """Prose of the Python documentation's reST sources, markup dropped (PSF licence)."""
     passages: list[str] = []
@@ -150,7 +167,7 @@ READERS: dict[str, list[tuple[str, Callable[[Path], list[str]]]]] = {
 
 def load(folder: Path) -> dict[str, list[str]]:
     """Passages by kind from the archives found in `folder`; missing ones are announced."""
-    texts: dict[str, list[str]] = {}
+    texts = {"functions": stdlib_functions()}
     for kind, readers in READERS.items():
         texts[kind] = []
         for pattern, reader in readers:

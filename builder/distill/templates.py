@@ -49,6 +49,14 @@ CODE = (
     "Write the body of the function below and explain it briefly.\n\n```python\n{text}```",
     "{text}",
 )
+FUNCTION = (
+    "Explain what this Python function does, line by line.\n\n```python\n{text}```",
+    "Write unit tests for this function.\n\n```python\n{text}```",
+    "Rewrite this function with type hints.\n\n```python\n{text}```",
+    "{text}\n\nSimplify the code above.",
+    "Show an example of how to call this:\n\n{text}",
+    "Turn this function into a class.\n\n```python\n{text}```",
+)
 FOLLOW_UPS = (
     "Make it shorter.",
     "Can you give an example?",

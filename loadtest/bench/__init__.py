@@ -1,9 +1,6 @@
 """`specdec bench`: measurements that the README quotes, each with its conditions.
 
-`engine` compares the torch engine with transformers; `exact` proves on = off = target through a
-live server; `law` tests the verifications that keep the distribution alone; `coupling` says what
-shared noise costs; `speed` compares on, off and the target called directly; `users` does it under
-load.
+The list below says what each of them shows.
 """
 
 from __future__ import annotations
@@ -13,9 +10,11 @@ import sys
 
 _BENCHES = {
     "engine": "the torch engine's tokens against transformers in float32",
+    "acceptance": "tau and alpha by task, drafter, verification and temperature",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
     "law": "rejection and block verification keep the target's distribution: p-values",
+    "prediction": "what right, half right and wrong predictions come to",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
@@ -35,5 +34,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<8} {summary}" for name, summary in _BENCHES.items()]
+    lines = [f"  {name:<10} {summary}" for name, summary in _BENCHES.items()]
     return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

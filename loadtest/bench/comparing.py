@@ -9,43 +9,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from clients import GenerationRequest, GrpcClient
+from loadtest.bench.arms import Arm, Case
 from loadtest.bench.direct import DirectAnswer, DirectTarget
 from loadtest.bench.prompting import TokenPrompt
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.sampling_inputs import Sampling
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One way to ask `specdec`; no drafter is speculation off."""
-
-    drafter: str | None = None
-    num_draft_tokens: int | None = None
-    """None: what the server is configured for."""
-
-    def __str__(self) -> str:
-        if self.drafter is None:
-            return "off"
-        return self.drafter + (f", k = {self.num_draft_tokens}" if self.num_draft_tokens else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """How tokens are drawn: greedily, or at a temperature, perhaps within a nucleus."""
-
-    temperature: float
-    top_p: float = 1.0
-
-    @classmethod
-    def parse(cls, text: str) -> Case:
-        temperature, _, top_p = text.partition(":")
-        return cls(float(temperature), float(top_p or 1.0))
-
-    def __str__(self) -> str:
-        if self.temperature == 0.0:
-            return "greedy"
-        nucleus = f", top_p {self.top_p:g}" if self.top_p < 1.0 else ""
-        return f"T = {self.temperature:g}{nucleus}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +73,12 @@ class Examiner:
             GenerationRequest(
                 input_ids=list(prompt.token_ids),
                 max_tokens=self._arguments.max_tokens,
-                temperature=case.temperature,
-                top_p=case.top_p,
-                seed=self._arguments.seed,
-                num_draft_tokens=0 if arm.drafter is None else arm.num_draft_tokens,
-                drafter=arm.drafter,
                 # Or suffix decoding would remember what another arm was answered.
-                tenant=f"{case} {arm}",
+                tenant=f"{case} {arm}"[:64],
                 return_log_probs=True,
                 return_perf_metrics=True,
+                **case.fields(self._arguments.seed),
+                **arm.fields(),
             )
         )
         statistics = result.final.speculative_decoding or {}

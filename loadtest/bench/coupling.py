@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from loadtest.bench.comparing import Case
+from loadtest.bench.arms import Case
 from loadtest.bench.law import DRAFT_CHECKPOINT
 from loadtest.bench.prompting import CHECKPOINT, load_token_prompts
 from loadtest.bench.reporting import (
@@ -132,7 +132,7 @@ def _sampled(
     scheduler = Scheduler(model, EngineLimits(num_cache_tokens=NUM_CACHE_TOKENS))
     said: list[int] = []
     task = Task("coupling", start, count, end_id=end_id, params=params)
-    scheduler.add(task, lambda output: said.extend(output.tokens))
+    scheduler.add([task], lambda output: said.extend(output.tokens))
     while scheduler.has_work:
         scheduler.step()
     return np.concatenate((start, np.asarray(said, dtype=np.int32)))

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loadtest.bench.comparing import Arm, Case, Comparison, Examiner
+from loadtest.bench.arms import Arm, Case
+from loadtest.bench.comparing import Comparison, Examiner
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
@@ -21,7 +22,7 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.bench.repository import with_strangers
+from loadtest.bench.repository import with_drafts
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 
@@ -41,10 +42,11 @@ def main(argv: list[str]) -> int:
         url = arguments.grpc_url
         if url is None:
             repository = arguments.model_repository
-            if arguments.stranger:
+            if arguments.draft:
                 directory = Path(stack.enter_context(TemporaryDirectory()))
-                strangers = {name: Path(checkpoint) for name, checkpoint in arguments.stranger}
-                repository = with_strangers(repository, directory, strangers)
+                repository = with_drafts(
+                    repository, directory, arguments.draft, arguments.translation
+                )
             url = stack.enter_context(TritonServer(repository)).grpc_url
         examiner = Examiner(stack, url, arguments)
         comparisons, num_changed = _run(examiner, prompts, cases, arms, arguments)
@@ -135,12 +137,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--drafters", nargs="+", default=["lookup", "draft", "auto"])
     parser.add_argument(
-        "--stranger",
+        "--draft",
         nargs=2,
         action="append",
         metavar=("NAME", "CHECKPOINT"),
-        help="add a draft model with a vocabulary of its own (name it in --drafters)",
+        help="serve one more draft model (name it in --drafters)",
     )
+    parser.add_argument("--translation", help="of added drafts, as for `specdec build add-draft`")
     parser.add_argument("--k", type=int, nargs="+", help="draft lengths (default: configured)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4, help="prompts under way at once")

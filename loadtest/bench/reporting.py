@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
+_RESULTS_IN_TREE = "loadtest/results"
 _PACKAGES = ("torch", "transformers", "nvidia-pytriton", "tritonclient", "numpy")
 
 
@@ -64,16 +65,18 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _commit() -> str:
+    """The commit that was measured, marked if anything but results has changed since."""
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=RESULTS.parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        commit = _git("rev-parse", "--short", "HEAD")
+        changes = _git("status", "--porcelain", "--", ":(top)", f":(top,exclude){_RESULTS_IN_TREE}")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return commit + ("-dirty" if changes else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True)
     return found.stdout.strip()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clients import Final, GenerationRequest, GrpcClient
+from loadtest.bench.arms import Arm, Case
 from loadtest.bench.direct import DirectTarget
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
@@ -28,6 +29,8 @@ from loadtest.bench.reporting import (
     write_result,
 )
 from loadtest.settings import SHIPPED_PROMPTS
+from specdec.acceptance.sampling import SamplingParams
+from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
 
 NUM_RESAMPLES = 2000
@@ -52,6 +55,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; 1 if speculation was slower than the target alone."""
     arguments = _parser().parse_args(argv)
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
+    prompts = prompts[:: arguments.every]
     arms = ("direct", "off", *arguments.drafters)
     found: list[Measurement] = []
     for number in range(len(arms)):
@@ -60,7 +64,7 @@ def main(argv: list[str]) -> int:
             GrpcClient(server.grpc_url) as client,
         ):
             target = DirectTarget(server.grpc_url)
-            asker = _Asker(client, target, arguments.max_tokens, end_id, arguments.times)
+            asker = _Asker(client, target, arguments, end_id)
             for _ in range(2):
                 for arm in arms:  # Warm-up, on text that no prompt contains.
                     asker.ask(TokenPrompt("warm-up", "", tuple(range(1000, 1040))), arm)
@@ -93,8 +97,11 @@ def _parser() -> argparse.ArgumentParser:
         "--drafters",
         nargs="+",
         default=["auto"],
+        metavar="DRAFTER[/VERIFICATION]",
         help="arms with speculation; the first is the one judged (default: auto)",
     )
+    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
     parser.add_argument(
         "--times", action="store_true", help="also report where the rounds' time goes"
     )
@@ -112,20 +119,24 @@ class _Asker:
         self,
         client: GrpcClient,
         target: DirectTarget,
-        max_tokens: int,
+        arguments: argparse.Namespace,
         end_id: int,
-        measure_times: bool,
     ) -> None:
+        """`arguments`: max_tokens, case, seed, times."""
         self._client = client
         self._target = target
-        self._max_tokens = max_tokens
+        self._max_tokens: int = arguments.max_tokens
+        self._case = Case.parse(arguments.case)
+        self._seed: int = arguments.seed
+        self._measure_times: bool = arguments.times
         self._end_id = end_id
-        self._measure_times = measure_times
 
     def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
         if arm == "direct":
-            ids = list(prompt.token_ids)
-            answer = self._target.generate(ids, self._max_tokens, self._end_id)
+            ids, case = list(prompt.token_ids), self._case
+            params = SamplingParams(case.temperature, top_p=case.top_p, seed=self._seed)
+            sampling = Sampling(params, len(ids))
+            answer = self._target.generate(ids, self._max_tokens, self._end_id, sampling)
             count, first_s, last_s = len(answer.tokens), answer.first_s, answer.last_s
             final = None
         else:
@@ -140,9 +151,9 @@ class _Asker:
         request = GenerationRequest(
             input_ids=list(prompt.token_ids),
             max_tokens=self._max_tokens,
-            num_draft_tokens=0 if arm == "off" else None,
-            drafter=None if arm == "off" else arm,
             return_perf_metrics=self._measure_times or None,
+            **self._case.fields(self._seed),
+            **Arm.parse(arm).fields(),
         )
         start_s = time.perf_counter()
         first_s = last_s = 0.0

@@ -5,7 +5,7 @@ import pytest
 from clients import GenerationRequest, GrpcClient
 
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
-DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree")
+DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree", "vote", "suffix+draft")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,21 @@ def test_other_verifications_run_and_say_so(client, verification, drafter):
     assert one.final.verification == verification
     assert sum(1 for source in one.sources if source) == one.final.total_accepted_draft_tokens
     assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
+
+
+def test_tree_is_judged_by_rejection(client):
+    """Branches of looked-up and drawn tokens in one pass; accepted ones name their drafters."""
+    fields = {"temperature": 0.6, "max_tokens": 64, "verification": "rejection"}
+
+    one = answer(client, drafter="lookup+draft", num_draft_tokens=3, **fields)
+
+    assert one.final.verification == "rejection"
+    assert sum(1 for source in one.sources if source) == one.final.total_accepted_draft_tokens
+    assert {0, 2} <= set(one.sources)
+    parts = one.final.speculative_decoding["drafters"]
+    assert set(parts) == {"tree"}
+    rounds = one.final.speculative_decoding["acceptance_histogram_by_draft_length"]
+    assert {int(size) for size in rounds} - {1, 2, 3}, "no tree had more tokens than a chain"
 
 
 def test_prediction_is_counted(client):

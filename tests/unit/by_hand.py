@@ -65,7 +65,7 @@ def run(scheduler, tasks):
     """Run tasks to their ends; return their receivers, in order."""
     receivers = [Receiver() for _ in tasks]
     for task, receiver in zip(tasks, receivers, strict=True):
-        scheduler.add(task, receiver)
+        scheduler.add([task], receiver)
     while scheduler.has_work:
         scheduler.step()
     assert all(receiver.is_done for receiver in receivers)

@@ -141,7 +141,7 @@ def test_any_schedule_gives_the_same_tokens(model, data):
     receivers = [Receiver() for _ in tasks]
     cancelled = set()
     for each, receiver in zip(tasks, receivers, strict=True):
-        scheduler.add(each, receiver)
+        scheduler.add([each], receiver)
         for _ in range(data.draw(st.integers(0, 3))):
             scheduler.step()
         if data.draw(st.integers(0, 4)) == 0:

@@ -24,7 +24,7 @@ def test_cancelled_requests_free_what_they_held(model):
     receivers = [Receiver() for _ in tasks]
     scheduler = new_scheduler(model)
     for each, receiver in zip(tasks, receivers, strict=True):
-        scheduler.add(each, receiver)
+        scheduler.add([each], receiver)
     for _ in range(5):
         scheduler.step()
 
@@ -45,7 +45,7 @@ def test_all_tasks_of_one_id_are_cancelled(model):
     scheduler = new_scheduler(model)
     receivers = [Receiver() for _ in range(2)]
     for receiver in receivers:
-        scheduler.add(task(prompt(5), 50), receiver)
+        scheduler.add([task(prompt(5), 50)], receiver)
     scheduler.step()
 
     scheduler.cancel("r")
@@ -78,7 +78,7 @@ def test_request_larger_than_the_cache_is_refused(model):
     scheduler = new_scheduler(model, num_cache_tokens=2 * 256)
 
     with pytest.raises(InvalidRequestError, match=r"needs up to 900 .* limit is 256"):
-        scheduler.add(task(prompt(800), 100), Receiver())
+        scheduler.add([task(prompt(800), 100)], Receiver())
 
     assert not scheduler.has_work
 

@@ -60,7 +60,7 @@ def test_letters_become_the_targets_tokens(target):
     context = target.plain(CONTEXT)
     whole = target.plain(CONTEXT + GOES_ON)
 
-    guess = TranslatingDraft(engine, target, Letters()).draft(context, 24)
+    guess = TranslatingDraft(engine, target, Letters(), 1000).draft(context, 24)
 
     assert engine.contexts == [CONTEXT]
     assert guess.tokens[:5] == tuple(whole[len(context) : len(context) + 5].tolist())
@@ -71,7 +71,7 @@ def test_no_more_than_was_asked_for(target):
     """Letters that the target cuts finer still give the loop's number at most."""
     engine = KnowingDraft("🚀🚀🚀🚀")
 
-    guess = TranslatingDraft(engine, target, Letters()).draft(target.plain(CONTEXT), 3)
+    guess = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(CONTEXT), 3)
 
     assert len(guess.tokens) == 3
 
@@ -85,7 +85,7 @@ def test_translation_is_the_text(context, goes_on):
     target = real_target()
     engine = KnowingDraft(goes_on)
 
-    tokens = TranslatingDraft(engine, target, Letters()).draft(target.plain(context), 8).tokens
+    tokens = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(context), 8).tokens
 
     # A last token that ends within a character spells it as U+FFFD.
     said = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")

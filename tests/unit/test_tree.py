@@ -4,16 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdec.acceptance.chance import SeededChance
 from specdec.acceptance.sampling import SamplingParams
+from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.drafting.tree import merge
+from specdec.drafting.tree import merge, side_by_side
 from specdec.errors import InvalidRequestError
+from specdec.torch_engine.sampler import law_of
 from specdec.torch_engine.task import Task
 from specdec.torch_engine.tree import add_tree, paths_of
-from tests.unit.by_hand import Receiver, alone, ids, new_scheduler, prompt, run
+from tests.unit.by_hand import LIMITS, Receiver, alone, ids, new_scheduler, prompt, run
 from tests.unit.tiny_llama import VOCAB
 
 PARAMS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0, seed=5)}
@@ -118,6 +122,104 @@ def test_guesses_that_begin_alike_share_their_nodes():
     assert merge([], "tree", max_nodes=4) == NO_PROPOSAL
 
 
+def test_branches_that_are_judged_by_what_they_were_drawn_from_stay_apart():
+    """Equal tokens keep a node for each drafter; one that was looked up is certain."""
+    logits = np.asarray([[0.0, 1.0, 2.0, 3.0]] * 2, dtype=np.float32)
+    proposals = [Proposal((3, 1), "lookup", 1), Proposal((3, 2), "draft", 2, logits)]
+
+    tree = side_by_side(proposals, "tree", max_nodes=16)
+
+    assert tree.tokens == (3, 1, 3, 2)
+    assert tree.parents == (-1, 0, -1, 2)
+    assert np.exp(tree.logits[:2]).tolist() == [[0, 0, 0, 1], [0, 1, 0, 0]]
+    assert (tree.logits[2:] == logits).all()
+    assert tree.sources_of((3, 2)) == (1, 2)
+    assert tree.draft.path((3, 2)) == (0, 3)
+    short = side_by_side(proposals, "tree", max_nodes=3)
+    assert (short.tokens, short.parents, len(short.logits)) == ((3, 1, 3), (-1, 0, -1), 3)
+    alone = side_by_side(proposals[:1], "tree", max_nodes=16)
+    assert (alone.parents, alone.logits) == ((), None)
+
+
+def judged(tokens, parents, laws, seed=7, **fields):
+    """Return a task whose tree is verified by rejection; `laws` are the nodes' draft logits."""
+    params = SamplingParams(temperature=1.0, seed=seed)
+    return Task(
+        "r",
+        prompt(9),
+        20,
+        ids(tokens),
+        draft_parents=tuple(parents),
+        draft_logits=laws,
+        verification="rejection",
+        params=params,
+        **fields,
+    )
+
+
+def answer_of(model, task):
+    """Return what a tree's verification says, with the context cached before."""
+    scheduler, receiver = new_scheduler(model, num_cache_tokens=32 * 256), Receiver()
+    run(scheduler, [Task("r", task.input_ids, 1)])
+    add_tree(scheduler, task, receiver)
+    while scheduler.has_work:
+        scheduler.step()
+    scheduler.check_integrity()
+    assert len(model.cache._sequences) == 1, "branches were left behind"
+    return receiver
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tree_by_rejection_is_judged_whole(model, seed):
+    """What comes out is what the rule says of all nodes together, and its path stays cached."""
+    random = np.random.default_rng(seed)
+    once = alone(model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed)))
+    tokens, parents = grow(once.tokens[:3], random)
+    laws = random.normal(0, 2, (len(tokens), VOCAB)).astype(np.float32)
+    laws[np.arange(len(tokens)), tokens] += 3
+    task = judged(tokens, parents, laws, seed, wants_log_probs=True)
+    texts = [()]
+    for token, parent in zip(tokens, parents, strict=True):
+        texts.append((*texts[parent + 1], token))
+
+    def target_law(text):
+        params = replace(task.params, seed=0)
+        asked = Task("r", ids([*prompt(9), *text]), 1, params=params, wants_logits=True)
+        return law_of(torch.from_numpy(alone(model, asked).outputs[-1].logits[0]))
+
+    expected = verify_tree_by_rejection(
+        tokens,
+        parents,
+        [law_of(torch.from_numpy(row)) for row in laws],
+        [target_law(text) for text in texts],
+        SeededChance(seed, 9),
+    )
+
+    receiver = answer_of(model, task)
+
+    assert tuple(receiver.tokens) == expected.tokens
+    assert receiver.stats.num_accepted_tokens == expected.num_accepted
+    assert len(receiver.outputs[-1].log_probs) == len(expected.tokens)
+    cached = model.cache._sequences[0].tokens.tolist()
+    assert cached == [*prompt(9).tolist(), *expected.tokens[:-1]]
+
+
+def test_paths_of_a_tree_start_together_or_not_at_all(model):
+    """Trees that do not fit beside each other wait for each other, and none for itself."""
+    scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=3), 32 * 256)
+    run(scheduler, [Task("r", prompt(9), 1)])
+    receivers = [Receiver() for _ in range(4)]
+    for number, receiver in enumerate(receivers):
+        task = Task(str(number), prompt(9), 5, ids([1, 2, 3, 4]), draft_parents=(-1,) * 4)
+        add_tree(scheduler, task, receiver)
+    for _ in range(20):
+        scheduler.step()
+
+    assert all(receiver.is_done for receiver in receivers)
+    assert [receiver.stats.num_draft_tokens for receiver in receivers] == [3] * 4
+    scheduler.check_integrity()
+
+
 def test_limit_is_on_all_nodes(model):
     """A wide tree of short paths is as many drafted tokens as a long chain."""
     task = Task("r", prompt(5), 20, ids(range(9)), draft_parents=(-1,) * 9)
@@ -132,7 +234,7 @@ def test_limit_is_on_all_nodes(model):
         ((-1, 1), "exact", r"draft_parents\[1\] must lie from -1 to 0; given 1"),
         ((-1, -2), "exact", "given -2"),
         ((-1,), "exact", "2 entries; given 1"),
-        ((-1, 0), "block", "'block'"),
+        ((-1, -1), "block", "'block'"),
     ],
 )
 def test_trees_that_are_none_are_refused(model, parents, verification, told):

@@ -32,9 +32,9 @@ def verify_by_rejection(
     """
     for place, token in enumerate(draft):
         target_law = target_laws[place]
-        draft_law = _law_of(draft_laws, place, token, len(target_law))
-        if not chance.happens(_ratio(target_law[token], draft_law[token])):
-            replacement = chance.draw(_surplus(target_law, draft_law))
+        draft_law = law_at(draft_laws, place, token, len(target_law))
+        if not chance.happens(acceptance_of(target_law[token], draft_law[token])):
+            replacement = chance.draw(surplus_of(target_law, draft_law))
             return Verdict((*draft[:place], replacement), place)
     return Verdict((*draft, chance.draw(target_laws[len(draft)])), len(draft))
 
@@ -55,14 +55,14 @@ def verify_as_block(
     num_accepted, weight = 0, joint
     for place in range(size):
         token, target_law = draft[place], target_laws[place]
-        draft_law = _law_of(draft_laws, place, token, len(target_law))
+        draft_law = law_at(draft_laws, place, token, len(target_law))
         joint = joint * target_law[token] / draft_law[token]
         joint = min(joint, 1)
         stands = joint
         if place + 1 < size:
             following = target_laws[place + 1]
-            guess = _law_of(draft_laws, place + 1, draft[place + 1], len(following))
-            surplus = sum(_surplus(following, guess, joint))
+            guess = law_at(draft_laws, place + 1, draft[place + 1], len(following))
+            surplus = sum(surplus_of(following, guess, joint))
             remainder = surplus + 1 - joint
             stands = surplus / remainder if remainder else 0
         if chance.happens(stands):
@@ -70,8 +70,8 @@ def verify_as_block(
     if num_accepted == size:
         return Verdict((*draft, chance.draw(target_laws[size])), size)
     target_law = target_laws[num_accepted]
-    draft_law = _law_of(draft_laws, num_accepted, draft[num_accepted], len(target_law))
-    replacement = chance.draw(_surplus(target_law, draft_law, weight))
+    draft_law = law_at(draft_laws, num_accepted, draft[num_accepted], len(target_law))
+    replacement = chance.draw(surplus_of(target_law, draft_law, weight))
     return Verdict((*draft[:num_accepted], replacement), num_accepted)
 
 
@@ -108,7 +108,8 @@ RULES: dict[str, Rule] = {
 """By their names on the wire; `exact` needs no probabilities and lives in exact.py."""
 
 
-def _law_of(laws: Sequence[Law] | None, place: int, token: int, size: int) -> Law:
+def law_at(laws: Sequence[Law] | None, place: int, token: int, size: int) -> Law:
+    """What the drafted token was drawn from: its law, or certainty where it was looked up."""
     if laws is not None:
         return laws[place]
     certain = np.zeros(size, dtype=int)
@@ -116,12 +117,13 @@ def _law_of(laws: Sequence[Law] | None, place: int, token: int, size: int) -> La
     return certain
 
 
-def _ratio(target: Number, draft: Number) -> Number:
+def acceptance_of(target: Number, draft: Number) -> Number:
+    """How likely a drafted token stands, from its probability in both laws."""
     # A token of probability 0 is never drawn; one given all the same is judged as a certain one.
     return min(1, target / draft) if draft else target
 
 
-def _surplus(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
+def surplus_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
     """What `weight` times the target has more of than the draft; not normalised."""
     difference = weight * np.asarray(target_law) - np.asarray(draft_law)
     return np.maximum(difference, 0)

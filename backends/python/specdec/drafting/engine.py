@@ -76,7 +76,11 @@ class EngineDrafter:
             self._report_failure(self._name, error)
             return NO_PROPOSAL
         self._health.succeeded()
-        return Proposal(tokens, self._name, self._source, guess.logits) if tokens else NO_PROPOSAL
+        if not tokens:
+            return NO_PROPOSAL
+        return Proposal(
+            tokens, self._name, self._source, guess.logits, log_probs=guess.log_probs[: len(tokens)]
+        )
 
     def _check(self, tokens: tuple[int, ...]) -> None:
         # The target would refuse the whole request for a token that it does not know.

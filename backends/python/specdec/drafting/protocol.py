@@ -24,7 +24,9 @@ class Proposal:
     parents: tuple[int, ...] = ()
     """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
     sources: tuple[int, ...] = ()
-    """Who proposed each token of a tree."""
+    """Who proposed each token, where it is not `source` for all."""
+    log_probs: tuple[float, ...] = ()
+    """How likely its drafter found each token, where that is asked for."""
 
     @property
     def draft(self) -> Draft:

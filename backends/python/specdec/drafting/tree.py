@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 
 class TreeDrafter:
-    """Asks every member; guesses that begin alike share their nodes.
+    """Asks every member, and offers the tree of their guesses."""
 
-    A token that several members propose counts for the first of them.
-    """
+    def __init__(
+        self, name: str, members: Sequence[Drafter], max_nodes: int, *, keeps_apart: bool
+    ) -> None:
+        """`max_nodes`: the engine's limit on drafted tokens; the first members' come first.
 
-    def __init__(self, name: str, members: Sequence[Drafter], max_nodes: int) -> None:
-        """`max_nodes`: the engine's limit on drafted tokens; the first members' come first."""
+        `keeps_apart`: guesses that begin alike do not share nodes, because their verification
+        looks at what each was drawn from.
+        """
         self._name = name
         self._members = members
         self._max_nodes = max_nodes
+        self._combine = side_by_side if keeps_apart else merge
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         proposals = [member.propose(context, max_tokens) for member in self._members]
-        return merge([each for each in proposals if each.tokens], self._name, self._max_nodes)
+        return self._combine(
+            [each for each in proposals if each.tokens], self._name, self._max_nodes
+        )
 
     def observe(self, confirmed: Round) -> None:
         for member in self._members:
@@ -31,7 +40,10 @@ class TreeDrafter:
 
 
 def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
-    """One proposal of all; where they make a single chain, a chain, for engines without trees."""
+    """Each token once at its place, by the first who proposed it.
+
+    Where that makes a single chain, it is given as one, for engines without trees.
+    """
     tokens: list[int] = []
     parents: list[int] = []
     sources: list[int] = []
@@ -48,13 +60,51 @@ def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
                 parents.append(place)
                 sources.append(proposal.source)
             place = following
+    return _proposal(name, tokens, parents, sources, None)
+
+
+def side_by_side(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
+    """Every proposal as a branch of its own, with what each token was drawn from."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    sources: list[int] = []
+    vocab_size = max(
+        (each.logits.shape[1] for each in proposals if each.logits is not None), default=0
+    )
+    rows: list[npt.NDArray[np.float32]] = []
+    for proposal in proposals:
+        num_kept = min(len(proposal.tokens), max_nodes - len(tokens))
+        parents += [-1, *range(len(tokens), len(tokens) + num_kept - 1)][:num_kept]
+        tokens += proposal.tokens[:num_kept]
+        sources += [proposal.source] * num_kept
+        if vocab_size:
+            rows.append(_laws(proposal, vocab_size)[:num_kept])
+    return _proposal(name, tokens, parents, sources, np.concatenate(rows) if rows else None)
+
+
+def _laws(proposal: Proposal, vocab_size: int) -> npt.NDArray[np.float32]:
+    """[tokens, vocab] logits; a token that was looked up is the only possible one."""
+    if proposal.logits is not None:
+        return proposal.logits
+    logits = np.full((len(proposal.tokens), vocab_size), -np.inf, dtype=np.float32)
+    logits[np.arange(len(proposal.tokens)), proposal.tokens] = 0.0
+    return logits
+
+
+def _proposal(
+    name: str,
+    tokens: list[int],
+    parents: list[int],
+    sources: list[int],
+    logits: npt.NDArray[np.float32] | None,
+) -> Proposal:
     if not tokens:
         return NO_PROPOSAL
     is_chain = parents == list(range(-1, len(tokens) - 1))
     return Proposal(
         tuple(tokens),
         name,
-        sources[0],
+        logits=logits,
         parents=() if is_chain else tuple(parents),
         sources=tuple(sources),
     )

@@ -36,19 +36,27 @@ class Draft:
     parents: tuple[int, ...] = ()
     """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
 
+    log_probs: tuple[float, ...] = ()
+    """The draft's own, of its tokens, where they are asked for."""
+
     def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The nodes that `tokens` runs through from the root, as far as it goes."""
-        parents = self.parents or range(-1, len(self.tokens) - 1)
-        child = {
-            (parent, token): node
-            for node, (parent, token) in enumerate(zip(parents, self.tokens, strict=True))
-        }
+        """The nodes that `tokens` runs through from the root, as far as it goes.
+
+        Of siblings that are the same token the first counts; what follows any of them follows all.
+        """
+        parents = self.parents or tuple(range(-1, len(self.tokens) - 1))
         path: list[int] = []
+        reached = {-1}
         for token in tokens:
-            node = child.get((path[-1] if path else -1, token))
-            if node is None:
+            nodes = [
+                node
+                for node, parent in enumerate(parents)
+                if parent in reached and self.tokens[node] == token
+            ]
+            if not nodes:
                 break
-            path.append(node)
+            path.append(nodes[0])
+            reached = set(nodes)
         return tuple(path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy.typing as npt
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 
-EXACT, OFF = "exact", "off"
-"""Verification by equality; no speculation, the target in one call."""
+EXACT, REJECTION, OFF = "exact", "rejection", "off"
+"""Verification by equality; by probabilities, token for token; no speculation, the target in one
+call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,17 @@ class Sampling:
     @property
     def needs_draft_logits(self) -> bool:
         return self.is_judged and self.verification != "typical"
+
+    def for_draft(self, number: int) -> Sampling:
+        """How draft `number` draws: with the target's noise, where tokens are compared.
+
+        Judged drafts need noise of their own each, or two guesses for one place would not be
+        independent.
+        """
+        if not self.is_judged:
+            return self
+        seed = (self.params.seed + number * 0xD1B54A32D192ED03) % 2**64
+        return replace(self, params=replace(self.params, seed=seed))
 
 
 def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:

@@ -85,10 +85,12 @@ class TritonDraft:
 
     def _draft(self, context: TokenIds, num_tokens: int) -> Draft:
         tokens: tuple[int, ...] = ()
+        log_probs: tuple[float, ...] = ()
         logits = None
         for part in self._calls.run(
             context, num_tokens, end_id=self._end_id, returns_logits=self._returns_logits
         ):
             tokens += part.tokens
+            log_probs += part.log_probs
             logits = part.logits
-        return Draft(tokens, logits)
+        return Draft(tokens, logits, log_probs=log_probs)

@@ -15,10 +15,10 @@ from specdec.drafting.protocol import Drafter
 from specdec.engines.protocol import EngineClock, TargetEngine, TokenIds
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
+from specdec.serving.drafter_names import PREDICTION
 from specdec.serving.flight import Flight
 from specdec.serving.metrics import Counter, Histogram, MetricsSink
 from specdec.serving.request import GenerationRequest
-from specdec.serving.settings import PREDICTION
 from specdec.serving.statistics import RoundTimes, summarize
 from specdec.serving.text_stream import Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer

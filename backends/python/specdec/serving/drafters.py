@@ -13,15 +13,26 @@ from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.suffix import Memory, SuffixDrafter
-from specdec.drafting.translating import TranslatingDraft
 from specdec.drafting.tree import TreeDrafter
+from specdec.drafting.vote import VoteDrafter
 from specdec.engines.bls_calls import EngineCalls
 from specdec.engines.protocol import DraftEngine, EngineClock, TokenIds
-from specdec.engines.sampling_inputs import OFF, Sampling
+from specdec.engines.sampling_inputs import OFF, REJECTION, Sampling
 from specdec.engines.triton_bls import TritonDraft
+from specdec.serving.drafter_names import (
+    AUTO,
+    JOIN,
+    LOOKUP,
+    NONE,
+    PREDICTION,
+    SUFFIX,
+    TREE,
+    VOTE,
+)
 from specdec.serving.flight import Flight
 from specdec.serving.request import GenerationRequest
-from specdec.serving.settings import LOOKUP, PREDICTION, SUFFIX, TREE, OrchestratorSettings
+from specdec.serving.settings import OrchestratorSettings
+from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
 
@@ -45,13 +56,13 @@ class DrafterFactory:
         self,
         settings: OrchestratorSettings,
         tokenizer: Tokenizer,
-        draft_tokenizers: Mapping[str, Tokenizer],
+        strangers: Mapping[str, Stranger],
         report_failure: Callable[[str, Exception], None],
     ) -> None:
-        """`draft_tokenizers`: of drafts whose vocabulary is not the target's."""
+        """`strangers`: the draft models whose vocabulary is not the target's."""
         self._settings = settings
         self._tokenizer = tokenizer
-        self._draft_tokenizers = draft_tokenizers
+        self._strangers = strangers
         self._report_failure = report_failure
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
@@ -64,68 +75,80 @@ class DrafterFactory:
     def make(self, occasion: Occasion) -> Drafter | None:
         """The drafter that the request names, or None to run the target alone."""
         request, settings = occasion.request, self._settings
-        if request.num_draft_tokens == 0 or request.drafter == "none":
+        if request.num_draft_tokens == 0 or request.drafter == NONE:
             return None
         if occasion.sampling.verification == OFF:
             return None
-        wanted = request.drafter
+        asked, names = request.drafter, self._members(request)
         if not settings.has_shared_sampler and occasion.sampling.is_judged:
-            # What was looked up has no logits, and such engines judge by nothing else.
-            if wanted == "auto" and settings.draft_models:
-                wanted = settings.draft_models[0]
-            if wanted not in settings.draft_models or wanted in self._draft_tokenizers:
-                return None
-        return self._auto(occasion) if wanted == "auto" else self._named(wanted, occasion)
+            # Such engines judge by the draft's logits, and what was looked up has none.
+            names = [each for each in names if each in settings.draft_models]
+            names = [each for each in names if each not in self._strangers][:1]
+            return self._named(names[0], occasion) if names else None
+        if asked == AUTO:
+            return self._auto(names, occasion)
+        if asked == VOTE:
+            voters = [self._engine(each, occasion, is_voter=True) for each in names]
+            return VoteDrafter(VOTE, voters)
+        members = [self._named(each, occasion) for each in names]
+        return members[0] if asked == names[0] else self._tree(members, occasion)
 
-    def _auto(self, occasion: Occasion) -> Drafter:
-        free = [LOOKUP]
-        if occasion.request.prediction:
-            free.insert(0, PREDICTION)
-        engine = None
-        if self._gain is not None:
-            engine = self._engine(self._settings.draft_models[0], occasion)
-        return AutoDrafter([self._named(name, occasion) for name in free], engine, self._gain)
+    def _members(self, request: GenerationRequest) -> list[str]:
+        """The drafters that the request means, the likeliest to be right first."""
+        engines = list(self._settings.draft_models)
+        predicted = [PREDICTION] if request.prediction else []
+        if request.drafter == AUTO:
+            return [*predicted, LOOKUP, *engines[:1]]
+        if request.drafter == TREE:
+            return [*predicted, LOOKUP, SUFFIX, *engines]
+        return engines if request.drafter == VOTE else request.drafter.split(JOIN)
+
+    def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
+        members = [self._named(each, occasion) for each in names]
+        if self._gain is None:
+            return AutoDrafter(members, None, None)
+        return AutoDrafter(members[:-1], members[-1], self._gain)
 
     def _named(self, name: str, occasion: Occasion) -> Drafter:
         request = occasion.request
-        source = self._settings.drafters.index(name) + 1
         num_free = request.num_draft_tokens or self._settings.lookup_num_draft_tokens
         if name == LOOKUP:
-            return LookupDrafter(name, source, num_free)
+            return LookupDrafter(name, self._source(name), num_free)
         if name == SUFFIX:
-            return SuffixDrafter(name, source, num_free, self.memory.text(request.tenant))
+            remembered = self.memory.text(request.tenant)
+            return SuffixDrafter(name, self._source(name), num_free, remembered)
         if name == PREDICTION:
-            text = self._tokenizer.plain(request.prediction)
-            return PredictionDrafter(name, source, num_free, text, len(occasion.prompt))
-        if name == TREE:
-            return self._tree(occasion)
+            text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
+            return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
         return self._engine(name, occasion)
 
-    def _tree(self, occasion: Occasion) -> Drafter:
-        """All drafters that have something to go by, the likeliest to be right first."""
-        names = [LOOKUP, SUFFIX, *self._settings.draft_models]
-        if occasion.request.prediction:
-            names.insert(0, PREDICTION)
-        members = [self._named(each, occasion) for each in names]
-        # Judging by probabilities, and engines without our inputs, take chains alone.
-        if occasion.sampling.is_judged or not self._settings.has_shared_sampler:
-            return AutoDrafter(members, None, None)
-        return TreeDrafter(TREE, members, self._settings.max_draft_len)
+    def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
+        sampling = occasion.sampling
+        is_by_rejection = sampling.is_judged and sampling.verification == REJECTION
+        if not self._settings.has_shared_sampler or (sampling.is_judged and not is_by_rejection):
+            return AutoDrafter(members, None, None)  # Chains alone: the first with an offer.
+        limit = self._settings.max_draft_len
+        return TreeDrafter(TREE, members, limit, keeps_apart=is_by_rejection)
 
-    def _engine(self, name: str, occasion: Occasion) -> EngineDrafter:
-        request, settings = occasion.request, self._settings
-        stranger = self._draft_tokenizers.get(name)
+    def _source(self, name: str) -> int:
+        return self._settings.drafters.index(name) + 1
+
+    def _engine(self, name: str, occasion: Occasion, *, is_voter: bool = False) -> EngineDrafter:
+        request, settings, sampling = occasion.request, self._settings, occasion.sampling
+        stranger = self._strangers.get(name)
+        source = self._source(name)
+        # A stranger's noise and penalties would mean other tokens: it drafts greedily.
+        own = sampling.for_draft(source) if stranger is None else Sampling()
         calls = EngineCalls(
             name,
             occasion.request_id,
             name,
-            # A stranger's noise and penalties would mean other tokens: it drafts greedily.
-            replace(occasion.sampling, wants_log_probs=False) if stranger is None else Sampling(),
+            replace(own, wants_log_probs=is_voter),
             occasion.clock if request.return_perf_metrics else None,
         )
         occasion.flight.watch(calls)
-        end_id = occasion.end_id if stranger is None else stranger.end_id
-        if occasion.sampling.is_judged:
+        end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
+        if sampling.is_judged:
             # A draft that ends at its end token has drawn it and kept it back: what is left was not
             # drawn from the laws that it comes with. So the end token is drafted like any other.
             end_id = None
@@ -134,13 +157,13 @@ class DrafterFactory:
             end_id,
             self._threads,
             settings.draft_timeout_ms / 1000,
-            occasion.sampling.needs_draft_logits and stranger is None,
+            sampling.needs_draft_logits and stranger is None and not is_voter,
         )
         if stranger is not None:
-            engine = TranslatingDraft(engine, self._tokenizer, stranger)
+            engine = stranger.translating(engine, self._tokenizer)
         return EngineDrafter(
             name=name,
-            source=settings.drafters.index(name) + 1,
+            source=source,
             num_tokens=request.num_draft_tokens or settings.num_draft_tokens,
             vocab_size=self._tokenizer.vocab_size,
             engine=engine,

@@ -30,6 +30,7 @@ from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import OrchestratorSettings
+from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 from specdec.serving.verification import choose_verification
@@ -45,11 +46,13 @@ class TritonPythonModel:
             here = Path(pb_utils.get_model_dir())
             self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
             strangers = {
-                name: Tokenizer((here / directory).resolve())
+                name: Stranger.load((here / directory).resolve())
                 for name, directory in settings.draft_tokenizers.items()
             }
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
+        for name, stranger in strangers.items():
+            pb_utils.Logger.log_info(f"[specdec] draft {name}: {stranger}")
         self._limits = RequestLimits(
             self._tokenizer.vocab_size, settings.max_draft_len, settings.drafters
         )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
+from specdec.serving.drafter_names import AUTO, check_drafter
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -45,7 +46,7 @@ class GenerationRequest:
     end_id: int | None = None
     exclude_input_in_output: bool = True
     num_draft_tokens: int | None = None
-    drafter: str = "auto"
+    drafter: str = AUTO
     verification: str | None = None
     prediction: str = ""
     task: str = "default"
@@ -72,9 +73,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
             f"exactly one of {', '.join(PROMPT_INPUTS)} must be given; "
             f"given: {', '.join(given) or 'none'}"
         )
-    drafter = read.text("drafter", "auto")
-    if drafter not in (known := ("auto", "none", *limits.drafters)):
-        raise InvalidRequestError(f"drafter must be one of {', '.join(known)}; given {drafter!r}")
+    drafter = check_drafter(read.text("drafter", AUTO), limits.drafters)
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
     max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
     return GenerationRequest(

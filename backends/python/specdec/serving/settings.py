@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.errors import ConfigurationError
-
-LOOKUP, SUFFIX, PREDICTION, TREE = "lookup", "suffix", "prediction", "tree"
-"""Drafters beside the draft engines, which go by their model names; `tree` merges all others."""
-
+from specdec.serving.drafter_names import JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
 
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
 
@@ -46,11 +43,16 @@ class OrchestratorSettings:
     """How often it is looked whether the clients of requests in flight are still there."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError for an extension that the orchestrator does not know."""
+        """Raises ConfigurationError for names that the orchestrator cannot serve."""
         if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS}):
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
             )
+        for name in self.draft_models:
+            if name in RESERVED or JOIN in name:
+                raise ConfigurationError(
+                    f"a draft model cannot be named {name!r}: requests would mean another drafter"
+                )
         if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
             raise ConfigurationError(
                 f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
@@ -82,5 +84,5 @@ class OrchestratorSettings:
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """All configured drafters; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, TREE)
+        """All that propose tokens; `output_sources` counts them from 1 in this order."""
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION)

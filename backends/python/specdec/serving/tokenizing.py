@@ -28,6 +28,7 @@ class Tokenizer:
         self._backend = self._tokenizer.backend_tokenizer
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
+        self.max_seq_len: int = int(self._tokenizer.model_max_length)
 
     def prompt(self, request: GenerationRequest, max_seq_len: int) -> TokenIds:
         """[n ≥ 1] int32, with room for the answer in `max_seq_len` tokens.

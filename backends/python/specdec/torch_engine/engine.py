@@ -62,7 +62,7 @@ class TorchEngine:
                 if task.draft_parents:
                     add_tree(scheduler, task, receive)
                 else:
-                    scheduler.add(task, receive)
+                    scheduler.add([task], receive)
             except SpecdecError as error:
                 receive(TaskOutput((), error=error))
 

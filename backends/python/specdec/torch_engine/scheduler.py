@@ -10,20 +10,18 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
-import torch
 
-from specdec.acceptance.chance import SeededChance
-from specdec.acceptance.exact import Verdict, verify_chain
-from specdec.acceptance.rules import RULES
+from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import Draw
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment
-from specdec.torch_engine.sampler import Choice, Sampler, law_of
+from specdec.torch_engine.sampler import Choice, Sampler
 from specdec.torch_engine.task import (
     NO_TOKENS,
     NOTHING_SAID,
@@ -84,7 +82,7 @@ class Scheduler:
         self._model = model
         self._sampler = Sampler(model.head)
         self._limits = limits
-        self._waiting: deque[_Running] = deque()
+        self._waiting: deque[list[_Running]] = deque()
         self._running: list[_Running] = []
         self._num_reserved_blocks = 0
 
@@ -96,22 +94,31 @@ class Scheduler:
         """The task as it will run. Raises InvalidRequestError for one that never can."""
         return fit(task, self._limits, self._model.config.vocab_size)
 
-    def add(self, task: Task, receive: Receiver) -> None:
-        """Queues a task. Raises InvalidRequestError for one that can never run."""
-        task = self.check(task)
-        num_tokens = len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
-        # One block more than the tokens fill: a shared one may have to be copied.
-        num_blocks = -(-num_tokens // BLOCK_SIZE) + 1
-        if num_blocks > self._model.cache.num_blocks:
+    def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
+        """Queues tasks that run side by side, which is one alone or the paths of a tree.
+
+        Raises InvalidRequestError for what can never run.
+        """
+        group = [self._new(self.check(task), receive) for task in tasks]
+        self._waiting.append(group)
+
+    def num_together(self, task: Task) -> int:
+        """How many tasks like this one can run side by side; 0 for one that is too large."""
+        num_blocks = self._model.cache.num_blocks // _num_blocks(task)
+        return min(num_blocks, self._limits.max_num_sequences)
+
+    def _new(self, task: Task, receive: Receiver) -> _Running:
+        if not self.num_together(task):
             limit = (self._model.cache.num_blocks - 1) * BLOCK_SIZE
             raise InvalidRequestError(
-                f"the request needs up to {num_tokens} tokens of KV cache; the limit is {limit}"
+                f"the request needs up to {_num_tokens(task)} tokens of KV cache; the limit is "
+                f"{limit}"
             )
         stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
         text = np.concatenate(
             (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
         )
-        self._waiting.append(_Running(task, receive, stats, num_blocks, text))
+        return _Running(task, receive, stats, _num_blocks(task), text)
 
     def is_cached(self, input_ids: TokenIds) -> bool:
         """All but the last token need no computing."""
@@ -119,7 +126,7 @@ class Scheduler:
 
     def cancel(self, request_id: str) -> None:
         """Ends every task of that id with an empty last output; unknown ids are fine."""
-        for running in [*self._waiting, *self._running]:
+        for running in self._all():
             if running.task.request_id == request_id:
                 self._finish(running)
 
@@ -140,7 +147,7 @@ class Scheduler:
 
     def fail_all(self, error: Exception) -> None:
         """Ends every task with `error`: the pass itself failed."""
-        for running in [*self._waiting, *self._running]:
+        for running in self._all():
             self._finish(running, error=error)
 
     def check_integrity(self) -> None:
@@ -149,29 +156,39 @@ class Scheduler:
         assert self._num_reserved_blocks == 0
         self._model.cache.check_integrity()
 
+    def _all(self) -> list[_Running]:
+        return [*chain.from_iterable(self._waiting), *self._running]
+
     def _admit(self) -> None:
         """Starts waiting tasks while the cache can hold all that they may grow to."""
-        while self._waiting and len(self._running) < self._limits.max_num_sequences:
-            running = self._waiting[0]
-            if self._num_reserved_blocks + running.num_blocks > self._model.cache.num_blocks:
+        while self._waiting:
+            group = self._waiting[0]
+            num_blocks = sum(running.num_blocks for running in group)
+            if len(self._running) + len(group) > self._limits.max_num_sequences:
+                return
+            if self._num_reserved_blocks + num_blocks > self._model.cache.num_blocks:
                 return
             self._waiting.popleft()
-            task = running.task
-            running.sequence = self._model.cache.acquire(task.input_ids)
-            running.stats.num_reused_blocks = len(running.sequence.blocks)
-            running.stats.first_scheduled_ns = time.monotonic_ns()
-            running.pending = np.concatenate(
-                (task.input_ids[running.sequence.length :], task.draft_ids)
-            )
-            running.num_asked = 1 + len(task.draft_ids)
-            self._num_reserved_blocks += running.num_blocks
-            self._running.append(running)
+            for running in group:
+                self._start(running)
+
+    def _start(self, running: _Running) -> None:
+        task = running.task
+        running.sequence = self._model.cache.acquire(task.input_ids)
+        running.stats.num_reused_blocks = len(running.sequence.blocks)
+        running.stats.first_scheduled_ns = time.monotonic_ns()
+        running.pending = np.concatenate(
+            (task.input_ids[running.sequence.length :], task.draft_ids)
+        )
+        running.num_asked = 1 + len(task.draft_ids)
+        self._num_reserved_blocks += running.num_blocks
+        self._running.append(running)
 
     def _select(self) -> Iterator[tuple[_Running, Segment]]:
         budget = self._limits.max_num_tokens
-        for running in sorted(
-            self._running, key=lambda r: len(r.pending) > 1 + len(r.task.draft_ids)
-        ):
+        # A path that has run may wait for others of its tree.
+        unfinished = [running for running in self._running if len(running.pending)]
+        for running in sorted(unfinished, key=lambda r: len(r.pending) > 1 + len(r.task.draft_ids)):
             if budget == 0:
                 return
             segment = running.chunk(budget)
@@ -179,11 +196,24 @@ class Scheduler:
             yield running, segment
 
     def _advance(self, running: _Running) -> None:
-        """All pending tokens have run: tokens come out."""
+        """All pending tokens have run: they can be judged, those of a tree with the last path."""
+        branch = running.task.branch
+        if branch is None:
+            self._conclude(running, judge(running.task, running.choices))
+            return
+        path = branch.path[: len(running.task.draft_ids)]  # cut where the context ends
+        verdict = branch.judge.add(path, running.choices)
+        if verdict is None:
+            return
+        for each in [*self._running]:
+            if each.task.branch is not None and each.task.branch.judge is branch.judge:
+                self._conclude(each, shared_with(verdict, each.task.draft_ids.tolist()))
+
+    def _conclude(self, running: _Running, verdict: Verdict) -> None:
+        """Tokens come out."""
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
         choices, running.choices = running.choices, []
-        verdict = _judge(task, choices)
         tokens = verdict.tokens[: task.max_new_tokens - running.num_generated]
         ended = task.end_id is not None and task.end_id in tokens
         if ended:
@@ -224,7 +254,7 @@ class Scheduler:
         error: Exception | None = None,
     ) -> None:
         if running.sequence is None:
-            self._waiting.remove(running)
+            self._drop_waiting(running)
         else:
             self._running.remove(running)
             self._num_reserved_blocks -= running.num_blocks
@@ -233,21 +263,23 @@ class Scheduler:
             )
             if error is None:
                 self._model.cache.release(running.sequence)
-                if running.task.is_branch:
+                if running.task.branch is not None:
                     self._model.cache.drop_copies(running.sequence)
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence)
         running.receive(replace(said, stats=running.stats, error=error))
 
+    def _drop_waiting(self, running: _Running) -> None:
+        group = next(group for group in self._waiting if running in group)
+        group.remove(running)
+        if not group:
+            self._waiting.remove(group)
 
-def _judge(task: Task, choices: Sequence[Choice]) -> Verdict:
-    """How much of the task's draft stands, by the rule it asks for."""
-    draft = task.draft_ids.tolist()
-    if not task.is_judged:
-        return verify_chain(draft, [choice.token for choice in choices])
-    draft_laws = None
-    if task.draft_logits is not None:
-        draft_laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(draft)]]
-    target_laws = [law_of(choice.logits) for choice in choices if choice.logits is not None]
-    chance = SeededChance(task.params.seed, len(task.input_ids))
-    return RULES[task.verification](draft, draft_laws, target_laws, chance)
+
+def _num_tokens(task: Task) -> int:
+    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
+
+
+def _num_blocks(task: Task) -> int:
+    # One block more than the tokens fill: a shared one may have to be copied.
+    return -(-_num_tokens(task) // BLOCK_SIZE) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,17 @@ from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import TokenIds
 
+if TYPE_CHECKING:
+    from specdec.torch_engine.judging import TreeJudge
+
 NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
+
+
+class Branch(NamedTuple):
+    """A path of a tree: its nodes, and who judges it together with the others."""
+
+    judge: TreeJudge
+    path: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +42,8 @@ class Task:
     """How much of `input_ids` is no output, for what looks back at the output."""
     draft_parents: tuple[int, ...] = ()
     """For a tree of drafts: the place in `draft_ids` that each follows, -1 the context itself."""
-    is_branch: bool = False
-    """One path of a tree, whose siblings run beside it."""
+    branch: Branch | None = None
+    """Set where `draft_ids` is one path of a tree, whose other paths run beside it."""
     wants_log_probs: bool = False
     wants_logits: bool = False
     """The warped logits that each token was drawn from: what a draft's verification needs."""

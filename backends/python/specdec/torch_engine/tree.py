@@ -4,7 +4,8 @@ Every path from the root to a leaf runs as a sequence of its own, forked from th
 blocks. Beside the usual tree mask this computes shared beginnings more than once, and in return a
 row sees exactly the positions that it would see alone: results stay the same bits, which a mask
 over neighbouring branches does not give (the order of summation follows the cache's slots).
-The path with the most accepted tokens is the answer, and its keys and values are kept.
+The nodes are judged together; the path with the most accepted tokens carries the answer, and its
+keys and values are kept.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specdec.acceptance.trees import ROOT
 from specdec.errors import InvalidRequestError
+from specdec.torch_engine.judging import TreeJudge
 from specdec.torch_engine.scheduler import Scheduler
-from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput
-
-ROOT = -1
-"""The parent of tokens that follow the context directly."""
+from specdec.torch_engine.task import NOTHING_SAID, Branch, Receiver, Task, TaskOutput
 
 
 def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
@@ -73,25 +73,29 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
         raise InvalidRequestError(
             f"draft_parents must have {len(task.draft_ids)} entries; given {len(parents)}"
         )
-    scheduler.check(task)
-    if task.is_judged:
-        raise InvalidRequestError(
-            f"trees are verified by 'exact' alone; given verification {task.verification!r}"
-        )
     paths = paths_of(parents)
+    if task.is_judged and task.verification != "rejection":
+        raise InvalidRequestError(
+            "trees are verified by 'exact' or 'rejection'; given verification "
+            f"{task.verification!r}"
+        )
+    num_paths = scheduler.num_together(scheduler.check(task))
     # A context that is not cached yet would be computed once for each path.
     if not scheduler.is_cached(task.input_ids):
-        paths = [max(paths, key=len)]
+        num_paths = min(num_paths, 1)
+    if len(paths) > num_paths:
+        paths = sorted(paths, key=len, reverse=True)[: max(num_paths, 1)]
+    judge = TreeJudge(task, len(paths))
     tasks = [
         replace(
             task,
             draft_ids=task.draft_ids[list(path)],
+            draft_logits=None,
             max_new_tokens=min(task.max_new_tokens, len(path) + 1),
             draft_parents=(),
-            is_branch=len(paths) > 1,
+            branch=Branch(judge, path),
         )
         for path in paths
     ]
     branches = _Branches(len(tasks), len({node for path in paths for node in path}), receive)
-    for each in tasks:
-        scheduler.add(each, branches)
+    scheduler.add(tasks, branches)

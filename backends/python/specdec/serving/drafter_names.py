@@ -1,0 +1,32 @@
+"""What a request may ask for as its `drafter`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.errors import InvalidRequestError
+
+LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
+"""Drafters beside the draft engines, which go by their model names."""
+
+AUTO, NONE, TREE, VOTE = "auto", "none", "tree", "vote"
+"""A rule that chooses; no speculation; all drafters at once; a vote of the draft engines."""
+
+RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE)
+
+JOIN = "+"
+"""Names joined by it are a tree of these drafters."""
+
+
+def check_drafter(asked: str, drafters: Sequence[str]) -> str:
+    """`asked`, if the configured `drafters` can serve it. Raises InvalidRequestError."""
+    known = (AUTO, NONE, *drafters, TREE, VOTE)
+    if asked in known:
+        return asked
+    names = asked.split(JOIN)
+    if len(names) > 1 and len(set(names)) == len(names) and set(names) <= set(drafters):
+        return asked
+    raise InvalidRequestError(
+        f"drafter must be one of {', '.join(known)}, or several of {', '.join(drafters)} joined "
+        f"by {JOIN!r}; given {asked!r}"
+    )

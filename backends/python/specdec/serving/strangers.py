@@ -1,0 +1,44 @@
+"""Drafts with another vocabulary than the target's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.drafting.translating import TARGET_IDS_FILE, TranslatingDraft
+from specdec.engines.protocol import DraftEngine
+from specdec.errors import ConfigurationError
+from specdec.serving.tokenizing import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stranger:
+    """A draft's own tokenizer, and the target's tokens for its own where it was built for them."""
+
+    tokenizer: Tokenizer
+    target_ids: npt.NDArray[np.int32] | None
+
+    @classmethod
+    def load(cls, directory: Path) -> Stranger:
+        """Raises ConfigurationError for a directory without tokenizer or with a wrong table."""
+        tokenizer, file = Tokenizer(directory), directory / TARGET_IDS_FILE
+        target_ids = np.load(file) if file.exists() else None
+        if target_ids is not None and len(target_ids) < tokenizer.vocab_size:
+            raise ConfigurationError(
+                f"{file} has {len(target_ids)} entries; the tokenizer beside it knows "
+                f"{tokenizer.vocab_size} tokens"
+            )
+        return cls(tokenizer, target_ids)
+
+    def __str__(self) -> str:
+        way = "by text" if self.target_ids is None else "by the tokens that both know"
+        return f"another vocabulary ({self.tokenizer.vocab_size} tokens), met {way}"
+
+    def translating(self, engine: DraftEngine, target: Tokenizer) -> TranslatingDraft:
+        """`engine`, speaking the target's tokens."""
+        return TranslatingDraft(
+            engine, target, self.tokenizer, self.tokenizer.max_seq_len, self.target_ids
+        )

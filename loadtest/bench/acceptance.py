@@ -1,0 +1,191 @@
+"""`specdec bench acceptance`: how much of what is drafted stands, by task, drafter, rule and draw.
+
+τ is the mean number of tokens of a round with a draft, the target's own included; α̂ the share of
+drafted tokens that stand among those that were reached, Σ accepted / Σ min(accepted + 1, k). A tree
+has no single k, and block verification judges no token alone: they have τ only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from clients import GenerationRequest, GrpcClient
+from loadtest.bench.arms import Arm, Case
+from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
+from loadtest.bench.reporting import (
+    RESULTS,
+    command_line,
+    conditions,
+    markdown_table,
+    write_result,
+)
+from loadtest.bench.repository import with_drafts
+from loadtest.settings import SHIPPED_PROMPTS
+from specdec.serving.launcher import TritonServer
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one answer, or of several together."""
+
+    column: str
+    case: str
+    arm: str
+    num_tokens: int
+    num_rounds: int
+    num_steps: int
+    """Rounds with a draft."""
+    num_drafted: int
+    num_accepted: int
+    num_reached: int
+    """Drafted tokens that were judged: those before the first that fell, and that one."""
+
+    def cells(self, *, has_chains: bool) -> list[str]:
+        steps, drafted = self.num_steps, self.num_drafted
+        return [
+            f"{1 + self.num_accepted / steps:.2f}" if steps else "–",
+            f"{self.num_accepted / self.num_reached:.3f}" if steps and has_chains else "–",
+            f"{self.num_accepted / drafted:.3f}" if drafted else "–",
+            f"{steps / self.num_rounds:.2f}",
+            f"{self.num_tokens / self.num_rounds:.2f}",
+        ]
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; 1 if an arm never had a token accepted."""
+    arguments = _parser().parse_args(argv)
+    prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
+    cases = [Case.parse(text) for text in arguments.cases]
+    arms = [Arm.parse(text) for text in arguments.arms]
+    plan = [
+        (case, arm)
+        for case in cases
+        for arm in arms
+        if case.temperature > 0 or not arm.verification
+    ]
+    with ExitStack() as stack:
+        repository = arguments.model_repository
+        if arguments.draft:
+            directory = Path(stack.enter_context(TemporaryDirectory()))
+            repository = with_drafts(repository, directory, arguments.draft)
+        server = stack.enter_context(TritonServer(repository))
+        client = stack.enter_context(GrpcClient(server.grpc_url))
+        found: list[Counts] = []
+        with ThreadPoolExecutor(arguments.concurrency) as pool:
+            for number, (case, arm) in enumerate(plan, 1):
+                asked = [
+                    pool.submit(_ask, client, prompt, case, arm, arguments.max_tokens, seed)
+                    for seed, prompt in enumerate(prompts, arguments.seed)
+                ]
+                found += [each.result() for each in asked]
+                print(f"{number}/{len(plan)}: {case}, {arm}", file=sys.stderr)
+    facts = {
+        "conditions": conditions(command_line("acceptance", argv)),
+        "max_tokens": arguments.max_tokens,
+        "concurrency": arguments.concurrency,
+        "answers": [asdict(each) for each in found],
+    }
+    table = _table(found, plan) + "\n\nτ by column:\n\n" + _by_column(found, plan)
+    write_result(arguments.name, arguments.out, facts, table)
+    idle = [each for each in plan if not _of(found, *each).num_accepted]
+    for case, arm in idle:
+        print(f"BROKEN: {case}, {arm}: no token was accepted", file=sys.stderr)
+    return 1 if idle else 0
+
+
+def _ask(
+    client: GrpcClient, prompt: TokenPrompt, case: Case, arm: Arm, max_tokens: int, seed: int
+) -> Counts:
+    request = GenerationRequest(
+        input_ids=list(prompt.token_ids),
+        max_tokens=max_tokens,
+        return_perf_metrics=True,
+        tenant=f"{case} {arm}"[:64],  # or suffix decoding would remember other arms' answers
+        **case.fields(seed),
+        **arm.fields(),
+    )
+    final = client.generate(request).final
+    known = final.speculative_decoding or {}
+    histograms = known.get("acceptance_histogram_by_draft_length", {})
+    return Counts(
+        column=prompt.column,
+        case=str(case),
+        arm=str(arm),
+        num_tokens=final.num_output_tokens or 0,
+        num_rounds=known["round_times"]["num_rounds"] + 1,
+        num_steps=known["num_spec_steps"],
+        num_drafted=known["num_draft_tokens"],
+        num_accepted=known["num_accepted_draft_tokens"],
+        num_reached=sum(
+            min(accepted + 1, int(length)) * count
+            for length, counts in histograms.items()
+            for accepted, count in enumerate(counts)
+        ),
+    )
+
+
+def _of(found: Iterable[Counts], case: Case, arm: Arm, column: str | None = None) -> Counts:
+    own = [
+        each
+        for each in found
+        if (each.case, each.arm) == (str(case), str(arm)) and column in {None, each.column}
+    ]
+    names = ("num_tokens", "num_rounds", "num_steps", "num_drafted", "num_accepted", "num_reached")
+    totals = {name: sum(getattr(each, name) for each in own) for name in names}
+    return replace(own[0], column=column or "all", **totals)
+
+
+def _table(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str:
+    header = ["draw", "drafter, verification", "τ", "α̂", "accepted / drafted", "drafted rounds"]
+    header.append("tokens / round")
+    rows = [
+        [str(case), str(arm), *_of(found, case, arm).cells(has_chains=arm.has_chains)]
+        for case, arm in plan
+    ]
+    return markdown_table(header, rows)
+
+
+def _by_column(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str:
+    columns = list(dict.fromkeys(each.column for each in found))
+    rows = [
+        [str(case), str(arm)]
+        + [_of(found, case, arm, column).cells(has_chains=False)[0] for column in columns]
+        for case, arm in plan
+    ]
+    return markdown_table(["draw", "drafter, verification", *columns], rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench acceptance", description=__doc__)
+    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--cases", nargs="+", default=["0", "0.7", "1"], metavar="T[:TOP_P]")
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        default=["lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typical"],
+        metavar="DRAFTER[/VERIFICATION]",
+        help="with a verification named, at temperatures above 0 only",
+    )
+    parser.add_argument(
+        "--draft",
+        nargs=2,
+        action="append",
+        metavar=("NAME", "CHECKPOINT"),
+        help="serve one more draft model (name it in --arms)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first prompt; then one more each"
+    )
+    parser.add_argument("--concurrency", type=int, default=8, help="prompts under way at once")
+    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="acceptance", help="of the result files")
+    return parser

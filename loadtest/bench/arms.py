@@ -1,0 +1,70 @@
+"""What benches vary: how a token is drawn, and how it is speculated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.serving.drafter_names import JOIN, TREE
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How tokens are drawn: greedily, or at a temperature, perhaps within a nucleus."""
+
+    temperature: float
+    top_p: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        temperature, _, top_p = text.partition(":")
+        return cls(float(temperature), float(top_p or 1.0))
+
+    def __str__(self) -> str:
+        if self.temperature == 0.0:
+            return "greedy"
+        nucleus = f", top_p {self.top_p:g}" if self.top_p < 1.0 else ""
+        return f"T = {self.temperature:g}{nucleus}"
+
+    def fields(self, seed: int) -> dict[str, Any]:
+        """Of a request."""
+        return {"temperature": self.temperature, "top_p": self.top_p, "seed": seed}
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to ask `specdec`; no drafter is speculation off."""
+
+    drafter: str | None = None
+    num_draft_tokens: int | None = None
+    """None: what the server is configured for."""
+    verification: str | None = None
+    """None: what the server chooses."""
+
+    @classmethod
+    def parse(cls, text: str) -> Arm:
+        """DRAFTER[/VERIFICATION], or `off`."""
+        drafter, _, verification = text.partition("/")
+        return cls() if drafter == "off" else cls(drafter, verification=verification or None)
+
+    @property
+    def has_chains(self) -> bool:
+        """Tokens are judged one behind the other, each alone."""
+        is_tree = self.drafter is not None and (self.drafter == TREE or JOIN in self.drafter)
+        return not is_tree and self.verification != "block"
+
+    def __str__(self) -> str:
+        if self.drafter is None:
+            return "off"
+        k = f", k = {self.num_draft_tokens}" if self.num_draft_tokens else ""
+        return self.drafter + k + (f", {self.verification}" if self.verification else "")
+
+    def fields(self) -> dict[str, Any]:
+        """Of a request."""
+        if self.drafter is None:
+            return {"num_draft_tokens": 0}
+        return {
+            "drafter": self.drafter,
+            "num_draft_tokens": self.num_draft_tokens,
+            "verification": self.verification,
+        }

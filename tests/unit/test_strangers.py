@@ -1,0 +1,271 @@
+"""Drafts with another vocabulary: what is shared, how they are built in, how they translate."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from builder import cli
+from builder.llama2c_import import import_llama2c
+from builder.vocabulary import restrict, shared_vocabulary
+from specdec.drafting.translating import CONTEXT_STEP, TranslatingDraft
+from specdec.engines.protocol import Draft
+from specdec.serving.strangers import Stranger
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.model import LlamaModel, Segment
+from tests.unit.tiny_llama import VOCAB, save_tiny_llama
+
+REPOSITORY = Path(__file__).parents[2] / "model_repository"
+LETTERS = "Ġabcdefgh"
+
+
+def write_byte_level(directory, pieces):
+    """Write a byte-level tokenizer that knows these pieces, and <end>."""
+    backend = BackendTokenizer(models.BPE({piece: n for n, piece in enumerate(pieces)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<end>"])
+    directory.mkdir(parents=True, exist_ok=True)
+    backend.save(str(directory / "tokenizer.json"))
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<end>",
+        "model_max_length": 200,
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(described))
+    return directory
+
+
+def write_llama2c(path, pieces):
+    """Write a random model in llama2.c's format; return the same as a transformers model."""
+    config = LlamaConfig(
+        vocab_size=len(pieces),
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        max_position_embeddings=32,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(config).bfloat16().float()
+    layers = model.model.layers
+
+    def neighbours(weight):  # halves → pairs that stand side by side, as Meta has them
+        return weight.view(3, 2, 4, 24).transpose(1, 2).reshape(24, 24)
+
+    stacks = [
+        [layer.input_layernorm.weight for layer in layers],
+        [neighbours(layer.self_attn.q_proj.weight) for layer in layers],
+        [neighbours(layer.self_attn.k_proj.weight) for layer in layers],
+        [layer.self_attn.v_proj.weight for layer in layers],
+        [layer.self_attn.o_proj.weight for layer in layers],
+        [layer.post_attention_layernorm.weight for layer in layers],
+        [layer.mlp.gate_proj.weight for layer in layers],
+        [layer.mlp.down_proj.weight for layer in layers],
+        [layer.mlp.up_proj.weight for layer in layers],
+    ]
+    tensors = [model.model.embed_tokens.weight, *(w for stack in stacks for w in stack)]
+    tensors += [model.model.norm.weight, torch.zeros(2, 32, 4)]
+    content = struct.pack("<7i", 24, 40, 2, 3, 3, len(pieces), 32)
+    content += b"".join(tensor.detach().float().numpy().tobytes() for tensor in tensors)
+    content += struct.pack("<i", max(map(len, pieces)))
+    for number, piece in enumerate(pieces):
+        text = piece.encode()
+        content += struct.pack("<fi", -float(number), len(text)) + text
+    path.write_bytes(content)
+    return model
+
+
+SPOKEN = ["▁", "a", "b", "ab", "▁a", "▁ab", "▁b", "é"]
+PIECES = ["<unk>", "\n<s>\n", "\n</s>\n", *(chr(byte) for byte in range(256))]
+PIECES += [piece.replace("▁", " ") for piece in SPOKEN]
+
+
+def test_llama2c_model_says_the_same_in_both_formats(tmp_path):
+    """Logits equal to those of the model that was written, and the pieces join as they should."""
+    model = write_llama2c(tmp_path / "bundle", PIECES)
+
+    (tmp_path / "out").mkdir()
+    import_llama2c(tmp_path / "bundle", tmp_path / "out")
+
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    tokens = torch.randint(0, len(PIECES), (1, 20), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert torch.allclose(loaded(tokens).logits, model(tokens).logits, atol=1e-5)
+    tokenizer = BackendTokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    encoded = tokenizer.encode("ab abé🚀")
+    assert encoded.tokens[:4] == ["<s>", "▁ab", "▁ab", "é"]
+    assert encoded.tokens[4:] == [f"<0x{byte:02X}>" for byte in "🚀".encode()]
+    assert tokenizer.decode(encoded.ids[1:]) == "ab abé🚀"
+
+
+def test_tokens_are_shared_where_their_bytes_are_equal(tmp_path):
+    """However each tokenizer writes a space; special tokens are nobody's words."""
+    write_llama2c(tmp_path / "bundle", PIECES)
+    (tmp_path / "draft").mkdir()
+    import_llama2c(tmp_path / "bundle", tmp_path / "draft")
+    target = write_byte_level(tmp_path / "target", ["a", "Ġab", "xyz", "Ã", "Ġ"])
+
+    shared = shared_vocabulary(target, tmp_path / "draft")
+
+    place = {piece: number for number, piece in enumerate(PIECES)}
+    found = {number: int(own) for number, own in enumerate(shared.target_ids) if own >= 0}
+    # Byte 0xC3 is a token of both, and so are the letter and the space, twice in the draft.
+    assert found == {
+        place["a"]: 0,
+        3 + ord("a"): 0,
+        place[" ab"]: 1,
+        3 + 0xC3: 3,
+        place[" "]: 4,
+        3 + ord(" "): 4,
+    } | {len(PIECES) - 8: 4, len(PIECES) - 7: 0}
+    assert (shared.num_target, shared.translation) == (6, "tokens")
+
+
+def test_restricted_draft_says_shared_tokens_alone(tmp_path):
+    """Its logits are the whole draft's for those, minus infinity elsewhere; its end stays."""
+    draft = save_tiny_llama(tmp_path / "draft", eos_token_id=9)
+    letters = dict(zip(range(20, 40), "abcdefghijklmnopqrst", strict=True))
+    write_byte_level(draft, [letters.get(number, f"Ġ{number}") for number in range(VOCAB - 1)])
+    target = write_byte_level(tmp_path / "target", ["c", "a", "zz", "t"])
+    shared = shared_vocabulary(target, draft)
+
+    restrict(draft, shared, tmp_path / "restricted")
+
+    said = {20: 1, 22: 0, 39: 3}
+    assert {n: int(own) for n, own in enumerate(shared.target_ids) if own >= 0} == said
+    text = np.arange(10, 20, dtype=np.int32)
+    logits = [logits_behind(each, text) for each in (draft, tmp_path / "restricted")]
+    assert set(np.flatnonzero(np.isfinite(logits[1]))) == {9, *said}
+    # Small logits keep bf16's error, which depends on the head's shape.
+    assert logits[0][[9, *said]] == pytest.approx(logits[1][[9, *said]], abs=0.02)
+    assert "lm_head.weight" in load_file(tmp_path / "restricted" / "model.safetensors")
+    assert Stranger.load(tmp_path / "restricted").target_ids.tolist() == shared.target_ids.tolist()
+    assert Stranger.load(draft).target_ids is None
+
+
+def logits_behind(checkpoint, text):
+    """Return what the engine's head says behind a text."""
+    model = LlamaModel(checkpoint, 512, torch.device("cpu"))
+    sequence = model.cache.acquire(text)
+    return model.head.logits(model.run([Segment(sequence, text, 1)]))[0].numpy()
+
+
+class Words:
+    """A vocabulary of single letters, numbered by their code points."""
+
+    def text(self, ids):
+        """Join them."""
+        return "".join(map(chr, ids.tolist()))
+
+    def plain(self, text):
+        """Split them."""
+        return np.asarray([ord(letter) for letter in text], dtype=np.int32)
+
+
+class Repeating:
+    """A draft engine that always guesses the same."""
+
+    def __init__(self, tokens):
+        self._tokens = tokens
+        self.contexts = []
+
+    def draft(self, context, num_tokens):
+        """Guess it."""
+        self.contexts.append(context.tolist())
+        return Draft(self._tokens[:num_tokens])
+
+
+def test_by_tokens_a_guess_ends_where_the_target_does_not_know_it():
+    """Each known token becomes the target's; nothing stands behind an unknown one."""
+    table = np.full(200, -1, dtype=np.int32)
+    table[[ord("a"), ord("b")]] = 5, 6
+    engine = Repeating(tuple(map(ord, "abxa")))
+
+    guess = TranslatingDraft(engine, Words(), Words(), 1000, table).draft(Words().plain("hi"), 4)
+
+    assert guess.tokens == (5, 6)
+    assert engine.contexts == [[ord("h"), ord("i")]]
+
+
+@pytest.mark.parametrize("length", [199, 200, 263, 264, 265, 1000])
+def test_long_context_is_cut_in_steps(length):
+    """What is left fits with the guesses, and its beginning moves only every 64 tokens."""
+    engine = Repeating(())
+    draft = TranslatingDraft(engine, Words(), Words(), 200)
+    text = Words().plain("".join(chr(97 + n % 26) for n in range(length)))
+
+    draft.draft(text, 4)
+
+    (seen,) = engine.contexts
+    assert len(seen) <= 196
+    assert len(seen) > 196 - CONTEXT_STEP or len(seen) == length
+    assert text.tolist()[length - len(seen) :] == seen
+    assert (length - len(seen)) % CONTEXT_STEP == 0
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """Return a repository with our configurations, and tokenizers small enough to copy."""
+    for name in ("specdec", "target", "draft"):
+        (tmp_path / "repository" / name / "1").mkdir(parents=True)
+        for file in ("config.pbtxt", "1/model.py"):
+            shutil.copy(REPOSITORY / name / file, tmp_path / "repository" / name / file)
+    target = save_tiny_llama(tmp_path / "repository/target/1/checkpoint", eos_token_id=4)
+    write_byte_level(target, list(LETTERS))
+    return tmp_path / "repository"
+
+
+def add(repository, name, checkpoint, *options):
+    """Run the command."""
+    arguments = [name, str(checkpoint), "--model-repository", str(repository), *options]
+    return cli.main(["add-draft", *arguments])
+
+
+def test_stranger_is_added_with_its_vocabulary_named(repository, tmp_path, capsys):
+    """A model of its own, known to the orchestrator with its tokenizer, and the report says why."""
+    stranger = save_tiny_llama(tmp_path / "stranger", seed=1, eos_token_id=2)
+    write_byte_level(stranger, ["a", "q"])
+
+    assert add(repository, "odd", stranger) == 0
+    assert add(repository, "even", stranger, "--translation", "tokens") == 0
+
+    told = capsys.readouterr().out
+    assert "odd: another vocabulary: 1 of its 3 tokens are among the target's 10" in told
+    assert "meet by text" in told
+    assert "meet by tokens" in told
+    config = (repository / "specdec" / "config.pbtxt").read_text()
+    assert '"tensorrt_llm_draft_model_name" value { string_value: "draft,odd,even" }' in config
+    directories = "odd=../../odd/1/checkpoint,even=../../even/1/checkpoint"
+    assert f'"draft_tokenizer_dirs" value {{ string_value: "{directories}" }}' in config
+    assert 'name: "odd"' in (repository / "odd" / "config.pbtxt").read_text()
+    assert not (repository / "odd" / "1" / "checkpoint" / "target_ids.npy").exists()
+    even = repository / "even" / "1" / "checkpoint"
+    assert ModelConfig.from_directory(even).draft_vocab_size == 2  # "a" and the end
+
+
+def test_draft_with_the_targets_vocabulary_is_just_added(repository, tmp_path, capsys):
+    """Nothing to translate; and a name that is taken is refused."""
+    draft = shutil.copytree(repository / "target/1/checkpoint", tmp_path / "draft")
+    (draft / "model.safetensors").unlink()
+    shutil.copy(
+        save_tiny_llama(tmp_path / "small", eos_token_id=4) / "model.safetensors",
+        draft / "model.safetensors",
+    )
+
+    assert add(repository, "twin", draft) == 1  # as large as its target
+    assert "50%" in capsys.readouterr().err
+    assert not (repository / "twin").exists()
+    assert add(repository, "target", draft) == 1
+    assert "exists; choose another name" in capsys.readouterr().err
