@@ -76,6 +76,7 @@ class GenerationRequest:
     random_seed: int | None = _scalar("UINT64")
     stop_words: Sequence[str] | None = _list("BYTES")
     bad_words: Sequence[str] | None = _list("BYTES")
+    logit_bias: Mapping[int, float] | str | None = _scalar("BYTES")
     end_id: int | None = _scalar("INT32")
     pad_id: int | None = _scalar("INT32")
     return_log_probs: bool | None = _scalar("BOOL")
@@ -102,6 +103,8 @@ class GenerationRequest:
                 continue
             if name == "messages" and not isinstance(value, str):
                 value = json.dumps([dict(message) for message in value], ensure_ascii=False)
+            if name == "logit_bias" and not isinstance(value, str):
+                value = json.dumps({str(token): bias for token, bias in value.items()})
             values = tuple(value) if spec.is_list else (value,)
             for item in values:
                 _check_type(name, spec.datatype, item)

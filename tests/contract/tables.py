@@ -104,6 +104,7 @@ SPECDEC_INPUTS = {
     "random_seed": Tensor("TYPE_UINT64", (1,), is_optional=True),
     "stop_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
     "bad_words": Tensor("TYPE_STRING", (-1,), is_optional=True),
+    "logit_bias": Tensor("TYPE_STRING", (1,), is_optional=True),
     "end_id": Tensor("TYPE_INT32", (1,), is_optional=True),
     "pad_id": Tensor("TYPE_INT32", (1,), is_optional=True),
     "return_log_probs": Tensor("TYPE_BOOL", (1,), is_optional=True),

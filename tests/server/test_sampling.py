@@ -28,8 +28,9 @@ def answer(client, **fields):
         {"temperature": 0.7, "top_p": 0.9},
         {"temperature": 0.9, "repetition_penalty": 1.2, "frequency_penalty": 0.3, "top_k": 50},
         {"presence_penalty": 1.0, "min_tokens": 20, "bad_words": ["ship"]},
+        {"temperature": 0.8, "logit_bias": {28: 2.5, 30: -100}},
     ],
-    ids=["plain", "nucleus", "penalties", "greedy with bans"],
+    ids=["plain", "nucleus", "penalties", "greedy with bans", "biased"],
 )
 def test_speculation_changes_no_token_and_no_log_probability(client, sampling):
     """Off, and on with each drafter and several draft lengths: the same bits."""
@@ -46,6 +47,7 @@ def test_speculation_changes_no_token_and_no_log_probability(client, sampling):
             assert on.log_probs == off.log_probs, (drafter, k)
             assert on.final.verification == "exact"
     assert "bad_words" not in sampling or "ship" not in off.text
+    assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
 def test_seed_makes_the_text(client):

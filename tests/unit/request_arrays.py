@@ -40,6 +40,7 @@ SCALARS = {
     "task": "STRING",
     "tenant": "STRING",
     "prediction": "STRING",
+    "logit_bias": "STRING",
     "deadline_ms": "INT32",
     "return_perf_metrics": "BOOL",
 }

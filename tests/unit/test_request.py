@@ -51,6 +51,9 @@ def test_defaults_are_the_documented_ones():
         ("return_perf_metrics", True, "return_perf_metrics", True),
         ("input_ids", [0, 999], "input_ids", (0, 999)),
         ("text_input", "\n", "text_input", "\n"),
+        ("drafter", "tree", "drafter", "tree"),
+        ("drafter", "vote", "drafter", "vote"),
+        ("drafter", "draft+lookup", "drafter", "draft+lookup"),
     ],
 )
 def test_values_at_the_limits_are_taken(name, value, field, parsed):
@@ -71,6 +74,7 @@ NEUTRAL = {
     "return_log_probs": False,
     "prediction": "",
     "verification": "exact",
+    "logit_bias": "{}",
     "pad_id": 5,
 }
 
@@ -98,9 +102,10 @@ def test_sampling_reaches_the_engines_as_asked():
         "min_tokens": 3,
     }
 
-    request = parse(**given, bad_words=["x", "y"], return_log_probs=True)
+    bias = '{"7": -100, "0": 0.5}'
+    request = parse(**given, bad_words=["x", "y"], logit_bias=bias, return_log_probs=True)
 
-    assert request.sampling == SamplingParams(**given)
+    assert request.sampling == SamplingParams(**given, logit_bias=((0, 0.5), (7, -100.0)))
     assert (request.bad_words, request.return_log_probs) == (("x", "y"), True)
 
 
@@ -131,7 +136,19 @@ REFUSED = [
         if SCALARS[name] == "FP32"
         for value in (NAN, INF, -INF)
     ],
-    *[("drafter", value, ("auto, none, lookup, draft", repr(value))) for value in ("", "Draft")],
+    *[
+        ("drafter", value, ("auto, none, lookup, draft", "joined by '+'", repr(value)))
+        for value in ("", "Draft", "draft+", "draft+draft", "auto+lookup", "tree+draft", "+")
+    ],
+    *[
+        ("logit_bias", value, ("JSON object",))
+        for value in ("x", "[1]", '{"a": 1}', '{"1": "much"}', '{"1": null}', "[" * 10**5)
+    ],
+    *[("logit_bias", f'{{"{token}": 1}}', ("from 0 to 999", str(token))) for token in (-1, 1000)],
+    *[
+        ("logit_bias", f'{{"1": {bias}}}', ("-100 to 100", "given"))
+        for bias in ("-100.5", "1e9", "NaN", "Infinity")
+    ],
     *[(name, "t" * 65, ("64", "65")) for name in ("task", "tenant")],
     ("text_input", "", ("at least 1", "given 0")),
     ("input_ids", [], ("at least 1", "given 0")),

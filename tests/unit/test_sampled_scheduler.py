@@ -18,6 +18,8 @@ PARAMS = {
     ),
     "greedy penalties": SamplingParams(repetition_penalty=1.3, frequency_penalty=0.1),
     "bans": SamplingParams(temperature=1.0, min_tokens=6, bad_words=((5,), (9, 10)), seed=6),
+    "biased": SamplingParams(temperature=1.0, logit_bias=((5, 3.0), (9, -100.0)), seed=7),
+    "greedy bias": SamplingParams(logit_bias=((5, 1.0), (9, -100.0))),
 }
 NUM_TOKENS = 24
 

@@ -32,11 +32,13 @@ def sent(sampling, num_context=10):
         SamplingParams(temperature=1.5, top_k=7, top_p=0.75, min_p=0.25),
         SamplingParams(repetition_penalty=1.5, presence_penalty=-2.0, frequency_penalty=0.5),
         SamplingParams(min_tokens=3, bad_words=((5,), (6, 7), (8,))),
+        SamplingParams(logit_bias=((0, 0.5), (31, -100.0))),
     ],
 )
 def test_engine_reads_what_was_asked(params):
     """Every parameter survives the contract's tensors, defaults by not being sent."""
-    arrays = sent(Sampling(params, num_prompt_tokens=8, has_shared_sampler=True))
+    sampling = Sampling(params, num_prompt_tokens=8, has_shared_sampler=True, vocab_size=32)
+    arrays = sent(sampling)
 
     task = parse_call("r", BASE | arrays, BOTH).task
 

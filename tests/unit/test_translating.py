@@ -85,7 +85,9 @@ def test_translation_is_the_text(context, goes_on):
     target = real_target()
     engine = KnowingDraft(goes_on)
 
-    tokens = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(context), 8).tokens
+    tokens = (
+        TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(context), 8).tokens
+    )
 
     # A last token that ends within a character spells it as U+FFFD.
     said = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")

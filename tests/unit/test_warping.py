@@ -102,6 +102,20 @@ def test_bad_words_cannot_be_completed():
     assert torch.nonzero(torch.isinf(warped)).ravel().tolist() == [5, 6, 13]
 
 
+def test_bias_is_added_before_everything_else():
+    """A pushed token is penalised as what it then is; a banned one is out of the nucleus."""
+    plain = some_logits()
+
+    warped = warp(some_logits(), draw(logit_bias=((3, 50.0), (11, 4.0), (4, -100.0))))
+
+    change = warped - plain
+    assert change[3] == pytest.approx(50.0)
+    assert change[4] == pytest.approx(-100.0)
+    assert torch.count_nonzero(change) == 3
+    doubled = draw(logit_bias=((11, 100.0),), repetition_penalty=2.0)
+    assert warp(some_logits(), doubled)[11] == pytest.approx((float(plain[11]) + 100.0) / 2)
+
+
 def test_noise_is_a_function_of_seed_position_and_token():
     """The same for any vocabulary that holds the token; different for every other key."""
     long = gumbel(11, 5, 1000)

@@ -29,6 +29,8 @@ class SamplingParams:
     """The end token is impossible until so many tokens are out."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not appear."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token, what is added to its logit before everything else)."""
     seed: int = 0
 
     @property
@@ -75,5 +77,6 @@ class Draw:
         return (
             self.params.is_greedy
             and not self.params.looks_back
+            and not self.params.logit_bias
             and not (self.wants_log_prob or self.keeps_logits)
         )

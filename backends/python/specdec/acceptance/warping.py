@@ -19,9 +19,13 @@ NEVER = float("-inf")
 def warp(logits: Tensor, draw: Draw) -> Tensor:
     """[vocab] float32 → the same row warped in place: log-weights of what may be drawn.
 
-    Greedy draws keep temperature 1 and all tokens: only the largest matters. The order is that of
-    transformers' logits processors: penalties, bans, temperature, top-k, top-p, min-p.
+    Greedy draws keep temperature 1 and all tokens: only the largest matters. The order is bias, as
+    in TensorRT-LLM's penalty kernels, and then that of transformers' logits processors: penalties,
+    bans, temperature, top-k, top-p, min-p.
     """
+    if draw.params.logit_bias:
+        tokens, biases = zip(*draw.params.logit_bias, strict=True)
+        logits[list(tokens)] += torch.tensor(biases, dtype=logits.dtype, device=logits.device)
     if draw.params.looks_back:
         _penalize(logits, draw)
         _ban(logits, draw)

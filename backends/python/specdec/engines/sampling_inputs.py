@@ -27,6 +27,8 @@ class Sampling:
     has_shared_sampler: bool = False
     """The engines draw by position-keyed noise; they take `prompt_length` and `verification`."""
     verification: str = EXACT
+    vocab_size: int = 0
+    """The target's; needed where logits are biased."""
 
     @property
     def is_judged(self) -> bool:
@@ -55,16 +57,7 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
     Each tensor costs a copy through shared memory at each hop, so that defaults are not sent.
     """
     params = sampling.params
-    if params.is_greedy:
-        yield contract.RUNTIME_TOP_K, _int32(1)
-    else:
-        yield contract.TEMPERATURE, _fp32(params.temperature)
-        yield contract.RUNTIME_TOP_K, _int32(params.top_k)
-        yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
-        seed = round_seed(params.seed, num_context) if sampling.is_judged else params.seed
-        yield contract.RANDOM_SEED, np.asarray([[seed]], dtype=np.uint64)
-        if params.min_p != GREEDY.min_p:
-            yield contract.MIN_P, _fp32(params.min_p)
+    yield from _draw_inputs(sampling, num_context)
     for name, value, default in (
         (contract.REPETITION_PENALTY, params.repetition_penalty, GREEDY.repetition_penalty),
         (contract.PRESENCE_PENALTY, params.presence_penalty, GREEDY.presence_penalty),
@@ -72,6 +65,11 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
     ):
         if value != default:
             yield name, _fp32(value)
+    if params.logit_bias:
+        row = np.zeros((1, sampling.vocab_size), dtype=np.float32)
+        for token, bias in params.logit_bias:
+            row[0, token] = bias
+        yield contract.EMBEDDING_BIAS, row
     if params.bad_words:
         yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
     if sampling.has_shared_sampler and params.looks_back:
@@ -82,6 +80,21 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         yield contract.MIN_LENGTH, _int32(max(0, params.min_tokens - num_output))
     if sampling.wants_log_probs:
         yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
+
+
+def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """What decides how a token is drawn from the logits."""
+    params = sampling.params
+    if params.is_greedy:
+        yield contract.RUNTIME_TOP_K, _int32(1)
+        return
+    yield contract.TEMPERATURE, _fp32(params.temperature)
+    yield contract.RUNTIME_TOP_K, _int32(params.top_k)
+    yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
+    seed = round_seed(params.seed, num_context) if sampling.is_judged else params.seed
+    yield contract.RANDOM_SEED, np.asarray([[seed]], dtype=np.uint64)
+    if params.min_p != GREEDY.min_p:
+        yield contract.MIN_P, _fp32(params.min_p)
 
 
 def round_seed(seed: int, num_context: int) -> int:

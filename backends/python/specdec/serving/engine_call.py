@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from specdec.acceptance.rules import RULES
@@ -107,6 +108,7 @@ def _sampling_params(arrays: Arrays) -> SamplingParams:
         frequency_penalty=_number(arrays, contract.FREQUENCY_PENALTY, 0.0, -math.inf, math.inf),
         min_tokens=min_tokens,
         bad_words=_bad_words(arrays),
+        logit_bias=_logit_bias(arrays),
         seed=_either(arrays, contract.SEED, contract.RANDOM_SEED, 2**64 - 1),
     )
 
@@ -129,6 +131,13 @@ def _bad_words(arrays: Arrays) -> tuple[tuple[int, ...], ...]:
         return contract.words_of(arrays[contract.BAD_WORDS_LIST])
     except ValueError as error:
         raise InvalidRequestError(f"bad_words_list: {error}") from None
+
+
+def _logit_bias(arrays: Arrays) -> tuple[tuple[int, float], ...]:
+    bias = arrays.get(contract.EMBEDDING_BIAS, np.zeros(0, dtype=np.float32)).ravel()
+    if np.isnan(bias).any():
+        raise InvalidRequestError("embedding_bias must have no NaN")
+    return tuple((token, float(bias[token])) for token in np.flatnonzero(bias).tolist())
 
 
 def _scalar(arrays: Arrays, name: str, default: Any) -> Any:

@@ -23,6 +23,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 MAX_TASK_LENGTH = 64
 """Characters of a task or tenant label."""
 
+MAX_BIAS = 100.0
+"""Of a logit, as OpenAI has it: enough to ban a token or to force it."""
+
 VERIFICATIONS = ("exact", "rejection", "block", "typical")
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
@@ -82,7 +85,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
         input_ids=read.prompt_ids(limits.vocab_size),
         max_tokens=max_tokens,
         stream=read.flag("stream", False),
-        sampling=_sampling(read, max_tokens),
+        sampling=_sampling(read, max_tokens, limits.vocab_size),
         seed=read.integer("seed", read.integer("random_seed", None, 0, 2**64 - 1), 0, 2**64 - 1),
         bad_words=read.texts("bad_words"),
         return_log_probs=read.flag("return_log_probs", False),
@@ -100,7 +103,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     )
 
 
-def _sampling(read: _Reader, max_tokens: int) -> SamplingParams:
+def _sampling(read: _Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
     return SamplingParams(
         temperature=read.number("temperature", 0.0, 0.0, 10.0),
         top_k=read.integer("top_k", 0, 0, 2**31 - 1),
@@ -112,6 +115,7 @@ def _sampling(read: _Reader, max_tokens: int) -> SamplingParams:
         presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),
         min_tokens=read.integer("min_tokens", 0, 0, max_tokens),
+        logit_bias=read.logit_bias(vocab_size),
     )
 
 
@@ -214,6 +218,26 @@ class _Reader:
                     f"messages[{index}] must be an object with the texts 'role' and 'content'"
                 )
         return tuple(parsed)
+
+    def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
+        """OpenAI's form: a JSON object of token ids and numbers."""
+        try:
+            parsed = json.loads(self.text("logit_bias", "") or "{}")
+            pairs = [(int(token), float(bias)) for token, bias in parsed.items()]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise InvalidRequestError(
+                "logit_bias must be a JSON object of token ids and numbers"
+            ) from None
+        for token, bias in pairs:
+            if not 0 <= token < vocab_size:
+                raise InvalidRequestError(
+                    f"logit_bias is for tokens from 0 to {vocab_size - 1}; given {token}"
+                )
+            if not -MAX_BIAS <= bias <= MAX_BIAS:
+                raise InvalidRequestError(
+                    f"logit_bias must lie from {-MAX_BIAS:g} to {MAX_BIAS:g}; given {bias:g}"
+                )
+        return tuple(sorted(pairs))
 
     def prompt_ids(self, vocab_size: int) -> tuple[int, ...] | None:
         if "input_ids" not in self._arrays:

@@ -127,6 +127,11 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
             raise InvalidRequestError(
                 f"{name} contains token {outside[0]}; the vocabulary has {vocab_size} tokens"
             )
+    for token, _ in task.params.logit_bias[-1:]:
+        if token >= vocab_size:
+            raise InvalidRequestError(
+                f"embedding_bias has a value for token {token}; the vocabulary has {vocab_size}"
+            )
     num_room = limits.max_seq_len - num_input
     max_new_tokens = min(task.max_new_tokens, num_room)
     return replace(
