@@ -26,7 +26,7 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.bench.repository import with_drafts
+from loadtest.bench.repository import add_draft_options, with_drafts
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         repository = arguments.model_repository
         if arguments.draft:
             directory = Path(stack.enter_context(TemporaryDirectory()))
-            repository = with_drafts(repository, directory, arguments.draft)
+            repository = with_drafts(repository, directory, arguments.draft, arguments.translation)
         server = stack.enter_context(TritonServer(repository))
         client = stack.enter_context(GrpcClient(server.grpc_url))
         found: list[Counts] = []
@@ -174,13 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DRAFTER[/VERIFICATION]",
         help="with a verification named, at temperatures above 0 only",
     )
-    parser.add_argument(
-        "--draft",
-        nargs=2,
-        action="append",
-        metavar=("NAME", "CHECKPOINT"),
-        help="serve one more draft model (name it in --arms)",
-    )
+    add_draft_options(parser)
     parser.add_argument(
         "--seed", type=int, default=1, help="of the first prompt; then one more each"
     )

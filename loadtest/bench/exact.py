@@ -22,7 +22,7 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.bench.repository import with_drafts
+from loadtest.bench.repository import add_draft_options, with_drafts
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 
@@ -136,14 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         help="temperatures, with or without a nucleus (default: 0, greedy)",
     )
     parser.add_argument("--drafters", nargs="+", default=["lookup", "draft", "auto"])
-    parser.add_argument(
-        "--draft",
-        nargs=2,
-        action="append",
-        metavar=("NAME", "CHECKPOINT"),
-        help="serve one more draft model (name it in --drafters)",
-    )
-    parser.add_argument("--translation", help="of added drafts, as for `specdec build add-draft`")
+    add_draft_options(parser)
     parser.add_argument("--k", type=int, nargs="+", help="draft lengths (default: configured)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4, help="prompts under way at once")

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from builder.add_draft import add_draft
 from builder.assembly import WEIGHTS
+from builder.vocabulary import TRANSLATIONS
+
+
+def add_draft_options(parser: argparse.ArgumentParser) -> None:
+    """Let a bench serve more draft models than the repository has."""
+    parser.add_argument(
+        "--draft",
+        nargs=2,
+        action="append",
+        metavar=("NAME", "CHECKPOINT"),
+        help="serve one more draft model, under the name by which arms ask for it",
+    )
+    parser.add_argument(
+        "--translation",
+        choices=TRANSLATIONS,
+        help="of added drafts with another vocabulary (default: as the vocabularies suggest)",
+    )
 
 
 def with_drafts(
