@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -78,14 +79,16 @@ def main(argv: list[str]) -> int:
         server = stack.enter_context(TritonServer(repository))
         client = stack.enter_context(GrpcClient(server.grpc_url))
         found: list[Counts] = []
+
+        def ask_all(seed: int, prompt: TokenPrompt) -> list[Counts]:
+            # All of one prompt together: its prefix is computed once.
+            return [_ask(client, prompt, *each, arguments.max_tokens, seed) for each in plan]
+
         with ThreadPoolExecutor(arguments.concurrency) as pool:
-            for number, (case, arm) in enumerate(plan, 1):
-                asked = [
-                    pool.submit(_ask, client, prompt, case, arm, arguments.max_tokens, seed)
-                    for seed, prompt in enumerate(prompts, arguments.seed)
-                ]
-                found += [each.result() for each in asked]
-                print(f"{number}/{len(plan)}: {case}, {arm}", file=sys.stderr)
+            for number, counts in enumerate(pool.map(ask_all, count(arguments.seed), prompts), 1):
+                found += counts
+                print(f"\r{number}/{len(prompts)} prompts", end="", file=sys.stderr)
+        print(file=sys.stderr)
     facts = {
         "conditions": conditions(command_line("acceptance", argv)),
         "max_tokens": arguments.max_tokens,
@@ -124,9 +127,9 @@ def _ask(
         num_drafted=known["num_draft_tokens"],
         num_accepted=known["num_accepted_draft_tokens"],
         num_reached=sum(
-            min(accepted + 1, int(length)) * count
+            min(accepted + 1, int(length)) * times
             for length, counts in histograms.items()
-            for accepted, count in enumerate(counts)
+            for accepted, times in enumerate(counts)
         ),
     )
 

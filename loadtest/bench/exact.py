@@ -80,25 +80,34 @@ def _run(
     arguments: argparse.Namespace,
 ) -> tuple[list[Comparison], dict[str, tuple[int, int]]]:
     """All comparisons, and for each sampled case how many texts another seed changes."""
+    sampled = [case for case in cases if case.temperature > 0.0]
+
+    def examine(prompt: TokenPrompt) -> tuple[list[Comparison], list[bool]]:
+        # All of one prompt together: its prefix is computed once.
+        compared = [each for case in cases for each in examiner.compare(prompt, case, arms)]
+        return compared, [_changes(examiner, prompt, case, arguments.seed) for case in sampled]
+
     found: list[Comparison] = []
-    num_changed: dict[str, tuple[int, int]] = {}
+    changes: list[list[bool]] = []
     with ThreadPoolExecutor(arguments.concurrency) as pool:
-        for case in cases:
-            if case.temperature > 0.0:
-                texts = [
-                    list(pool.map(lambda p, s=seed: examiner.direct(p, case, s).tokens, prompts))  # noqa: B023
-                    for seed in (arguments.seed, arguments.seed + 1)
-                ]
-                changed = sum(one != other for one, other in zip(*texts, strict=True))
-                num_changed[str(case)] = (changed, len(prompts))
-            for results in pool.map(lambda p: examiner.compare(p, case, arms), prompts):  # noqa: B023
-                found += results
-                bad = sum(each.first_difference is not None for each in found)
-                done = len(found) // len(arms)
-                text = f"\r{done}/{len(prompts) * len(cases)} prompts, {bad} answers differ"
-                print(text, end="", file=sys.stderr)
+        for compared, changed in pool.map(examine, prompts):
+            found += compared
+            changes.append(changed)
+            bad = sum(each.first_difference is not None for each in found)
+            text = f"\r{len(changes)}/{len(prompts)} prompts, {bad} of {len(found)} answers differ"
+            print(text, end="", file=sys.stderr)
     print(file=sys.stderr)
+    totals = [sum(column) for column in zip(*changes, strict=True)]
+    num_changed = {
+        str(case): (total, len(prompts)) for case, total in zip(sampled, totals, strict=True)
+    }
     return found, num_changed
+
+
+def _changes(examiner: Examiner, prompt: TokenPrompt, case: Case, seed: int) -> bool:
+    """Whether another seed makes another text."""
+    one, other = (examiner.direct(prompt, case, each).tokens for each in (seed, seed + 1))
+    return one != other
 
 
 def _verdict(comparisons: Sequence[Comparison], arms: Sequence[Arm]) -> int:

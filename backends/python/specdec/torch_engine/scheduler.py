@@ -9,70 +9,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 import numpy as np
 
 from specdec.acceptance.exact import Verdict
-from specdec.acceptance.sampling import Draw
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.judging import judge, shared_with
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, TokenIds
+from specdec.torch_engine.kv_cache import BLOCK_SIZE, TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment
-from specdec.torch_engine.sampler import Choice, Sampler
-from specdec.torch_engine.task import (
-    NO_TOKENS,
-    NOTHING_SAID,
-    Receiver,
-    Task,
-    TaskOutput,
-    TaskStats,
-    fit,
-)
-
-
-@dataclass(eq=False, slots=True)
-class _Running:
-    """A task on its way; `pending` tokens still have to run through the model."""
-
-    task: Task
-    receive: Receiver
-    stats: TaskStats
-    num_blocks: int
-    text: TokenIds
-    """Input, then drafts or what is generated: a buffer for all that may come."""
-    sequence: CachedSequence | None = None
-    pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
-    num_asked: int = 1
-    """Rows at the end of `pending` whose next token is wanted."""
-    choices: list[Choice] = field(default_factory=list)
-    num_generated: int = 0
-
-    def chunk(self, budget: int) -> Segment:
-        """The next rows to run, `budget` at most."""
-        assert self.sequence is not None
-        size = min(len(self.pending), budget)
-        num_left = len(self.pending) - size
-        num_logits = max(0, min(size, self.num_asked - num_left))
-        return Segment(self.sequence, self.pending[:size], num_logits)
-
-    def draws(self, count: int) -> list[Draw]:
-        """The next `count` tokens to draw: each behind the drafts before it."""
-        task = self.task
-        start = len(task.input_ids) + self.num_generated + len(self.choices)
-        return [
-            Draw(
-                task.params,
-                self.text[:position],
-                task.num_prompt_tokens,
-                task.end_id,
-                task.wants_log_probs,
-                task.wants_logits or task.is_judged,
-            )
-            for position in range(start, start + count)
-        ]
+from specdec.torch_engine.running import RunningTask, blocks_needed, tokens_needed
+from specdec.torch_engine.sampler import Sampler
+from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
 
 
 class Scheduler:
@@ -82,8 +32,8 @@ class Scheduler:
         self._model = model
         self._sampler = Sampler(model.head)
         self._limits = limits
-        self._waiting: deque[list[_Running]] = deque()
-        self._running: list[_Running] = []
+        self._waiting: deque[list[RunningTask]] = deque()
+        self._running: list[RunningTask] = []
         self._num_reserved_blocks = 0
 
     @property
@@ -104,21 +54,21 @@ class Scheduler:
 
     def num_together(self, task: Task) -> int:
         """How many tasks like this one can run side by side; 0 for one that is too large."""
-        num_blocks = self._model.cache.num_blocks // _num_blocks(task)
+        num_blocks = self._model.cache.num_blocks // blocks_needed(task)
         return min(num_blocks, self._limits.max_num_sequences)
 
-    def _new(self, task: Task, receive: Receiver) -> _Running:
+    def _new(self, task: Task, receive: Receiver) -> RunningTask:
         if not self.num_together(task):
             limit = (self._model.cache.num_blocks - 1) * BLOCK_SIZE
             raise InvalidRequestError(
-                f"the request needs up to {_num_tokens(task)} tokens of KV cache; the limit is "
+                f"the request needs up to {tokens_needed(task)} tokens of KV cache; the limit is "
                 f"{limit}"
             )
         stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
         text = np.concatenate(
             (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
         )
-        return _Running(task, receive, stats, _num_blocks(task), text)
+        return RunningTask(task, receive, stats, blocks_needed(task), text)
 
     def is_cached(self, input_ids: TokenIds) -> bool:
         """All but the last token need no computing."""
@@ -156,7 +106,7 @@ class Scheduler:
         assert self._num_reserved_blocks == 0
         self._model.cache.check_integrity()
 
-    def _all(self) -> list[_Running]:
+    def _all(self) -> list[RunningTask]:
         return [*chain.from_iterable(self._waiting), *self._running]
 
     def _admit(self) -> None:
@@ -172,7 +122,7 @@ class Scheduler:
             for running in group:
                 self._start(running)
 
-    def _start(self, running: _Running) -> None:
+    def _start(self, running: RunningTask) -> None:
         task = running.task
         running.sequence = self._model.cache.acquire(task.input_ids)
         running.stats.num_reused_blocks = len(running.sequence.blocks)
@@ -184,7 +134,7 @@ class Scheduler:
         self._num_reserved_blocks += running.num_blocks
         self._running.append(running)
 
-    def _select(self) -> Iterator[tuple[_Running, Segment]]:
+    def _select(self) -> Iterator[tuple[RunningTask, Segment]]:
         budget = self._limits.max_num_tokens
         # A path that has run may wait for others of its tree.
         unfinished = [running for running in self._running if len(running.pending)]
@@ -195,7 +145,7 @@ class Scheduler:
             budget -= len(segment.tokens)
             yield running, segment
 
-    def _advance(self, running: _Running) -> None:
+    def _advance(self, running: RunningTask) -> None:
         """All pending tokens have run: they can be judged, those of a tree with the last path."""
         branch = running.task.branch
         if branch is None:
@@ -209,7 +159,7 @@ class Scheduler:
             if each.task.branch is not None and each.task.branch.judge is branch.judge:
                 self._conclude(each, shared_with(verdict, each.task.draft_ids.tolist()))
 
-    def _conclude(self, running: _Running, verdict: Verdict) -> None:
+    def _conclude(self, running: RunningTask, verdict: Verdict) -> None:
         """Tokens come out."""
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
@@ -249,7 +199,7 @@ class Scheduler:
 
     def _finish(
         self,
-        running: _Running,
+        running: RunningTask,
         said: TaskOutput = NOTHING_SAID,
         error: Exception | None = None,
     ) -> None:
@@ -269,17 +219,8 @@ class Scheduler:
                 self._model.cache.discard(running.sequence)
         running.receive(replace(said, stats=running.stats, error=error))
 
-    def _drop_waiting(self, running: _Running) -> None:
+    def _drop_waiting(self, running: RunningTask) -> None:
         group = next(group for group in self._waiting if running in group)
         group.remove(running)
         if not group:
             self._waiting.remove(group)
-
-
-def _num_tokens(task: Task) -> int:
-    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
-
-
-def _num_blocks(task: Task) -> int:
-    # One block more than the tokens fill: a shared one may have to be copied.
-    return -(-_num_tokens(task) // BLOCK_SIZE) + 1

@@ -1,0 +1,157 @@
+"""Values out of a request's arrays, each checked against its limits.
+
+Triton has already checked types and shapes. Every message names the limit and the value given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from specdec.errors import InvalidRequestError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+MAX_LABEL_LENGTH = 64
+"""Characters of a task or tenant label."""
+
+MAX_BIAS = 100.0
+"""Of a logit, as OpenAI has it: enough to ban a token or to force it."""
+
+
+class Reader:
+    """Typed access to the arrays. Every method raises InvalidRequestError."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+
+    def _scalar(self, name: str) -> Any:
+        return self._arrays[name].ravel()[0] if name in self._arrays else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._scalar(name)
+        return default if value is None else bool(value)
+
+    def integer(self, name: str, default: Any, minimum: int, maximum: int) -> Any:
+        value = self._scalar(name)
+        if value is None:
+            return default
+        if not minimum <= int(value) <= maximum:
+            raise InvalidRequestError(
+                f"{name} must be an integer from {minimum} to {maximum}; given {int(value)}"
+            )
+        return int(value)
+
+    def number(
+        self,
+        name: str,
+        default: float,
+        minimum: float,
+        maximum: float,
+        *,
+        exclusive_minimum: bool = False,
+    ) -> float:
+        value = self._scalar(name)
+        if value is None:
+            return default
+        number = float(value)
+        above = number > minimum if exclusive_minimum else number >= minimum
+        if not (math.isfinite(number) and above and number <= maximum):
+            bounds = f"{'above' if exclusive_minimum else 'from'} {minimum:g} to {maximum:g}"
+            raise InvalidRequestError(f"{name} must be a finite number {bounds}; given {number:g}")
+        return number
+
+    def text(self, name: str, default: str) -> str:
+        value = self._scalar(name)
+        return default if value is None else self._decode(name, value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        if name not in self._arrays:
+            return ()
+        return tuple(
+            text for value in self._arrays[name].ravel() if (text := self._decode(name, value))
+        )
+
+    def label(self, name: str, default: str) -> str:
+        text = self.text(name, default)
+        if len(text) > MAX_LABEL_LENGTH:
+            raise InvalidRequestError(
+                f"{name} may have {MAX_LABEL_LENGTH} characters; given {len(text)}"
+            )
+        return text or default
+
+    def prompt_text(self) -> str | None:
+        if "text_input" not in self._arrays:
+            return None
+        text = self.text("text_input", "")
+        if not text:
+            raise InvalidRequestError("text_input must have at least 1 character; given 0")
+        return text
+
+    def messages(self) -> tuple[Mapping[str, Any], ...] | None:
+        if "messages" not in self._arrays:
+            return None
+        try:
+            parsed = json.loads(self.text("messages", ""))
+            json.dumps(parsed, ensure_ascii=False).encode()  # "\ud83d" alone is JSON, but no text
+        # Not only JSONDecodeError: nesting and long numbers have limits of their own.
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(
+                f"messages must be a JSON list of messages: {error}"
+            ) from None
+        if not isinstance(parsed, list) or not parsed:
+            raise InvalidRequestError("messages must be a JSON list with at least 1 message")
+        for index, message in enumerate(parsed):
+            if not isinstance(message, dict) or not all(
+                isinstance(message.get(key), str) for key in ("role", "content")
+            ):
+                raise InvalidRequestError(
+                    f"messages[{index}] must be an object with the texts 'role' and 'content'"
+                )
+        return tuple(parsed)
+
+    def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
+        """OpenAI's form: a JSON object of token ids and numbers."""
+        try:
+            parsed = json.loads(self.text("logit_bias", "") or "{}")
+            pairs = [(int(token), float(bias)) for token, bias in parsed.items()]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise InvalidRequestError(
+                "logit_bias must be a JSON object of token ids and numbers"
+            ) from None
+        for token, bias in pairs:
+            if not 0 <= token < vocab_size:
+                raise InvalidRequestError(
+                    f"logit_bias is for tokens from 0 to {vocab_size - 1}; given {token}"
+                )
+            if not -MAX_BIAS <= bias <= MAX_BIAS:
+                raise InvalidRequestError(
+                    f"logit_bias must lie from {-MAX_BIAS:g} to {MAX_BIAS:g}; given {bias:g}"
+                )
+        return tuple(sorted(pairs))
+
+    def prompt_ids(self, vocab_size: int) -> tuple[int, ...] | None:
+        if "input_ids" not in self._arrays:
+            return None
+        ids = self._arrays["input_ids"].ravel()
+        if not ids.size:
+            raise InvalidRequestError("input_ids must have at least 1 token; given 0")
+        outside = ids[(ids < 0) | (ids >= vocab_size)]
+        if outside.size:
+            raise InvalidRequestError(
+                f"input_ids must lie from 0 to {vocab_size - 1}; given {int(outside[0])}"
+            )
+        return tuple(ids.tolist())
+
+    @staticmethod
+    def _decode(name: str, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            raise InvalidRequestError(f"{name} must be UTF-8 text") from None

@@ -1,0 +1,63 @@
+"""A task on its way through passes: what has still to run, and what has come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec.acceptance.sampling import Draw
+from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, TokenIds
+from specdec.torch_engine.model import Segment
+from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
+
+
+@dataclass(eq=False, slots=True)
+class RunningTask:
+    """A task on its way; `pending` tokens still have to run through the model."""
+
+    task: Task
+    receive: Receiver
+    stats: TaskStats
+    num_blocks: int
+    text: TokenIds
+    """Input, then drafts or what is generated: a buffer for all that may come."""
+    sequence: CachedSequence | None = None
+    pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    num_asked: int = 1
+    """Rows at the end of `pending` whose next token is wanted."""
+    choices: list[Choice] = field(default_factory=list)
+    num_generated: int = 0
+
+    def chunk(self, budget: int) -> Segment:
+        """The next rows to run, `budget` at most."""
+        assert self.sequence is not None
+        size = min(len(self.pending), budget)
+        num_left = len(self.pending) - size
+        num_logits = max(0, min(size, self.num_asked - num_left))
+        return Segment(self.sequence, self.pending[:size], num_logits)
+
+    def draws(self, count: int) -> list[Draw]:
+        """The next `count` tokens to draw: each behind the drafts before it."""
+        task = self.task
+        start = len(task.input_ids) + self.num_generated + len(self.choices)
+        return [
+            Draw(
+                task.params,
+                self.text[:position],
+                task.num_prompt_tokens,
+                task.end_id,
+                task.wants_log_probs,
+                task.wants_logits or task.is_judged,
+            )
+            for position in range(start, start + count)
+        ]
+
+
+def tokens_needed(task: Task) -> int:
+    """What a task may grow to in the KV cache."""
+    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
+
+
+def blocks_needed(task: Task) -> int:
+    """One more than the tokens fill: a shared one may have to be copied."""
+    return -(-tokens_needed(task) // BLOCK_SIZE) + 1
