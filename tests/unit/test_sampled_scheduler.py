@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.torch_engine import sampler
+from specdec.torch_engine.sampler import draw_token
 from specdec.torch_engine.task import Task
 from tests.unit.by_hand import alone, ids, new_scheduler, prompt, run
 from tests.unit.tiny_llama import VOCAB
@@ -96,3 +98,21 @@ def test_log_probabilities_come_with_their_tokens(model):
     assert all(len(output.log_probs) == len(output.tokens) for output in receiver.outputs)
     assert all(value <= 0.0 for output in receiver.outputs for value in output.log_probs)
     assert not any(output.log_probs for output in alone(model, whole(PARAMS["plain"])).outputs)
+
+
+def test_nothing_is_drawn_behind_a_wrong_guess(model, monkeypatch):
+    """A round with a wrong second draft costs two draws, however long the draft is."""
+    params = PARAMS["plain"]
+    said = alone(model, whole(params)).tokens
+    drafts = [said[0], (said[1] + 1) % VOCAB, *said[2:6]]
+    drawn = []
+
+    def counting(logits, draw):
+        drawn.append(draw.position)
+        return draw_token(logits, draw)
+
+    monkeypatch.setattr(sampler, "draw_token", counting)
+    task = replace(whole(params), draft_ids=ids(drafts), max_new_tokens=7)
+
+    assert alone(model, task).tokens == said[:2]
+    assert drawn == [9, 10]

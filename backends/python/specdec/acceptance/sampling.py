@@ -65,6 +65,8 @@ class Draw:
     wants_log_prob: bool = False
     keeps_logits: bool = False
     """The warped logits are asked for beside the token."""
+    guess: int | None = None
+    """The drafted token at this place, if the draws behind it are wanted only where it is right."""
 
     @property
     def position(self) -> int:

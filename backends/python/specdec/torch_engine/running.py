@@ -39,17 +39,23 @@ class RunningTask:
     def draws(self, count: int) -> list[Draw]:
         """The next `count` tokens to draw: each behind the drafts before it."""
         task = self.task
-        start = len(task.input_ids) + self.num_generated + len(self.choices)
+        keeps_logits = task.wants_logits or task.is_judged
+        num_input = len(task.input_ids)
+        start = num_input + self.num_generated + len(self.choices)
+        # Behind a wrong guess nothing needs to be drawn, unless all laws are wanted.
+        guesses = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
+        guesses += [None] * count
         return [
             Draw(
                 task.params,
-                self.text[:position],
+                self.text[: start + offset],
                 task.num_prompt_tokens,
                 task.end_id,
                 task.wants_log_probs,
-                task.wants_logits or task.is_judged,
+                keeps_logits,
+                guesses[offset],
             )
-            for position in range(start, start + count)
+            for offset in range(count)
         ]
 
 

@@ -18,7 +18,7 @@ from specdec.torch_engine.head import Head
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A drawn token, and what was asked for beside it."""
+    """A drawn token, and what was asked for beside it; token -1 behind a wrong guess."""
 
     token: int
     logits: Tensor | None = None
@@ -44,21 +44,43 @@ class Sampler:
         self._head = head
 
     @torch.inference_mode()
-    def choose(self, hidden: Tensor, draws: Sequence[Draw]) -> list[Choice]:
-        """hidden [max(n, 2), hidden] float32 and the n draws of its first rows → n choices."""
-        if all(draw.is_plain for draw in draws):
-            tokens = self._head.most_likely(hidden)[: len(draws)].tolist()
-            return [Choice(token) for token in tokens]
-        plain = [number for number, draw in enumerate(draws) if draw.is_plain]
-        others = [number for number, draw in enumerate(draws) if not draw.is_plain]
-        choices: dict[int, Choice] = {}
+    def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
+        """hidden [max(n, 2), hidden] float32 and the n draws of its first rows → their choices.
+
+        Draws of one chain follow each other; behind a wrong guess none is made.
+        """
+        if not any(chains):
+            return [[] for _ in chains]
+        if all(draw.is_plain for chain in chains for draw in chain):
+            tokens = iter(self._head.most_likely(hidden).tolist())
+            return [[Choice(next(tokens)) for _ in chain] for chain in chains]
+        ends = np.cumsum([len(chain) for chain in chains]).tolist()
+        rows = [range(end - len(chain), end) for chain, end in zip(chains, ends, strict=True)]
+        plain, others = (
+            [n for n, chain in enumerate(chains) if chain and chain[0].is_plain is is_plain]
+            for is_plain in (True, False)
+        )
+        choices: list[list[Choice]] = [[] for _ in chains]
         if plain:
-            tokens = self._head.most_likely(hidden[_at_least_two(plain)]).tolist()
-            choices |= {number: Choice(token) for number, token in zip(plain, tokens, strict=False)}
-        logits = self._head.logits(hidden[_at_least_two(others)])
-        for number, row in zip(others, logits, strict=False):
-            choices[number] = draw_token(row, draws[number])
-        return [choices[number] for number in range(len(draws))]
+            numbers = [number for n in plain for number in rows[n]]
+            tokens = iter(self._head.most_likely(hidden[_at_least_two(numbers)]).tolist())
+            for n in plain:
+                choices[n] = [Choice(next(tokens)) for _ in chains[n]]
+        if others:
+            numbers = [number for n in others for number in rows[n]]
+            logits = iter(self._head.logits(hidden[_at_least_two(numbers)]))
+            for n in others:
+                choices[n] = _draw_chain([next(logits) for _ in chains[n]], chains[n])
+        return choices
+
+
+def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
+    choices: list[Choice] = []
+    for row, draw in zip(rows, draws, strict=True):
+        choices.append(draw_token(row, draw))
+        if draw.guess is not None and draw.guess != choices[-1].token:
+            break
+    return choices + [Choice(-1)] * (len(draws) - len(choices))
 
 
 def draw_token(logits: Tensor, draw: Draw) -> Choice:

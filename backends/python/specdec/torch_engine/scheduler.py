@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -87,11 +87,11 @@ class Scheduler:
         if not chunks:
             return
         hidden = self._model.run([segment for _, segment in chunks])
-        draws = [draw for running, segment in chunks for draw in running.draws(segment.num_logits)]
-        choices = iter(self._sampler.choose(hidden, draws) if draws else [])
-        for running, segment in chunks:
+        draws = [running.draws(segment.num_logits) for running, segment in chunks]
+        choices = self._sampler.choose(hidden, draws)
+        for (running, segment), chosen in zip(chunks, choices, strict=True):
             running.pending = running.pending[len(segment.tokens) :]
-            running.choices += islice(choices, segment.num_logits)
+            running.choices += chosen
             if not len(running.pending):
                 self._advance(running)
 
