@@ -1,0 +1,48 @@
+"""What benches vary is asked for as it is written, and counted as it is defined."""
+
+import pytest
+
+from loadtest.bench.acceptance import Counts
+from loadtest.bench.arms import Arm, Case
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "fields", "has_chains"),
+    [
+        ("off", "off", {"num_draft_tokens": 0}, True),
+        ("draft", "draft", {"drafter": "draft", "verification": None}, True),
+        (
+            "draft/rejection",
+            "draft, rejection",
+            {"drafter": "draft", "verification": "rejection"},
+            True,
+        ),
+        ("draft/block", "draft, block", {"drafter": "draft", "verification": "block"}, False),
+        ("a+b", "a+b", {"drafter": "a+b", "verification": None}, False),
+        ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
+    ],
+)
+def test_arm_is_asked_for_as_written(text, shown, fields, has_chains):
+    """Name, request and whether single tokens were judged."""
+    arm = Arm.parse(text)
+
+    assert str(arm) == shown
+    assert fields.items() <= arm.fields().items()
+    assert arm.has_chains == has_chains
+
+
+def test_case_names_what_is_drawn():
+    """Greedy, a temperature, a nucleus."""
+    assert str(Case.parse("0")) == "greedy"
+    assert str(Case.parse("0.7:0.9")) == "T = 0.7, top_p 0.9"
+    assert Case.parse("1").fields(5) == {"temperature": 1.0, "top_p": 1.0, "seed": 5}
+
+
+def test_acceptance_figures_are_what_they_say():
+    """Two rounds of 4 drafts with 4 and 1 accepted, and a round without a draft."""
+    counts = Counts("qa", "greedy", "draft", 8, 3, 2, 8, 5, 4 + 2)
+
+    assert counts.cells(has_chains=True) == ["3.50", "0.833", "0.625", "0.67", "2.67"]
+    assert counts.cells(has_chains=False)[1] == "–"
+    silent = Counts("qa", "greedy", "draft", 3, 3, 0, 0, 0, 0)
+    assert silent.cells(has_chains=True) == ["–", "–", "–", "0.00", "1.00"]
