@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.assembly import WEIGHTS
-from builder.checks import check_pair, has_same_vocabulary
+from builder.checks import check_pair, has_same_vocabulary, read_config
 from builder.errors import BuildError
 from builder.vocabulary import TOKENS, restrict, shared_vocabulary
+from specdec.serving.drafter_names import RESERVED
 
 PATTERN = "draft"
 """The model whose config.pbtxt new drafts get."""
@@ -20,58 +23,85 @@ def add_draft(
 ) -> str:
     """Add the draft engine `name` to `repository`; return what was found about its vocabulary.
 
-    `translation` overrides how a draft with another vocabulary meets the target. Raises BuildError
-    for a name that is taken, a checkpoint that is none, or a pattern without a `draft` model.
+    `translation` overrides how a draft with another vocabulary meets the target. The repository is
+    changed as a whole or not at all. Raises BuildError for a name that cannot be, a checkpoint that
+    is none or cannot draft for the target, or a repository without a `draft` model.
     """
     target, place = repository / "target" / WEIGHTS, repository / name
+    if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
+        raise BuildError(f"a draft cannot be named {name!r}: requests would mean something else")
     if place.exists():
         raise BuildError(f"{place} exists; choose another name")
-    if not (repository / PATTERN / "config.pbtxt").is_file():
-        raise BuildError(f"{repository} has no model {PATTERN!r} to take the configuration from")
-    if has_same_vocabulary(target, checkpoint):
-        check_pair(target, checkpoint)
-        _add_model(repository, name)
-        shutil.copytree(checkpoint, place / WEIGHTS)
-        found = "the target's vocabulary"
-    else:
-        shared = shared_vocabulary(target, checkpoint)
-        chosen = translation or shared.translation
-        _add_model(repository, name)
-        if chosen == TOKENS:
-            restrict(checkpoint, shared, place / WEIGHTS)
+    orchestrator = repository / "specdec" / "config.pbtxt"
+    config = _appended(orchestrator.read_text("utf-8"), "tensorrt_llm_draft_model_name", name)
+    # Beside the repository: a server that watches it must not see half a model.
+    with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
+        new = Path(scratch) / name
+        _write_model(repository, name, checkpoint, new)
+        if has_same_vocabulary(target, checkpoint):
+            check_pair(target, checkpoint)
+            _check_context(config, checkpoint)
+            shutil.copytree(checkpoint, new / WEIGHTS)
+            found = "the target's vocabulary"
         else:
-            shutil.copytree(checkpoint, place / WEIGHTS)
-        _append(repository, "draft_tokenizer_dirs", f"{name}=../../{name}/{WEIGHTS}")
-        found = (
-            f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens are "
-            f"among the target's {shared.num_target}; they meet by {chosen}"
-        )
-    _append(repository, "tensorrt_llm_draft_model_name", name)
+            shared = shared_vocabulary(target, checkpoint)
+            chosen = translation or shared.translation
+            if chosen == TOKENS:
+                restrict(checkpoint, shared, new / WEIGHTS)
+            else:
+                shutil.copytree(checkpoint, new / WEIGHTS)
+            place_of_tokenizer = f"{name}=../../{name}/{WEIGHTS}"
+            config = _appended(config, "draft_tokenizer_dirs", place_of_tokenizer)
+            found = (
+                f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens "
+                f"are among the target's {shared.num_target}; they meet by {chosen}"
+            )
+        new.rename(place)
+    orchestrator.write_text(config, "utf-8")
     return found
 
 
-def _add_model(repository: Path, name: str) -> None:
-    pattern, place = repository / PATTERN, repository / name
-    (place / WEIGHTS).parent.mkdir(parents=True)
-    shutil.copyfile(pattern / "1" / "model.py", place / "1" / "model.py")
-    text = (pattern / "config.pbtxt").read_text("utf-8")
+def _check_context(config: str, checkpoint: Path) -> None:
+    """A draft reads the target's whole context; one of a stranger is cut to what it can read."""
+    limit = re.search(r'key: "max_seq_len" value { string_value: "(\d+)"', config)
+    positions = read_config(checkpoint).get("max_position_embeddings")
+    if limit is not None and positions is not None and positions < int(limit[1]):
+        raise BuildError(
+            f"the draft reads {positions} tokens, requests may have {limit[1]} (max_seq_len in "
+            "specdec/config.pbtxt)"
+        )
+
+
+def _write_model(repository: Path, name: str, checkpoint: Path, new: Path) -> None:
+    pattern = repository / PATTERN
+    try:
+        text = (pattern / "config.pbtxt").read_text("utf-8")
+    except OSError as error:
+        message = f"{repository} has no model {PATTERN!r} to take the configuration from"
+        raise BuildError(message) from error
+    (new / WEIGHTS).parent.mkdir(parents=True)
+    shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")
     text = _replaced(text, rf'^name: "{PATTERN}"', f'name: "{name}"')
-    (place / "config.pbtxt").write_text(text, "utf-8")
+    positions = read_config(checkpoint).get("max_position_embeddings")
+
+    def shorter(found: re.Match[str]) -> str:
+        return f"{found[1]}{min(int(found[2]), positions or int(found[2]))}"
+
+    text = _replaced(text, r'(key: "max_seq_len" value { string_value: ")(\d+)', shorter)
+    (new / "config.pbtxt").write_text(text, "utf-8")
 
 
-def _append(repository: Path, parameter: str, value: str) -> None:
-    """Add to a comma-separated parameter of the orchestrator."""
-    config = repository / "specdec" / "config.pbtxt"
-    pattern = rf'(key: "{parameter}" value {{ string_value: ")([^"]*)"'
+def _appended(config: str, parameter: str, value: str) -> str:
+    """`config` with `value` added to a comma-separated parameter."""
 
     def longer(found: re.Match[str]) -> str:
         return f'{found[1]}{",".join(filter(None, (found[2], value)))}"'
 
-    config.write_text(_replaced(config.read_text("utf-8"), pattern, longer), "utf-8")
+    return _replaced(config, rf'(key: "{parameter}" value {{ string_value: ")([^"]*)"', longer)
 
 
-def _replaced(text: str, pattern: str, new: object) -> str:
-    result, count = re.subn(pattern, new, text, flags=re.MULTILINE)  # type: ignore[call-overload]
+def _replaced(text: str, pattern: str, new: str | Callable[[re.Match[str]], str]) -> str:
+    result, count = re.subn(pattern, new, text, flags=re.MULTILINE)
     if count != 1:
         raise BuildError(f"{pattern!r} stands {count} times in config.pbtxt, not once")
-    return str(result)
+    return result

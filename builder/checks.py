@@ -43,7 +43,7 @@ def check_pair(target: Path, draft: Path) -> PairReport:
     Raises BuildError with the first difference: vocabulary size, special ids, the ids of a probe
     text, or a draft too large to pay.
     """
-    target_config, draft_config = _config(target), _config(draft)
+    target_config, draft_config = read_config(target), read_config(draft)
     for key in ("vocab_size", *SPECIAL_IDS):
         if target_config.get(key) != draft_config.get(key):
             raise BuildError(
@@ -81,7 +81,7 @@ def check_same_tokenizer(target: Path, draft: Path) -> None:
 
 def has_same_vocabulary(target: Path, draft: Path) -> bool:
     """Say whether both directories mean the same by a token id, as far as the probe text shows."""
-    sizes = [_config(directory).get("vocab_size") for directory in (target, draft)]
+    sizes = [read_config(directory).get("vocab_size") for directory in (target, draft)]
     return sizes[0] == sizes[1] and _probe_ids(target) == _probe_ids(draft)
 
 
@@ -111,7 +111,8 @@ def _header(file: Path) -> dict[str, Any]:
     return header
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return config.json; raises BuildError if there is none."""
     try:
         config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -74,7 +74,8 @@ def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
     for file in sorted(checkpoint.glob("*.safetensors")):
         tensors.update(load_file(file))
     spoken = np.flatnonzero(shared.target_ids >= 0)
-    spoken = np.union1d(spoken, [config["eos_token_id"]])
+    if isinstance(config.get("eos_token_id"), int):
+        spoken = np.union1d(spoken, [config["eos_token_id"]])
     rows = torch.from_numpy(spoken.astype(np.int64))
     head = tensors.get(_HEAD, tensors[_EMBEDDING])
     tensors[_HEAD] = head[rows].contiguous()
@@ -98,8 +99,9 @@ def _token_bytes(directory: Path) -> list[bytes]:
     decoder = json.dumps(json.loads(file.read_text("utf-8")).get("decoder"))
     is_byte_level = "ByteLevel" in decoder
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
-    tokens = [b""] * tokenizer.get_vocab_size()
-    for piece, number in tokenizer.get_vocab().items():
+    ids = tokenizer.get_vocab()
+    tokens = [b""] * (max(ids.values()) + 1)
+    for piece, number in ids.items():
         if number in special:
             continue
         if is_byte_level:

@@ -134,10 +134,11 @@ def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tup
             out += [("question", asked)]
     german = _some(rng, texts["german"], settings.num_translate)
     out += [("translate", rng.choice(templates.TRANSLATE).format(text=t)) for t in german]
-    code = _some(rng, texts["code"], settings.num_code)
+    code = _some(seeded(settings.seed + 4), texts["code"], settings.num_code)
     out += [("code", rng.choice(templates.CODE).format(text=t)) for t in code]
-    functions = _some(rng, texts["functions"], settings.num_functions)
-    out += [("function", rng.choice(templates.FUNCTION).format(text=t)) for t in functions]
+    if settings.num_functions:
+        functions = _some(rng, sources.stdlib_functions(), settings.num_functions)
+        out += [("function", rng.choice(templates.FUNCTION).format(text=t)) for t in functions]
     out += [("math", templates.math_problem(rng)) for _ in range(settings.num_math)]
     shorts = {templates.short_question(rng) for _ in range(settings.num_short)}
     return out + [("short", text) for text in sorted(shorts)]

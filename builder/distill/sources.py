@@ -167,7 +167,7 @@ READERS: dict[str, list[tuple[str, Callable[[Path], list[str]]]]] = {
 
 def load(folder: Path) -> dict[str, list[str]]:
     """Passages by kind from the archives found in `folder`; missing ones are announced."""
-    texts = {"functions": stdlib_functions()}
+    texts: dict[str, list[str]] = {}
     for kind, readers in READERS.items():
         texts[kind] = []
         for pattern, reader in readers:

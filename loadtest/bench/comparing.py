@@ -74,7 +74,7 @@ class Examiner:
                 input_ids=list(prompt.token_ids),
                 max_tokens=self._arguments.max_tokens,
                 # Or suffix decoding would remember what another arm was answered.
-                tenant=f"{case} {arm}"[:64],
+                tenant=f"{case} {arm}",
                 return_log_probs=True,
                 return_perf_metrics=True,
                 **case.fields(self._arguments.seed),

@@ -58,7 +58,8 @@ def test_clients_send_what_the_model_takes():
 
 def test_every_input_is_read(inside_triton):
     """No input is declared and then ignored, but for pad_id: one sequence needs no padding."""
-    source = (ROOT / "backends/python/specdec/serving/request.py").read_text()
+    serving = ROOT / "backends/python/specdec/serving"
+    source = (serving / "request.py").read_text() + (serving / "reading.py").read_text()
 
     unread = {name for name in SPECDEC_INPUTS if f'"{name}"' not in source}
     assert unread == {"pad_id"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as BackendTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -266,6 +266,37 @@ def test_draft_with_the_targets_vocabulary_is_just_added(repository, tmp_path, c
 
     assert add(repository, "twin", draft) == 1  # as large as its target
     assert "50%" in capsys.readouterr().err
-    assert not (repository / "twin").exists()
-    assert add(repository, "target", draft) == 1
+    tensors = load_file(draft / "model.safetensors")
+    small = {name: tensor for name, tensor in tensors.items() if "layers.1" not in name}
+    del small["lm_head.weight"], small["model.embed_tokens.weight"]
+    save_file(small, draft / "model.safetensors")
+    assert add(repository, "twin", draft) == 1
+    assert "the draft reads 2048 tokens, requests may have 8192" in capsys.readouterr().err
+    orchestrator = repository / "specdec" / "config.pbtxt"
+    before = orchestrator.read_text()
+    orchestrator.write_text(before.replace('"8192"', '"2048"'))
+
+    assert add(repository, "twin", draft) == 0
+
+    assert "twin: the target's vocabulary" in capsys.readouterr().out
+    config = orchestrator.read_text()
+    assert '"tensorrt_llm_draft_model_name" value { string_value: "draft,twin" }' in config
+    assert '"draft_tokenizer_dirs" value { string_value: "" }' in config
+    assert (
+        '"max_seq_len" value { string_value: "2048" }'
+        in (repository / "twin" / "config.pbtxt").read_text()
+    )
+    assert (repository / "twin" / "1" / "checkpoint" / "config.json").exists()
+    assert add(repository, "twin", draft) == 1
     assert "exists; choose another name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["vote", "auto", "lookup", "a+b", "a,b", "", "a/b"])
+def test_name_that_means_something_else_is_refused(repository, name, capsys):
+    """With nothing left behind."""
+    before = sorted(repository.rglob("*"))
+
+    assert add(repository, name, repository / "target/1/checkpoint") == 1
+
+    assert "cannot be named" in capsys.readouterr().err
+    assert sorted(repository.rglob("*")) == before

@@ -1,5 +1,6 @@
 """A tree of drafts: verified in one pass, with the bits of a chain, and leaving no litter."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_tree_says_what_the_target_says(model, params, right):
     """Rounds of trees that are right for some tokens: the text of one plain call, bit for bit."""
     whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
     once = alone(model, whole)
-    scheduler = new_scheduler(model, num_cache_tokens=32 * 256)
+    scheduler = new_scheduler(model, num_cache_tokens=64 * 256)
     random, said = np.random.default_rng(right), []
     (first,) = run(scheduler, [replace(whole, max_new_tokens=1)])
     said += first.tokens
@@ -159,7 +160,7 @@ def judged(tokens, parents, laws, seed=7, **fields):
 
 def answer_of(model, task):
     """Return what a tree's verification says, with the context cached before."""
-    scheduler, receiver = new_scheduler(model, num_cache_tokens=32 * 256), Receiver()
+    scheduler, receiver = new_scheduler(model, num_cache_tokens=64 * 256), Receiver()
     run(scheduler, [Task("r", task.input_ids, 1)])
     add_tree(scheduler, task, receiver)
     while scheduler.has_work:
@@ -206,18 +207,72 @@ def test_tree_by_rejection_is_judged_whole(model, seed):
 
 def test_paths_of_a_tree_start_together_or_not_at_all(model):
     """Trees that do not fit beside each other wait for each other, and none for itself."""
-    scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=3), 32 * 256)
+    scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=3), 64 * 256)
     run(scheduler, [Task("r", prompt(9), 1)])
     receivers = [Receiver() for _ in range(4)]
     for number, receiver in enumerate(receivers):
         task = Task(str(number), prompt(9), 5, ids([1, 2, 3, 4]), draft_parents=(-1,) * 4)
         add_tree(scheduler, task, receiver)
-    for _ in range(20):
+    add_tree(scheduler, Task("x", prompt(9), 5, ids([1, 2]), draft_parents=(-1, -1)), Receiver())
+    while scheduler.has_work:
         scheduler.step()
+        begun = Counter(each.task.request_id for each in scheduler._running)
+        assert set(begun.values()) <= {3}, "a tree is under way in part"
 
     assert all(receiver.is_done for receiver in receivers)
     assert [receiver.stats.num_draft_tokens for receiver in receivers] == [3] * 4
     scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("num_rounds", [0, 1])
+def test_tree_is_cancelled_as_a_whole(model, num_rounds):
+    """Waiting or half run, every path ends, once, and nothing stays reserved."""
+    limits = replace(LIMITS, max_num_tokens=5)
+    scheduler, receiver = new_scheduler(model, limits, 64 * 256), Receiver()
+    run(scheduler, [Task("r", prompt(9), 1)])
+    task = Task("t", prompt(9), 5, ids([1, 2, 3, 4]), draft_parents=(-1, 0, -1, 2))
+    add_tree(scheduler, task, receiver)
+    for _ in range(num_rounds):
+        scheduler.step()
+    assert not receiver.is_done
+
+    scheduler.cancel("t")
+
+    assert receiver.is_done
+    assert receiver.tokens == []
+    assert not scheduler.has_work
+    scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("verification", ["exact", "rejection"])
+def test_tree_ends_where_the_answer_ends(model, verification):
+    """The end token, the token limit and the end of the context, inside a tree."""
+    params = SamplingParams(temperature=1.0, seed=3)
+    said = alone(model, Task("r", prompt(9), 6, params=params)).tokens
+
+    def answer(context, tokens, **fields):
+        parents = (*range(-1, len(tokens) - 1), -1)
+        task = Task(
+            "t",
+            context,
+            fields.pop("max_new_tokens", len(tokens) + 2),
+            ids([*tokens, (tokens[0] + 1) % VOCAB]),
+            draft_parents=parents,
+            params=params,
+            verification=verification,
+            **fields,
+        )
+        return answer_of(model, task)
+
+    ended = answer(prompt(9), said[:4], end_id=said[2])
+    limited = answer(prompt(9), said[:4], max_new_tokens=1)
+    last = answer(prompt(1023), said[:2])
+
+    if verification == "exact":
+        assert ended.tokens == said[:2]
+        assert limited.tokens == said[:1]
+    assert said[2] not in ended.tokens
+    assert len(limited.tokens) == len(last.tokens) == 1
 
 
 def test_limit_is_on_all_nodes(model):

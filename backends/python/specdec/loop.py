@@ -17,7 +17,12 @@ from contextlib import closing
 import numpy as np
 
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter
-from specdec.engines.protocol import TargetEngine, TokenIds, num_accepted_of
+from specdec.engines.protocol import (
+    TargetEngine,
+    TokenIds,
+    num_accepted_of,
+    num_drafted_of,
+)
 from specdec.rounds import Round
 
 
@@ -62,7 +67,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         num_accepted = num_accepted_of(proposal.draft, verification)
         confirmed = Round(
             tokens=verification.tokens,
-            num_drafted=len(proposal.tokens),
+            num_drafted=num_drafted_of(proposal.draft, verification),
             num_accepted=num_accepted,
             drafter=proposal.drafter,
             accepted_sources=proposal.sources_of(verification.tokens[:num_accepted]),

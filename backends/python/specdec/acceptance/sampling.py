@@ -10,6 +10,10 @@ import numpy.typing as npt
 TokenIds = npt.NDArray[np.int32]
 
 
+MIN_TEMPERATURE = 1e-5
+"""Below it only the likeliest token is ever drawn, and logits would overflow (vLLM's bound)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """What turns a model's logits into a token. The defaults are greedy decoding."""
@@ -35,7 +39,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0.0 or self.top_k == 1
+        return self.temperature < MIN_TEMPERATURE or self.top_k == 1
 
     @property
     def looks_back(self) -> bool:

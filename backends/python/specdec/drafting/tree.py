@@ -13,7 +13,7 @@ from specdec.rounds import Round
 
 
 class TreeDrafter:
-    """Asks every member, and offers the tree of their guesses."""
+    """Asks every member, one after another, and offers the tree of their guesses."""
 
     def __init__(
         self, name: str, members: Sequence[Drafter], max_nodes: int, *, keeps_apart: bool

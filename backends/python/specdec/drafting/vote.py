@@ -11,9 +11,9 @@ from specdec.rounds import Round
 
 
 class VoteDrafter:
-    """Asks every member and lets them vote.
+    """Asks every member, one after another, and lets them vote.
 
-    A tree of the same guesses is never accepted for less; this costs the target a single chain.
+    Where a tree keeps all guesses, this costs the target a single chain.
     """
 
     def __init__(self, name: str, members: Sequence[Drafter]) -> None:

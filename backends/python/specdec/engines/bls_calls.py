@@ -55,6 +55,7 @@ class Said(NamedTuple):
     log_probs: tuple[float, ...] = ()
     logits: npt.NDArray[np.float32] | None = None
     num_accepted: int | None = None
+    num_drafted: int | None = None
 
 
 class EngineCalls:
@@ -105,7 +106,8 @@ class EngineCalls:
         # may be a token of a branch that was not verified.
         is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
         if draft.tokens and (is_judged or draft.parents):
-            outputs = [*outputs, contract.TOTAL_ACCEPTED_DRAFT_TOKENS]
+            counts = (contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS)
+            outputs = [*outputs, *counts]
         if self._clock is not None or len(outputs) > len(self._outputs):
             inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
         if streaming:
@@ -170,12 +172,14 @@ class EngineCalls:
         tokens = tuple(ids.ravel()[: int(lengths.ravel()[0])].tolist())
         log_probs = _output(response, contract.OUTPUT_LOG_PROBS)
         num_accepted = _output(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
+        num_drafted = _output(response, contract.TOTAL_DRAFT_TOKENS)
         logits = _output(response, contract.GENERATION_LOGITS)
         return Said(
             tokens,
             () if log_probs is None else tuple(log_probs.ravel().tolist()),
             None if logits is None else logits.reshape(-1, logits.shape[-1]),
             None if num_accepted is None else int(num_accepted.ravel()[0]),
+            None if num_drafted is None else int(num_drafted.ravel()[0]),
         )
 
     def _advance_clock(self, response: Any) -> None:

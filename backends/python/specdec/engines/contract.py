@@ -43,6 +43,7 @@ SEED = "seed"
 DRAFT_LOGITS = "draft_logits"
 RETURN_GENERATION_LOGITS = "return_generation_logits"
 GENERATION_LOGITS = "generation_logits"
+TOTAL_DRAFT_TOKENS = "total_draft_tokens"
 TOTAL_ACCEPTED_DRAFT_TOKENS = "total_accepted_draft_tokens"
 
 MIN_P = "min_p"

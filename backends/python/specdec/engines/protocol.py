@@ -24,6 +24,9 @@ class Verification:
     """The target's, of `tokens`, where the request wants them."""
     num_accepted: int | None = None
     """Of the draft, where the engine says so; else it follows from the tokens."""
+    num_drafted: int | None = None
+    """How much of the draft was looked at, where the engine says so; else all of it. Of a tree that
+    does not fit, some paths are left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,3 +102,9 @@ def num_accepted_of(draft: Draft, verification: Verification) -> int:
     if verification.num_accepted is not None:
         return verification.num_accepted
     return len(draft.path(verification.tokens))
+
+
+def num_drafted_of(draft: Draft, verification: Verification) -> int:
+    """How many drafts were verified."""
+    said = verification.num_drafted
+    return len(draft.tokens) if said is None else said

@@ -25,10 +25,11 @@ class Sampling:
     num_prompt_tokens: int = 0
     wants_log_probs: bool = False
     has_shared_sampler: bool = False
-    """The engines draw by position-keyed noise; they take `prompt_length` and `verification`."""
+    """The engines draw by position-keyed noise; they take `prompt_length`, `verification`,
+    `min_p` and `draft_parents`."""
     verification: str = EXACT
     vocab_size: int = 0
-    """The target's; needed where logits are biased."""
+    """The target model's; needed where logits are biased."""
 
     @property
     def is_judged(self) -> bool:

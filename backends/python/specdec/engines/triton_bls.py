@@ -25,16 +25,17 @@ class TritonTarget:
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
-        num_accepted = None
+        num_accepted = num_drafted = None
         max_new_tokens = len(draft.tokens) + 1
         for part in self._calls.run(context, max_new_tokens, end_id=self._end_id, draft=draft):
             tokens += part.tokens
             log_probs += part.log_probs
-            num_accepted = part.num_accepted
+            num_accepted, num_drafted = part.num_accepted, part.num_drafted
         # The contract has no finish reason and leaves the end token out: a result that stops
         # within the draft, without a correction, is one that met the end.
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
-        return Verification(tokens, len(tokens) <= num_followed, log_probs, num_accepted)
+        ended = len(tokens) <= num_followed
+        return Verification(tokens, ended, log_probs, num_accepted, num_drafted)
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         num_tokens = 0

@@ -74,17 +74,15 @@ class DrafterFactory:
 
     def make(self, occasion: Occasion) -> Drafter | None:
         """The drafter that the request names, or None to run the target alone."""
-        request, settings = occasion.request, self._settings
-        if request.num_draft_tokens == 0 or request.drafter == NONE:
+        asked, names = occasion.request.drafter, self._members(occasion.request)
+        judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
+        if judges_by_logits:  # What was looked up or translated has none.
+            known = set(self._settings.draft_models) - set(self._strangers)
+            names = [each for each in names if each in known][:1]
+        if not names or occasion.sampling.verification == OFF:
             return None
-        if occasion.sampling.verification == OFF:
-            return None
-        asked, names = request.drafter, self._members(request)
-        if not settings.has_shared_sampler and occasion.sampling.is_judged:
-            # Such engines judge by the draft's logits, and what was looked up has none.
-            names = [each for each in names if each in settings.draft_models]
-            names = [each for each in names if each not in self._strangers][:1]
-            return self._named(names[0], occasion) if names else None
+        if judges_by_logits:
+            return self._named(names[0], occasion)
         if asked == AUTO:
             return self._auto(names, occasion)
         if asked == VOTE:
@@ -94,7 +92,9 @@ class DrafterFactory:
         return members[0] if asked == names[0] else self._tree(members, occasion)
 
     def _members(self, request: GenerationRequest) -> list[str]:
-        """The drafters that the request means, the likeliest to be right first."""
+        """The drafters that the request means, the likeliest to be right first; none for off."""
+        if request.num_draft_tokens == 0 or request.drafter == NONE:
+            return []
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
@@ -160,7 +160,7 @@ class DrafterFactory:
             sampling.needs_draft_logits and stranger is None and not is_voter,
         )
         if stranger is not None:
-            engine = stranger.translating(engine, self._tokenizer)
+            engine = stranger.translating(engine, self._tokenizer, settings.max_seq_len)
         return EngineDrafter(
             name=name,
             source=source,

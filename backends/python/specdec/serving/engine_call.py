@@ -135,8 +135,8 @@ def _bad_words(arrays: Arrays) -> tuple[tuple[int, ...], ...]:
 
 def _logit_bias(arrays: Arrays) -> tuple[tuple[int, float], ...]:
     bias = arrays.get(contract.EMBEDDING_BIAS, np.zeros(0, dtype=np.float32)).ravel()
-    if np.isnan(bias).any():
-        raise InvalidRequestError("embedding_bias must have no NaN")
+    if not np.isfinite(bias).all():
+        raise InvalidRequestError("embedding_bias must be finite")
     return tuple((token, float(bias[token])) for token in np.flatnonzero(bias).tolist())
 
 

@@ -140,7 +140,7 @@ def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
         "kv_cache_alloc_new_blocks": stats.num_new_blocks,
         "kv_cache_alloc_total_blocks": stats.num_reused_blocks + stats.num_new_blocks,
         contract.TOTAL_ACCEPTED_DRAFT_TOKENS: num_accepted,
-        "total_draft_tokens": num_drafted,
+        contract.TOTAL_DRAFT_TOKENS: num_drafted,
     }
     times = {
         contract.ARRIVAL_TIME_NS: stats.arrival_ns,

@@ -182,7 +182,7 @@ class TritonPythonModel:
             request.return_log_probs,
             settings.has_shared_sampler,
             choose_verification(request.verification, params, settings),
-            self._tokenizer.vocab_size,
+            self._tokenizer.model_vocab_size,
         )
 
     def _report_draft_failure(self, drafter: str, error: Exception) -> None:

@@ -37,8 +37,9 @@ class Stranger:
         way = "by text" if self.target_ids is None else "by the tokens that both know"
         return f"another vocabulary ({self.tokenizer.vocab_size} tokens), met {way}"
 
-    def translating(self, engine: DraftEngine, target: Tokenizer) -> TranslatingDraft:
-        """`engine`, speaking the target's tokens."""
-        return TranslatingDraft(
-            engine, target, self.tokenizer, self.tokenizer.max_seq_len, self.target_ids
-        )
+    def translating(
+        self, engine: DraftEngine, target: Tokenizer, max_seq_len: int
+    ) -> TranslatingDraft:
+        """`engine`, speaking the target's tokens; `max_seq_len` is the engine's limit."""
+        max_context = min(self.tokenizer.max_seq_len, max_seq_len)
+        return TranslatingDraft(engine, target, self.tokenizer, max_context, self.target_ids)

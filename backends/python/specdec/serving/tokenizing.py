@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers.decoders import DecodeStream
@@ -28,7 +31,11 @@ class Tokenizer:
         self._backend = self._tokenizer.backend_tokenizer
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
-        self.max_seq_len: int = int(self._tokenizer.model_max_length)
+        config = _model_config(directory)
+        self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
+        """Of the model beside the tokenizer, which may be padded; else the tokenizer's own."""
+        longest = config.get("max_position_embeddings") or math.inf
+        self.max_seq_len: int = int(min(self._tokenizer.model_max_length, longest))
 
     def prompt(self, request: GenerationRequest, max_seq_len: int) -> TokenIds:
         """[n ≥ 1] int32, with room for the answer in `max_seq_len` tokens.
@@ -93,3 +100,12 @@ class Tokenizer:
             )
         except Exception as error:  # noqa: BLE001 - whatever the template raises
             raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None
+
+
+def _model_config(directory: Path) -> dict[str, Any]:
+    """Of the model whose tokenizer this is; empty where the directory holds none."""
+    try:
+        config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config

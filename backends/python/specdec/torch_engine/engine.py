@@ -130,4 +130,9 @@ def _load(settings: EngineSettings) -> Scheduler:
         torch.device(device),
         _DTYPES[settings.dtype],
     )
+    if settings.limits.max_seq_len > model.config.max_position:
+        raise ConfigurationError(
+            f"max_seq_len is {settings.limits.max_seq_len}; the checkpoint {settings.checkpoint} "
+            f"reads {model.config.max_position} tokens (max_position_embeddings)"
+        )
     return Scheduler(model, settings.limits)

@@ -24,6 +24,9 @@ from specdec.torch_engine.running import RunningTask, blocks_needed, tokens_need
 from specdec.torch_engine.sampler import Sampler
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
 
+GROUP_SHARE = 4
+"""A group of tasks that start together may hold this fraction of the cache, or be one task."""
+
 
 class Scheduler:
     """Waiting and running tasks of one model; driven by the engine's thread."""
@@ -53,9 +56,14 @@ class Scheduler:
         self._waiting.append(group)
 
     def num_together(self, task: Task) -> int:
-        """How many tasks like this one can run side by side; 0 for one that is too large."""
-        num_blocks = self._model.cache.num_blocks // blocks_needed(task)
-        return min(num_blocks, self._limits.max_num_sequences)
+        """How many tasks like this one may run side by side; 0 for one that is too large.
+
+        All of them wait until there is room for each, so they get a share of the cache.
+        """
+        num_blocks, needed = self._model.cache.num_blocks, blocks_needed(task)
+        if needed > num_blocks:
+            return 0
+        return min(max(1, num_blocks // GROUP_SHARE // needed), self._limits.max_num_sequences)
 
     def _new(self, task: Task, receive: Receiver) -> RunningTask:
         if not self.num_together(task):

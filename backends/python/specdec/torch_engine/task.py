@@ -26,6 +26,8 @@ class Branch(NamedTuple):
 
     judge: TreeJudge
     path: tuple[int, ...]
+    is_judged: bool
+    """The tree is verified by probabilities; also where no node is left of this path."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,8 @@ class Task:
     @property
     def is_judged(self) -> bool:
         """Verified by probabilities, rather than by comparing with the target's own draw."""
+        if self.branch is not None:
+            return self.branch.is_judged
         return (
             self.verification != "exact" and len(self.draft_ids) > 0 and not self.params.is_greedy
         )
