@@ -5,6 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
 from tests.server.live import add_python_model, copy_repository, edit_parameters
 
 INFLIGHT_LIMIT = 4
@@ -14,6 +17,9 @@ FAILING_DRAFTS = {
     "hanging": "draft_timeout",
 }
 """Name of the draft model: the reason under which its failures are counted."""
+
+OURS = ("min_p", "prompt_length", "verification", "draft_parents")
+"""Inputs that no compiled engine has."""
 
 _RAISING = """
 class TritonPythonModel:
@@ -59,10 +65,28 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
         tensorrt_llm_draft_model_name="",
     )
     # The contract as compiled engines have it: with draft logits, and without.
-    only_ours = {"tensorrt_llm_draft_model_name": "draft"}
-    _add_front_door(repository, "strict", engine_extensions="draft_logits", **only_ours)
-    _add_front_door(repository, "bare", engine_extensions="", **only_ours)
+    for name in ("target", "draft"):
+        _add_compiled(repository, name)
+    engines = {
+        "tensorrt_llm_model_name": "compiled_target",
+        "tensorrt_llm_draft_model_name": "compiled_draft",
+    }
+    _add_front_door(repository, "strict", engine_extensions="draft_logits", **engines)
+    _add_front_door(repository, "bare", engine_extensions="", **engines)
     return repository
+
+
+def _add_compiled(repository: Path, name: str) -> None:
+    """Add an engine that declares no input of ours, so that Triton refuses what should not come."""
+    compiled = repository / f"compiled_{name}"
+    shutil.copytree(repository / name, compiled, symlinks=True)
+    path = compiled / "config.pbtxt"
+    config = text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
+    config.name = compiled.name
+    kept = [each for each in config.input if each.name not in OURS]
+    del config.input[:]
+    config.input.extend(kept)
+    path.write_text(text_format.MessageToString(config))
 
 
 def _add_front_door(repository: Path, name: str, **parameters: str) -> None:

@@ -45,11 +45,33 @@ def test_sampled_request_runs_plainly_where_nothing_is_lossless(faulty_server):
 def test_greedy_speculation_is_exact_everywhere(faulty_server, model):
     """By equality, with drafts."""
     off = ask(faulty_server, model, num_draft_tokens=0)
-    on = ask(faulty_server, model, drafter="draft", num_draft_tokens=3)
+    for drafter in ("compiled_draft", "tree", "vote", "lookup+compiled_draft", "auto"):
+        on = ask(faulty_server, model, drafter=drafter, num_draft_tokens=3)
 
-    assert on.token_ids == off.token_ids
-    assert on.final.verification == "exact"
-    assert on.final.total_accepted_draft_tokens > 0
+        assert on.token_ids == off.token_ids
+        assert on.final.verification == "exact"
+        assert on.final.total_accepted_draft_tokens > 0
+
+
+@pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])
+def test_several_drafters_are_one_where_logits_judge(faulty_server, drafter):
+    """The draft engine alone, which can say what it drew from, for whatever was asked."""
+    answer = ask(faulty_server, "strict", temperature=0.5, drafter=drafter, max_tokens=48)
+
+    assert answer.final.verification == "rejection"
+    assert set(answer.final.speculative_decoding["drafters"]) == {"compiled_draft"}
+
+
+def test_parameters_of_the_contract_reach_compiled_engines(faulty_server):
+    """Bias, bans and penalties, in the tensors that such engines have."""
+    fields = {"logit_bias": {28: -100}, "bad_words": ["ship"], "min_tokens": 20}
+    fields |= {"repetition_penalty": 1.2, "frequency_penalty": 0.5}
+
+    off = ask(faulty_server, "bare", num_draft_tokens=0, **fields)
+
+    assert 28 not in off.token_ids
+    assert "ship" not in off.text
+    assert len(off.token_ids) >= 20
 
 
 @pytest.mark.parametrize(
