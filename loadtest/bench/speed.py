@@ -195,16 +195,19 @@ def _ratio(found: list[Measurement], arm: str, base: str, column: str | None) ->
 def _speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
     columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
     drafted = [arm for arm in arms if arm not in {"direct", "off"}]
-    header = ["tokens/s", *arms, *(f"{arm} ÷ {base}" for arm in drafted for base in arms[:2])]
-    rows = []
-    for column in columns:
-        rates = [f"{_rate(_of(found, arm, column)):.1f}" for arm in arms]
-        ratios = [_ratio(found, arm, base, column) for arm in drafted for base in arms[:2]]
-        rows.append([column or "all", *rates, *ratios])
-    first = ["median TTFT, ms"]
-    first += [f"{statistics.median(m.first_s for m in _of(found, arm)) * 1000:.0f}" for arm in arms]
-    rows.append(first + [""] * (len(header) - len(first)))
-    return markdown_table(header, rows)
+    rows = [
+        [column or "all", *(f"{_rate(_of(found, arm, column)):.1f}" for arm in arms)]
+        for column in columns
+    ]
+    first_ms = (statistics.median(m.first_s for m in _of(found, arm)) * 1000 for arm in arms)
+    rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
+    ratios = [
+        [f"{arm} ÷ {base}", *(_ratio(found, arm, base, column) for column in columns)]
+        for arm in drafted
+        for base in arms[:2]
+    ]
+    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
+    return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
 
 
 def _acceptance_table(found: list[Measurement], drafters: list[str]) -> str:
