@@ -63,6 +63,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; 1 if an arm never had a token accepted."""
     arguments = _parser().parse_args(argv)
     prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
+    prompts = prompts[:: arguments.every]
     cases = [Case.parse(text) for text in arguments.cases]
     arms = [Arm.parse(text) for text in arguments.arms]
     plan = [
@@ -168,6 +169,7 @@ def _by_column(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="specdec bench acceptance", description=__doc__)
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--cases", nargs="+", default=["0", "0.7", "1"], metavar="T[:TOP_P]")
     parser.add_argument(
