@@ -1,4 +1,4 @@
-"""Drafts with another vocabulary: what is shared, how they are built in, how they translate."""
+"""Drafts with another vocabulary: what is shared, and how they are built into a repository."""
 
 import json
 import shutil
@@ -16,8 +16,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from builder import cli
 from builder.llama2c_import import import_llama2c
 from builder.vocabulary import restrict, shared_vocabulary
-from specdec.drafting.translating import CONTEXT_STEP, TranslatingDraft
-from specdec.engines.protocol import Draft
 from specdec.serving.strangers import Stranger
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.model import LlamaModel, Segment
@@ -160,59 +158,6 @@ def logits_behind(checkpoint, text):
     model = LlamaModel(checkpoint, 512, torch.device("cpu"))
     sequence = model.cache.acquire(text)
     return model.head.logits(model.run([Segment(sequence, text, 1)]))[0].numpy()
-
-
-class Words:
-    """A vocabulary of single letters, numbered by their code points."""
-
-    def text(self, ids):
-        """Join them."""
-        return "".join(map(chr, ids.tolist()))
-
-    def plain(self, text):
-        """Split them."""
-        return np.asarray([ord(letter) for letter in text], dtype=np.int32)
-
-
-class Repeating:
-    """A draft engine that always guesses the same."""
-
-    def __init__(self, tokens):
-        self._tokens = tokens
-        self.contexts = []
-
-    def draft(self, context, num_tokens):
-        """Guess it."""
-        self.contexts.append(context.tolist())
-        return Draft(self._tokens[:num_tokens])
-
-
-def test_by_tokens_a_guess_ends_where_the_target_does_not_know_it():
-    """Each known token becomes the target's; nothing stands behind an unknown one."""
-    table = np.full(200, -1, dtype=np.int32)
-    table[[ord("a"), ord("b")]] = 5, 6
-    engine = Repeating(tuple(map(ord, "abxa")))
-
-    guess = TranslatingDraft(engine, Words(), Words(), 1000, table).draft(Words().plain("hi"), 4)
-
-    assert guess.tokens == (5, 6)
-    assert engine.contexts == [[ord("h"), ord("i")]]
-
-
-@pytest.mark.parametrize("length", [199, 200, 263, 264, 265, 1000])
-def test_long_context_is_cut_in_steps(length):
-    """What is left fits with the guesses, and its beginning moves only every 64 tokens."""
-    engine = Repeating(())
-    draft = TranslatingDraft(engine, Words(), Words(), 200)
-    text = Words().plain("".join(chr(97 + n % 26) for n in range(length)))
-
-    draft.draft(text, 4)
-
-    (seen,) = engine.contexts
-    assert len(seen) <= 196
-    assert len(seen) > 196 - CONTEXT_STEP or len(seen) == length
-    assert text.tolist()[length - len(seen) :] == seen
-    assert (length - len(seen)) % CONTEXT_STEP == 0
 
 
 @pytest.fixture

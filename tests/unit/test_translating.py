@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.translating import TranslatingDraft
+from specdec.drafting.translating import CONTEXT_STEP, TranslatingDraft
 from specdec.engines.protocol import Draft
 from specdec.serving.tokenizing import Tokenizer
 
@@ -92,3 +92,30 @@ def test_translation_is_the_text(context, goes_on):
     # A last token that ends within a character spells it as U+FFFD.
     said = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")
     assert goes_on[:8].startswith(said.rstrip()) or said == goes_on[:8]
+
+
+def test_by_tokens_a_guess_ends_where_the_target_does_not_know_it():
+    """Each known token becomes the target's; nothing stands behind an unknown one."""
+    table = np.full(200, -1, dtype=np.int32)
+    table[[ord("a"), ord("b")]] = 5, 6
+    engine = KnowingDraft("abxa")
+
+    draft = TranslatingDraft(engine, Letters(), Letters(), 1000, table)
+
+    assert draft.draft(Letters().plain("hi"), 4).tokens == (5, 6)
+    assert engine.contexts == ["hi"]
+
+
+@pytest.mark.parametrize("length", [199, 200, 263, 264, 265, 1000])
+def test_long_context_is_cut_in_steps(length):
+    """What is left fits with the guesses, and its beginning moves only every 64 tokens."""
+    engine = KnowingDraft("")
+    text = "".join(chr(97 + number % 26) for number in range(length))
+
+    TranslatingDraft(engine, Letters(), Letters(), 200).draft(Letters().plain(text), 4)
+
+    (seen,) = engine.contexts
+    assert len(seen) <= 196
+    assert len(seen) > 196 - CONTEXT_STEP or len(seen) == length
+    assert text.endswith(seen)
+    assert (length - len(seen)) % CONTEXT_STEP == 0
