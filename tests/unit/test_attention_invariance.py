@@ -29,7 +29,7 @@ CONFIG = ModelConfig(
 def cache():
     """Return a pool full of random keys and values."""
     pool = KVCache(CONFIG, NUM_BLOCKS * BLOCK_SIZE, CPU)
-    pool._storage.copy_(random(*pool._storage.shape, seed=7))
+    pool.storage.copy_(random(*pool.storage.shape, seed=7))
     return pool
 
 
@@ -96,16 +96,16 @@ def test_gathered_blocks_give_what_blocks_in_place_give(cache, length):
     count = blocks_for(length)
     dense = range(10, 10 + count)
     scattered = list(range(NUM_BLOCKS - 1, 60, -3))[:count]
-    saved = cache._storage.clone()
+    saved = cache.storage.clone()
     last = list(range(max(0, length - 5), length))
     expected = attended(cache, [sequence(length, dense)], [last])[0]
     for source, target in zip(dense, scattered, strict=True):
-        cache._storage[:, :, target] = saved[:, :, source]
+        cache.storage[:, :, target] = saved[:, :, source]
 
     moved = sequence(length, scattered)
     rows = attended(cache, [moved], [last])[0]
     shared = attended(cache, [moved, moved], [last, last])
-    cache._storage.copy_(saved)
+    cache.storage.copy_(saved)
 
     assert torch.equal(rows, expected)
     assert torch.equal(shared[0], expected)

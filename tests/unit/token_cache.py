@@ -44,7 +44,7 @@ def add(cache: KVCache, sequence: CachedSequence, tokens: TokenIds) -> None:
 
 def stored(cache: KVCache, sequence: CachedSequence) -> list[int]:
     """Read a sequence's tokens back from its blocks; every layer, head, key and value agrees."""
-    parts = [cache._storage[:, :, block] for block in sequence.blocks]
+    parts = [cache.storage[:, :, block] for block in sequence.blocks]
     if not parts:
         return []
     whole = torch.cat(parts, dim=3)[:, :, :, : sequence.length].float()

@@ -32,6 +32,7 @@ class EngineModelSettings:
     device: str = "auto"
     dtype: str = "bfloat16"
     num_threads: int = 0
+    kernels: str = "auto"
     max_seq_len: int = 8192
     max_draft_len: int = 16
     max_num_tokens: int = 512
@@ -47,7 +48,9 @@ class EngineModelSettings:
             num_cache_tokens=self.max_tokens_in_paged_kv_cache,
         )
         checkpoint = version_directory / self.checkpoint_dir
-        return EngineSettings(checkpoint, limits, self.device, self.dtype, self.num_threads)
+        return EngineSettings(
+            checkpoint, limits, self.device, self.dtype, self.num_threads, self.kernels
+        )
 
 
 class TritonPythonModel:

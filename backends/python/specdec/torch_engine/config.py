@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from specdec.errors import ConfigurationError
 
 
@@ -66,6 +69,12 @@ class ModelConfig:
             tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
             draft_vocab_size=raw.get("draft_vocab_size"),
         )
+
+    def rotation_angles(self) -> Tensor:
+        """RoPE's angle of each position and pair of dimensions: [max_position, head_dim / 2]."""
+        half = torch.arange(0, self.head_dim, 2, dtype=torch.float32)
+        frequencies = self.rope_theta ** -(half / self.head_dim)
+        return torch.outer(torch.arange(self.max_position, dtype=torch.float32), frequencies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class EngineSettings:
     """`bfloat16`, or `float32`: twice the memory traffic, and rows that may depend on the batch."""
     num_threads: int = 0
     """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
+    kernels: str = "auto"
+    """What computes the layers on a CPU: see LlamaModel."""
 
 
 class TorchEngine:
@@ -129,6 +131,7 @@ def _load(settings: EngineSettings) -> Scheduler:
         settings.limits.num_cache_tokens,
         torch.device(device),
         _DTYPES[settings.dtype],
+        settings.kernels,
     )
     if settings.limits.max_seq_len > model.config.max_position:
         raise ConfigurationError(

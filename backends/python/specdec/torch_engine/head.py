@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specdec.torch_engine.linear import Linear
+from specdec.torch_engine.layers import Product
 
 NEAR_TIE = 1 / 64
 """Logits within this share of the largest are compared again in float32: the product's results
@@ -19,16 +19,21 @@ matter; those further down have a fiftieth of its probability at most, and keep 
 class Head:
     """The output matrix. Every row of a result depends on its own row of `hidden` alone."""
 
-    def __init__(self, rows: Tensor, token_of_row: Tensor | None, vocab_size: int) -> None:
-        """`rows` [head vocab, hidden]; `token_of_row` [head vocab] int64 for a reduced head."""
-        self._product = Linear(rows)
+    def __init__(
+        self, rows: Tensor, token_of_row: Tensor | None, vocab_size: int, product: Product
+    ) -> None:
+        """`rows` [head vocab, hidden], and the product with them.
+
+        `token_of_row` [head vocab] int64 for a reduced head.
+        """
+        self._product = product
         self._rows = rows
         self._token_of_row = token_of_row
         self._vocab_size = vocab_size
 
     def most_likely(self, hidden: Tensor) -> Tensor:
         """hidden [n ≥ 2, hidden] float32 → [n] int64 token ids; the lowest id among equals."""
-        logits = self._product(hidden.to(self._rows.dtype))
+        logits = self._product(hidden)
         largest = logits.amax(dim=-1, keepdim=True)
         rows, candidates = torch.nonzero(
             logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True
@@ -44,7 +49,7 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [n ≥ 2, hidden] float32 → [n, vocab] float32; −inf where the head has no row."""
-        logits = self._product(hidden.to(self._rows.dtype)).float()
+        logits = self._product(hidden).float()
         floor = logits.amax(dim=-1, keepdim=True) - REFINED_RANGE
         rows, candidates = torch.nonzero(logits >= floor, as_tuple=True)
         logits[rows, candidates] = self._exact(hidden, rows, candidates)

@@ -64,19 +64,19 @@ class KVCache:
         # come from numpy, whose zeroed pages cost nothing until they are written.
         if device.type == "cpu":
             zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-            self._storage = torch.from_numpy(zeros).view(dtype).view(shape)
+            self.storage = torch.from_numpy(zeros).view(dtype).view(shape)
         else:
-            self._storage = torch.zeros(shape, dtype=dtype, device=device)
+            self.storage = torch.zeros(shape, dtype=dtype, device=device)
         self._num_kv_heads = config.num_kv_heads
         self._references = np.zeros(self.num_blocks, dtype=np.int32)
         self._sequences: list[CachedSequence] = []
         self._clock = 0
 
-    # -- what the model reads and writes ---------------------------------------------------
+    # -- what PyTorch's layers read and write; native ones arrange a block their own way ------
 
     def layer(self, index: int) -> Tensor:
         """[2 (keys, values), blocks, kv_heads, BLOCK_SIZE, head_dim] of one layer."""
-        return self._storage[index]
+        return self.storage[index]
 
     def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
         """Rows of `layer(i).view(-1, head_dim)` for each position: [len, 2 * kv_heads] int64."""
@@ -148,7 +148,7 @@ class KVCache:
         """
         start = sequence.length
         if start % BLOCK_SIZE and self._references[sequence.blocks[-1]] > 1:
-            self._copy_last_block(sequence, start % BLOCK_SIZE)
+            self._copy_last_block(sequence)
         num_needed = -(-(start + len(tokens)) // BLOCK_SIZE) - len(sequence.blocks)
         for _ in range(num_needed):
             neighbour = sequence.blocks[-1] + 1 if sequence.blocks else None
@@ -182,13 +182,13 @@ class KVCache:
         self._references[sequence.blocks] += 1
         self._sequences.append(sequence)
         if len(sequence.blocks) > num_shared:
-            self._copy_last_block(sequence, length % BLOCK_SIZE)
+            self._copy_last_block(sequence)
         return sequence
 
-    def _copy_last_block(self, sequence: CachedSequence, num_positions: int) -> None:
+    def _copy_last_block(self, sequence: CachedSequence) -> None:
         shared = sequence.blocks[-1]
         own = self._allocate(None)
-        self._storage[:, :, own, :, :num_positions] = self._storage[:, :, shared, :, :num_positions]
+        self.storage[:, :, own] = self.storage[:, :, shared]
         self._references[shared] -= 1
         sequence.blocks[-1] = own
 

@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint on disk, as the tensors that `model.py` multiplies."""
+"""A Hugging Face checkpoint on disk, as tensors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.head import Head
-from specdec.torch_engine.linear import Linear
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One decoder layer; norms are float32 [hidden]."""
+    """One decoder layer: matrices [out, in] in the engine's dtype, norms [hidden] float32."""
 
     attention_norm: Tensor
-    qkv: Linear
-    output: Linear
+    qkv: Tensor
+    """Queries, keys, values; pairs that rotate together lie side by side."""
+    output: Tensor
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate: Tensor
+    up: Tensor
+    down: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class ModelWeights:
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
     """[hidden] float32."""
-    head: Head
+    head_rows: Tensor
+    """[head vocab, hidden]."""
+    token_of_head_row: Tensor | None
+    """[head vocab] int64 for a reduced head."""
 
 
 def load(
@@ -70,7 +73,8 @@ def load(
         embedding=embedding,
         layers=tuple(_layer(take, index, config) for index in range(config.num_layers)),
         final_norm=take("model.norm.weight", hidden).float(),
-        head=Head(head_rows, token_of_head_row, config.vocab_size),
+        head_rows=head_rows,
+        token_of_head_row=token_of_head_row,
     )
 
 
@@ -91,18 +95,12 @@ def _layer(take: _Taker, index: int, config: ModelConfig) -> LayerWeights:
     query, key = rotary("q_proj", num_query_rows), rotary("k_proj", num_kv_rows)
     return LayerWeights(
         attention_norm=take(f"{prefix}input_layernorm.weight", hidden).float(),
-        qkv=Linear(torch.cat((query, key, value))),
-        output=Linear(take.matrix(f"{prefix}self_attn.o_proj.weight", hidden, num_query_rows)),
+        qkv=torch.cat((query, key, value)),
+        output=take.matrix(f"{prefix}self_attn.o_proj.weight", hidden, num_query_rows),
         mlp_norm=take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
-        gate_up=Linear(
-            torch.cat(
-                [
-                    take.matrix(f"{prefix}mlp.{name}.weight", inner, hidden)
-                    for name in ("gate_proj", "up_proj")
-                ]
-            )
-        ),
-        down=Linear(take.matrix(f"{prefix}mlp.down_proj.weight", hidden, inner)),
+        gate=take.matrix(f"{prefix}mlp.gate_proj.weight", inner, hidden),
+        up=take.matrix(f"{prefix}mlp.up_proj.weight", inner, hidden),
+        down=take.matrix(f"{prefix}mlp.down_proj.weight", hidden, inner),
     )
 
 

@@ -1,0 +1,186 @@
+// Causal attention of every row over its own sequence, block by block.
+//
+// Each block gives a partial result (largest score, sum of weights, weighted values); those of a
+// row are added in the order of its sequence. A row's bits depend on its own sequence alone.
+#include "decoder.h"
+
+enum { MAX_TILE_QUERIES = 12 };
+
+// A tile: up to MAX_TILE_QUERIES (row, query head) pairs that look at the same keys.
+typedef struct {
+    int count, num_visible;                          // of the block's positions, by the last row
+    int visible[MAX_TILE_QUERIES];                   // by each
+    const bf16 *queries[MAX_TILE_QUERIES];
+    float *partial[MAX_TILE_QUERIES];
+} query_tile;
+
+// Few queries leave registers free: several vectors at once keep the multipliers busy. Vectors past
+// the last are the last again.
+#define WIDTH(count) ((count) <= 3 ? 4 : (count) <= 6 ? 2 : 1)
+
+// Sums over pairs: `vectors` are [width] rows of pairs, `factors` [count] what they are multiplied by.
+ALWAYS_INLINE void sum_pairs(int count, int num_inner, const bf16 *const *vectors,
+                             const bf16 *const *factors, vec (*sums)[4]) {
+#pragma GCC unroll 12
+    for (int n = 0; n < count; n++)
+        for (int w = 0; w < WIDTH(count); w++) sums[n][w] = splat(0);
+    for (int inner = 0; inner < num_inner; inner += 2) {
+        ivec pairs[4];
+        for (int w = 0; w < WIDTH(count); w++) {
+            pairs[w] = load_pairs(vectors[w] + inner * LANES);
+            prefetch(vectors[w] + inner * LANES);
+        }
+#pragma GCC unroll 12
+        for (int n = 0; n < count; n++) {
+            ivec factor = splat_pair(factors[n] + inner);
+            for (int w = 0; w < WIDTH(count); w++)
+                sums[n][w] = dot_pairs(sums[n][w], pairs[w], factor);
+        }
+    }
+}
+
+// out[n][column] = sum over inner of pairs[column / 16][inner] * factors[n][inner], for columns 0 to
+// num_columns - 1; pairs are [num_columns / 16][stride / 2][16][2].
+ALWAYS_INLINE void multiply_tile(int count, const bf16 *pairs, int num_columns, int stride,
+                                 const bf16 *const *factors, int num_inner, float *const *out) {
+    for (int column = 0; column < num_columns; column += WIDTH(count) * LANES) {
+        const bf16 *vectors[4];
+        int columns[4];
+        for (int w = 0; w < WIDTH(count); w++) {
+            columns[w] = column + w * LANES;
+            if (columns[w] > num_columns - LANES) columns[w] = num_columns - LANES;
+            vectors[w] = pairs + (size_t)columns[w] * stride;
+        }
+        vec sums[MAX_TILE_QUERIES][4];
+        sum_pairs(count, num_inner, vectors, factors, sums);
+#pragma GCC unroll 12
+        for (int n = 0; n < count; n++)
+            for (int w = 0; w < WIDTH(count); w++) store(out[n] + columns[w], sums[n][w]);
+    }
+}
+
+static void multiply_queries(int count, const bf16 *pairs, int num_columns, int stride,
+                             const bf16 *const *factors, int num_inner, float *const *out) {
+    switch (count) {
+#define TILE(n) \
+    case n:     \
+        return multiply_tile(n, pairs, num_columns, stride, factors, num_inner, out);
+        TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+        TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#undef TILE
+    }
+}
+
+// Scores → weights before normalisation, in bf16; returns their sum.
+static float weigh(float *scores, int num_visible, int num_wanted, float *largest, bf16 *weights) {
+    for (int position = num_visible; position < num_wanted; position++)
+        scores[position] = -INFINITY;
+    vec peak = splat(-INFINITY);
+    for (int position = 0; position < num_wanted; position += LANES)
+        peak = larger(load(scores + position), peak);
+    float top = peak[0];
+    for (int lane = 1; lane < LANES; lane++) top = peak[lane] > top ? peak[lane] : top;
+    vec sums = splat(0);
+    for (int position = 0; position < num_wanted; position += LANES) {
+        vec weight = exponential(load(scores + position) - top);
+        sums += weight;
+        store_bf16(weights + position, weight);
+    }
+    *largest = top;
+    return sum_lanes(sums);
+}
+
+static void attend_block(const query_tile *tile, const bf16 *keys, const bf16 *values,
+                         int head_dim) {
+    float scores[MAX_TILE_QUERIES][BLOCK_SIZE] __attribute__((aligned(64)));
+    bf16 weights[MAX_TILE_QUERIES][BLOCK_SIZE] __attribute__((aligned(64)));
+    float *score_rows[MAX_TILE_QUERIES];
+    const bf16 *weight_rows[MAX_TILE_QUERIES];
+    for (int n = 0; n < tile->count; n++) {
+        score_rows[n] = scores[n];
+        weight_rows[n] = weights[n];
+    }
+    int num_wanted = (tile->num_visible + LANES - 1) / LANES * LANES;
+    multiply_queries(tile->count, keys, num_wanted, head_dim, tile->queries, head_dim, score_rows);
+    for (int n = 0; n < tile->count; n++) {
+        float *partial = tile->partial[n];
+        if (tile->visible[n] <= 0) {
+            memset(weights[n], 0, sizeof(bf16) * (size_t)num_wanted);
+            partial[head_dim] = -INFINITY;
+            partial[head_dim + 1] = 0;
+        } else {
+            partial[head_dim + 1] =
+                weigh(scores[n], tile->visible[n], num_wanted, partial + head_dim, weights[n]);
+        }
+    }
+    multiply_queries(tile->count, values, head_dim, BLOCK_SIZE, weight_rows, tile->num_visible,
+                     tile->partial);
+}
+
+// Partial results of one row and head → its mixed values. Blocks follow in order.
+static void merge(const float *partial, int num_splits, int head_dim, bf16 *to) {
+    int size = head_dim + 2;
+    float top = partial[head_dim];
+    for (int n = 1; n < num_splits; n++) top = fmaxf(top, partial[n * size + head_dim]);
+    float sum = 0;
+    vec mixed[BLOCK_SIZE / LANES];
+    for (int d = 0; d < head_dim; d += LANES) mixed[d / LANES] = splat(0);
+    for (int n = 0; n < num_splits; n++) {
+        const float *part = partial + n * size;
+        float scale = exponential(splat(part[head_dim] - top))[0];
+        sum += part[head_dim + 1] * scale;
+        for (int d = 0; d < head_dim; d += LANES) mixed[d / LANES] += load(part + d) * scale;
+    }
+    for (int d = 0; d < head_dim; d += LANES) store_bf16(to + d, mixed[d / LANES] / sum);
+}
+
+void attend(pool *threads, int thread, const decoder *model, int layer, const row_batch *batch,
+            const workspace *room) {
+    const decoder_shape *shape = model->shape;
+    int head_dim = shape->head_dim, num_grouped = shape->num_heads / shape->num_kv_heads;
+    size_t part = (size_t)head_dim + 2, width = (size_t)shape->num_heads * head_dim;
+    int64_t next = pool_ticket(threads), number = 0;
+    for (int s = 0; s < batch->num_segments; s++) {
+        int first_row = batch->segment_starts[s];
+        int num_queries = (batch->segment_starts[s + 1] - first_row) * num_grouped;
+        const int32_t *blocks = batch->blocks + batch->block_starts[s];
+        int num_tiles = (num_queries + MAX_TILE_QUERIES - 1) / MAX_TILE_QUERIES;
+        for (int t = 0; t < num_tiles; t++) {
+            int query = num_queries * t / num_tiles;
+            int count = num_queries * (t + 1) / num_tiles - query;
+            int last = batch->positions[first_row + (query + count - 1) / num_grouped];
+            for (int split = 0; split <= last / BLOCK_SIZE; split++) {
+                for (int head = 0; head < shape->num_kv_heads; head++) {
+                    if (number++ != next) continue;
+                    next = pool_ticket(threads);
+                    query_tile tile = {.count = count};
+                    for (int n = 0; n < count; n++) {
+                        int row = first_row + (query + n) / num_grouped;
+                        int query_head = head * num_grouped + (query + n) % num_grouped;
+                        int visible = batch->positions[row] + 1 - split * BLOCK_SIZE;
+                        tile.visible[n] = visible < BLOCK_SIZE ? visible : BLOCK_SIZE;
+                        tile.queries[n] = room->queries + row * width + query_head * head_dim;
+                        tile.partial[n] =
+                            room->partial +
+                            (((size_t)row * shape->num_heads + query_head) * room->num_splits +
+                             split) * part;
+                        if (tile.visible[n] > tile.num_visible)
+                            tile.num_visible = tile.visible[n];
+                    }
+                    attend_block(&tile, block_of(batch, shape, layer, 0, blocks[split], head),
+                                 block_of(batch, shape, layer, 1, blocks[split], head), head_dim);
+                }
+            }
+        }
+    }
+    pool_meet(threads);
+    int64_t num_pairs = (int64_t)batch->num_rows * shape->num_heads;
+    int num_threads = pool_size(threads);
+    for (int64_t pair = num_pairs * thread / num_threads;
+         pair < num_pairs * (thread + 1) / num_threads; pair++) {
+        int num_splits = batch->positions[pair / shape->num_heads] / BLOCK_SIZE + 1;
+        merge(room->partial + (size_t)pair * room->num_splits * part, num_splits, head_dim,
+              room->mixed + (size_t)pair * head_dim);
+    }
+    pool_meet(threads);
+}

@@ -1,0 +1,63 @@
+// The layers of a Llama-family decoder on a CPU.
+#ifndef SPECDEC_DECODER_H
+#define SPECDEC_DECODER_H
+
+#include "pool.h"
+#include "vectors.h"
+
+// Positions in one block of the KV cache, and in one split of attention.
+enum { BLOCK_SIZE = 256 };
+
+// The number types and order of these structures are those of library.py.
+typedef struct {
+    int32_t hidden, inner, num_layers, num_heads, num_kv_heads, head_dim;
+    float eps;
+} decoder_shape;
+
+typedef struct {
+    const float *attention_norm, *mlp_norm;          // [hidden]
+    const bf16 *qkv, *output, *gate_up, *down;       // packed (products.h)
+} layer_weights;
+
+typedef struct {
+    const decoder_shape *shape;
+    const layer_weights *layers;
+    const float *cosines, *sines;                    // [positions, head_dim], each twice, signed
+} decoder;
+
+// Rows of several sequences: segment s has rows segment_starts[s] to segment_starts[s + 1] and the
+// blocks blocks[block_starts[s]] and on.
+typedef struct {
+    int32_t num_rows, num_segments;
+    const int32_t *positions, *segment_starts, *blocks, *block_starts;
+    float *residual;                                 // [num_rows, hidden], in and out
+    bf16 *cache;                                     // [layers, 2, num_blocks, kv_heads, block]
+    int64_t num_blocks;
+} row_batch;
+
+// Room for the intermediate results of one pass.
+typedef struct {
+    bf16 *normed;                                    // [rows, hidden]
+    bf16 *queries;                                   // [rows, heads * head_dim]
+    bf16 *mixed;                                     // [rows, heads * head_dim]
+    bf16 *activated;                                 // [rows, inner]
+    float *partial;                                  // [rows, heads, splits, head_dim + 2]
+    int32_t num_splits;
+} workspace;
+
+// A block of one layer and head, each in the order in which it is read: keys as
+// [BLOCK_SIZE / 16][head_dim / 2][16][2], values as [head_dim / 16][BLOCK_SIZE / 2][16][2].
+ALWAYS_INLINE bf16 *block_of(const row_batch *batch, const decoder_shape *shape, int layer,
+                             int is_value, int64_t block, int head) {
+    int64_t index = ((int64_t)layer * 2 + is_value) * batch->num_blocks + block;
+    return batch->cache + (index * shape->num_kv_heads + head) * BLOCK_SIZE * shape->head_dim;
+}
+
+// attention.c: this thread's share of one layer's attention; meets the others.
+void attend(pool *threads, int thread, const decoder *model, int layer, const row_batch *batch,
+            const workspace *room);
+
+// Runs all layers. Returns 0, or -1 when there is no memory.
+int decoder_run(pool *threads, const decoder *model, const row_batch *batch);
+
+#endif

@@ -1,0 +1,151 @@
+"""Compiles the C sources of this folder once for this processor, and loads them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+_FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wno-psabi"),
+    # Contracted or not, a sum has other bits: no choice for the compiler.
+    "-ffp-contract=off",
+)
+_COMPILE_TIMEOUT_S = 120
+
+
+class NoLibraryError(Exception):
+    """The sources cannot be compiled or loaded here; the message says why."""
+
+
+class DecoderShape(ctypes.Structure):
+    """`decoder_shape` of decoder.h."""
+
+    _fields_ = (
+        ("hidden", ctypes.c_int32),
+        ("inner", ctypes.c_int32),
+        ("num_layers", ctypes.c_int32),
+        ("num_heads", ctypes.c_int32),
+        ("num_kv_heads", ctypes.c_int32),
+        ("head_dim", ctypes.c_int32),
+        ("eps", ctypes.c_float),
+    )
+
+
+class LayerPointers(ctypes.Structure):
+    """`layer_weights` of decoder.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_void_p)
+        for name in ("attention_norm", "mlp_norm", "qkv", "output", "gate_up", "down")
+    )
+
+
+class Decoder(ctypes.Structure):
+    """`decoder` of decoder.h."""
+
+    _fields_ = (
+        ("shape", ctypes.POINTER(DecoderShape)),
+        ("layers", ctypes.POINTER(LayerPointers)),
+        ("cosines", ctypes.c_void_p),
+        ("sines", ctypes.c_void_p),
+    )
+
+
+class RowBatch(ctypes.Structure):
+    """`row_batch` of decoder.h."""
+
+    _fields_ = (
+        ("num_rows", ctypes.c_int32),
+        ("num_segments", ctypes.c_int32),
+        ("positions", ctypes.c_void_p),
+        ("segment_starts", ctypes.c_void_p),
+        ("blocks", ctypes.c_void_p),
+        ("block_starts", ctypes.c_void_p),
+        ("residual", ctypes.c_void_p),
+        ("cache", ctypes.c_void_p),
+        ("num_blocks", ctypes.c_int64),
+    )
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library, compiled if this processor has not seen these sources. Raises NoLibraryError."""
+    path = _cached_path()
+    if path is None or not path.exists():
+        path = _compile(path)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoLibraryError(str(error)) from error
+    number, pointer = ctypes.c_int32, ctypes.c_void_p
+    library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
+    library.product.argtypes = (pointer, pointer, number, number, pointer, number, pointer)
+    library.product.restype = None
+    library.decoder_run.argtypes = (pointer, ctypes.POINTER(Decoder), ctypes.POINTER(RowBatch))
+    library.decoder_run.restype = number
+    return library
+
+
+def _cached_path() -> Path | None:
+    """Where the library is kept; None where no folder for it can be written."""
+    digest = hashlib.sha256(" ".join((*_FLAGS, platform.machine(), _processor())).encode())
+    for source in sorted(_FOLDER.glob("*.[ch]")):
+        digest.update(source.read_bytes())
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    return folder / f"decoder-{digest.hexdigest()[:16]}.so"
+
+
+def _processor() -> str:
+    """What -march=native looks at."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _compile(kept: Path | None) -> Path:
+    """Compiles to a new name and renames, so that processes that start together do not meet."""
+    folder = kept.parent if kept else Path(tempfile.mkdtemp(prefix="specdec-native-"))
+    new = folder / f"decoder-{os.getpid()}.so"
+    compiler = _compiler()
+    sources = [str(source) for source in sorted(_FOLDER.glob("*.c"))]
+    try:
+        done = subprocess.run(
+            [*compiler, *_FLAGS, *sources, "-lm", "-o", str(new)],
+            capture_output=True,
+            text=True,
+            timeout=_COMPILE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoLibraryError(f"{compiler[0]} failed: {error}") from error
+    if done.returncode:
+        raise NoLibraryError(f"{' '.join(compiler)} failed: {done.stderr.strip()[-500:]}")
+    return new.replace(kept) if kept else new
+
+
+def _compiler() -> list[str]:
+    wanted = os.environ.get("CC")
+    for name in (wanted,) if wanted else ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise NoLibraryError("no C compiler (cc, gcc, clang, $CC or the package ziglang)")

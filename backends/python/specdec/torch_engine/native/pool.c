@@ -1,0 +1,117 @@
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+// A meeting is over in a microsecond when every thread has a core: spin for about twenty, then let
+// others run. After a job its threads stay awake as long as the next one is likely to come.
+enum { SPINS_AT_MEETING = 1000, SPINS_AFTER_JOB = 2000 };
+
+struct pool {
+    int num_threads;
+    pthread_t *threads;
+    pthread_mutex_t mutex, is_busy;
+    pthread_cond_t has_job;
+    job *work;
+    void *argument;
+    _Alignas(64) atomic_uint num_jobs;
+    _Alignas(64) atomic_int num_arrived;
+    _Alignas(64) atomic_uint num_meetings;
+    _Alignas(64) atomic_int_fast64_t next_ticket;
+};
+
+typedef struct {
+    pool *threads;
+    int number;
+} worker;
+
+static void pause_core(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+void pool_meet(pool *threads) {
+    unsigned meeting = atomic_load_explicit(&threads->num_meetings, memory_order_acquire);
+    if (atomic_fetch_add(&threads->num_arrived, 1) == threads->num_threads - 1) {
+        atomic_store(&threads->num_arrived, 0);
+        atomic_store(&threads->next_ticket, 0);
+        atomic_store_explicit(&threads->num_meetings, meeting + 1, memory_order_release);
+        return;
+    }
+    int spins = 0;
+    while (atomic_load_explicit(&threads->num_meetings, memory_order_acquire) == meeting) {
+        if (++spins < SPINS_AT_MEETING)
+            pause_core();
+        else
+            sched_yield();
+    }
+}
+
+int64_t pool_ticket(pool *threads) {
+    return atomic_fetch_add_explicit(&threads->next_ticket, 1, memory_order_relaxed);
+}
+
+static void wait_for_job(pool *threads, unsigned num_done) {
+    for (int spins = 0; spins < SPINS_AFTER_JOB; spins++) {
+        if (atomic_load_explicit(&threads->num_jobs, memory_order_acquire) != num_done) return;
+        pause_core();
+    }
+    pthread_mutex_lock(&threads->mutex);
+    while (atomic_load(&threads->num_jobs) == num_done)
+        pthread_cond_wait(&threads->has_job, &threads->mutex);
+    pthread_mutex_unlock(&threads->mutex);
+}
+
+static void *live(void *argument) {
+    worker me = *(worker *)argument;
+    free(argument);
+    for (unsigned num_done = 0;; num_done++) {
+        wait_for_job(me.threads, num_done);
+        me.threads->work(me.threads, me.number, me.threads->argument);
+        pool_meet(me.threads);
+    }
+    return NULL;
+}
+
+static void announce(pool *threads) {
+    pthread_mutex_lock(&threads->mutex);
+    atomic_fetch_add_explicit(&threads->num_jobs, 1, memory_order_release);
+    pthread_cond_broadcast(&threads->has_job);
+    pthread_mutex_unlock(&threads->mutex);
+}
+
+pool *pool_new(int num_threads) {
+    pool *threads = aligned_alloc(64, sizeof(pool));
+    if (threads == NULL) return NULL;
+    *threads = (pool){.num_threads = 1, .threads = calloc(num_threads, sizeof(pthread_t))};
+    pthread_mutex_init(&threads->mutex, NULL);
+    pthread_mutex_init(&threads->is_busy, NULL);
+    pthread_cond_init(&threads->has_job, NULL);
+    for (; threads->num_threads < num_threads; threads->num_threads++) {
+        worker *one = malloc(sizeof(worker));
+        *one = (worker){threads, threads->num_threads};
+        if (pthread_create(&threads->threads[one->number], NULL, live, one) != 0) {
+            free(one);  // what has been started waits for ever; the caller gives up
+            return NULL;
+        }
+    }
+    return threads;
+}
+
+int pool_size(const pool *threads) { return threads->num_threads; }
+
+void pool_run(pool *threads, job *work, void *argument) {
+    pthread_mutex_lock(&threads->is_busy);
+    threads->work = work;
+    threads->argument = argument;
+    if (threads->num_threads > 1) announce(threads);
+    work(threads, 0, argument);
+    pool_meet(threads);
+    pthread_mutex_unlock(&threads->is_busy);
+}

@@ -1,0 +1,184 @@
+"""The compiled layers: right, and the same bits for a row whatever runs beside it."""
+
+import numpy as np
+import pytest
+import torch
+
+from specdec.errors import ConfigurationError
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, KVCache
+from specdec.torch_engine.layers import Rows
+from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.native import NativeLayers, library
+from specdec.torch_engine.torch_layers import TorchLayers
+from specdec.torch_engine.weights import LayerWeights
+from tests.unit.default_target import CPU, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, VOCAB, random
+from tests.unit.tiny_llama import save_tiny_llama
+
+NUM_BLOCKS = 48
+CONFIG = ModelConfig(
+    VOCAB, HIDDEN, INNER, 2, HEADS, KV_HEADS, HEAD_DIM, 1e-5, 1e5, 8192, True, None
+)
+
+
+def has_library() -> str | None:
+    """Say why the sources cannot be compiled here."""
+    try:
+        library.load()
+    except library.NoLibraryError as error:
+        return str(error)
+    return None
+
+
+pytestmark = pytest.mark.skipif(has_library() is not None, reason=f"native: {has_library()}")
+
+
+def random_layer(config, seed):
+    """Return a layer with the sizes of `config`."""
+    hidden, inner, width = config.hidden_size, config.intermediate_size, config.head_dim
+    num_kv = config.num_kv_heads * width
+
+    def matrix(offset, num_out, num_in):
+        return random(num_out, num_in, seed=seed + offset, scale=num_in**-0.5)
+
+    return LayerWeights(
+        attention_norm=torch.ones(hidden),
+        qkv=matrix(0, config.num_heads * width + 2 * num_kv, hidden),
+        output=matrix(1, hidden, config.num_heads * width),
+        mlp_norm=torch.ones(hidden),
+        gate=matrix(2, inner, hidden),
+        up=matrix(3, inner, hidden),
+        down=matrix(4, hidden, inner),
+    )
+
+
+def layers_of(config, kind=NativeLayers):
+    """Return the layers of a random model, the same for each kind."""
+    return kind(config, tuple(random_layer(config, 10 * n) for n in range(config.num_layers)))
+
+
+class Text:
+    """One sequence in a cache, fed piece by piece."""
+
+    def __init__(self, config, layers, num_tokens, seed=0, cache=None, blocks=None):
+        """`blocks`: where it lies; by default at the beginning of its own cache."""
+        self.layers = layers
+        self.cache = cache or KVCache(config, NUM_BLOCKS * BLOCK_SIZE, CPU)
+        num_blocks = -(-num_tokens // BLOCK_SIZE)
+        self.sequence = CachedSequence(
+            np.zeros(num_tokens, np.int32), blocks or [*range(num_blocks)]
+        )
+        generator = torch.Generator().manual_seed(seed)
+        self.hidden = torch.randn(num_tokens, config.hidden_size, generator=generator)
+
+    def run(self, *positions):
+        """Run these positions in one pass and return their rows."""
+        own = np.arange(*positions)
+        residual = self.hidden[own].clone()
+        self.layers.run(residual, Rows([self.sequence], [own]), self.cache)
+        return residual
+
+    def run_in(self, size):
+        """Run the whole text in pieces of `size`."""
+        length = len(self.hidden)
+        return torch.cat([self.run(n, min(n + size, length)) for n in range(0, length, size)])
+
+
+@pytest.fixture(scope="module")
+def native():
+    """Return native layers of the default target's sizes."""
+    return layers_of(CONFIG)
+
+
+def test_layers_are_those_of_pytorch_up_to_rounding(native):
+    """A text of three blocks, in pieces: each row close to PyTorch's, against float32 closer."""
+    texts = [Text(CONFIG, layers, 600) for layers in (native, layers_of(CONFIG, TorchLayers))]
+    ours, reference = (text.run_in(97) for text in texts)
+    scale = reference.abs().mean()
+
+    assert (ours - reference).abs().max() < 0.05 * scale * 10
+    assert (ours - reference).abs().mean() < 0.01 * scale
+    assert not torch.equal(ours, texts[0].hidden)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(64, 160, 4, 2, 16), (288, 768, 6, 6, 48), (512, 1408, 8, 2, 64), (48, 80, 3, 1, 32)],
+    ids=["tiny", "stories15M", "MiniMind2-Small", "odd panels"],
+)
+def test_other_models_of_the_family(sizes):
+    """Sizes that fill no whole panel, heads of other widths, more or fewer heads a group."""
+    hidden, inner, heads, kv_heads, width = sizes
+    config = ModelConfig(300, hidden, inner, 2, heads, kv_heads, width, 1e-5, 1e4, 512, True, None)
+    ours, reference = (
+        Text(config, layers_of(config, kind), 300).run_in(64)
+        for kind in (NativeLayers, TorchLayers)
+    )
+    assert (ours - reference).abs().mean() < 0.01 * reference.abs().mean()
+
+
+def test_row_has_the_same_bits_in_a_piece_of_any_size(native):
+    """Token by token, or 2 to 700 at once: nothing differs."""
+    length = 700
+    expected = Text(CONFIG, native, length).run_in(1)
+    for size in (2, 3, 5, 8, 11, 12, 13, 16, 17, 24, 25, 64, 255, 256, 257, 511, 700):
+        assert torch.equal(Text(CONFIG, native, length).run_in(size), expected), f"{size} at once"
+
+
+def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native):
+    """Forty sequences of all lengths in one pass, their blocks scattered over the pool."""
+    cache = KVCache(CONFIG, 160 * BLOCK_SIZE, CPU)
+    generator = np.random.default_rng(1)
+    lengths = [1, 2, 255, 256, 257, 700, 1500, *generator.integers(3, 900, 33).tolist()]
+    free = generator.permutation(160).tolist()
+    texts = []
+    for seed, length in enumerate(lengths):
+        blocks = [free.pop() for _ in range(-(-length // BLOCK_SIZE))]
+        texts.append(Text(CONFIG, native, length, seed, cache, blocks))
+    expected = [
+        Text(CONFIG, native, len(text.hidden), seed).run_in(256) for seed, text in enumerate(texts)
+    ]
+    owns = []
+    for text in texts:
+        num_rows = min(len(text.hidden), 1 + len(text.hidden) % 9)
+        start = len(text.hidden) - num_rows
+        if start:
+            text.run(0, start)
+        owns.append(np.arange(start, len(text.hidden)))
+
+    residual = torch.cat([text.hidden[own] for text, own in zip(texts, owns, strict=True)])
+    native.run(residual, Rows([text.sequence for text in texts], owns), cache)
+
+    for got, text, want in zip(
+        residual.split([len(o) for o in owns]), texts, expected, strict=True
+    ):
+        assert torch.equal(got, want[-len(got) :]), f"{len(text.hidden)} tokens"
+
+
+def test_product_is_exact_and_the_same_for_any_number_of_rows(native):
+    """Against float64, and each row alone against all together; a width that fills no panel."""
+    weight, x = random(1000, HIDDEN, scale=0.05), random(200, HIDDEN, seed=1).float()
+    product = native.product(weight)
+    together = product(x)
+
+    exact = x.double() @ weight.double().T
+    assert (together - exact).abs().max() < 1e-5
+    for size in (1, 2, 5, 12, 13, 31, 200):
+        assert torch.equal(torch.cat([product(part) for part in x.split(size)]), together)
+
+
+def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
+    """Without a compiler `native` is refused with the reason, and `auto` goes on, saying so."""
+    directory = save_tiny_llama(tmp_path / "model")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(library.importlib.util, "find_spec", lambda _: None)
+    library.load.cache_clear()
+    try:
+        with pytest.raises(ConfigurationError, match="no C compiler"):
+            LlamaModel(directory, 1024, CPU, kernels="native")
+        model = LlamaModel(directory, 1024, CPU)
+    finally:
+        library.load.cache_clear()
+    assert isinstance(model._layers, TorchLayers)
+    assert "no C compiler" in caplog.text
