@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.head import Head, TorchOutput
 from specdec.torch_engine.linear import MAX_INNER, Linear
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.default_target import (
@@ -106,9 +106,7 @@ def test_normalisation_and_activation_do_not_depend_on_the_rows():
 
 def most_likely_of(head_rows, hidden):
     """Run the model's choice of tokens with this head."""
-    linear = Linear(head_rows)
-    head = Head(head_rows, None, len(head_rows), lambda x: linear(x.to(head_rows.dtype)))
-    return head.most_likely(hidden)
+    return Head(head_rows, None, len(head_rows), TorchOutput(head_rows)).most_likely(hidden)
 
 
 def test_choice_of_a_row_does_not_depend_on_the_others():

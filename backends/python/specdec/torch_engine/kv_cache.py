@@ -168,7 +168,11 @@ class KVCache:
     def _longest_prefix(self, tokens: TokenIds) -> tuple[CachedSequence | None, int]:
         best: CachedSequence | None = None
         best_length = 0
-        for sequence in self._sequences:
+        # What this request's last round left is the most recent that fits.
+        recent = sorted(self._sequences, key=lambda sequence: -sequence.last_used)
+        for sequence in recent:
+            if best_length == len(tokens) and best is not None and not best.in_use:
+                break
             length = common_prefix_length(sequence.tokens, tokens)
             # Of equals, an idle one can be taken over without copying.
             if length > best_length or (length == best_length > 0 and not sequence.in_use):

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm
 
 from specdec.torch_engine import native, weights
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Decoder, Rows
 from specdec.torch_engine.head import Head
 from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
-from specdec.torch_engine.layers import Layers, Rows
-from specdec.torch_engine.torch_layers import TorchLayers
+from specdec.torch_engine.torch_decoder import TorchDecoder
 
 MIN_ROWS_OUT = 2
 """A product with one row sums in another order than one with more (see linear.py)."""
@@ -50,18 +50,14 @@ class LlamaModel:
         self.device = device
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        self._layers: Layers
-        if native.is_wanted(kernels, self.config, device, dtype):
-            self._layers = native.NativeLayers(self.config, loaded.layers)
-        else:
-            self._layers = TorchLayers(self.config, loaded.layers)
-        self._embedding = loaded.embedding
-        self._final_norm = loaded.final_norm
+        is_native = native.is_wanted(kernels, self.config, device, dtype)
+        kind = native.NativeDecoder if is_native else TorchDecoder
+        self._decoder: Decoder = kind(self.config, loaded)
         self.head = Head(
             loaded.head_rows,
             loaded.token_of_head_row,
             self.config.vocab_size,
-            self._layers.product(loaded.head_rows),
+            self._decoder.output(loaded.head_rows),
         )
 
     @torch.inference_mode()
@@ -71,27 +67,22 @@ class LlamaModel:
         Rows are those asked for, in order; a single one comes twice (see linear.py), none gives
         [0, hidden]. Extends each segment's sequence by its tokens.
         """
-        rows = Rows([segment.sequence for segment in segments], [])
         tokens: list[TokenIds] = []
+        positions: list[npt.NDArray[np.int64]] = []
         asked: list[int] = []
         num_rows = 0
         for segment in segments:
             start, ids = segment.sequence.length, segment.tokens
             own = np.arange(start, start + len(ids))
             self.cache.extend(segment.sequence, ids)
-            if len(segments) == 1 and len(ids) < self._layers.min_rows:
-                own, ids = (np.repeat(each, self._layers.min_rows) for each in (own, ids))
-            rows.positions.append(own)
+            if len(segments) == 1 and len(ids) < self._decoder.min_rows:
+                own, ids = (np.repeat(each, self._decoder.min_rows) for each in (own, ids))
+            positions.append(own)
             tokens.append(ids)
             num_rows += len(ids)
             asked += range(num_rows - segment.num_logits, num_rows)
-
-        ids_tensor = torch.from_numpy(np.concatenate(tokens)).to(self.device)
-        residual = self._embedding[ids_tensor].float()
-        self._layers.run(residual, rows, self.cache)
         if len(asked) == 1:
             asked *= MIN_ROWS_OUT
-        last = residual[torch.tensor(asked, dtype=torch.int64, device=self.device)]
-        return rms_norm(
-            last, (self.config.hidden_size,), self._final_norm, self.config.rms_norm_eps
-        )
+        sequences = [segment.sequence for segment in segments]
+        rows = Rows(np.concatenate(tokens), sequences, positions, np.asarray(asked, np.int64))
+        return self._decoder.run(rows, self.cache)

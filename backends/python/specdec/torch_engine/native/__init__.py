@@ -1,10 +1,10 @@
-"""The decoder's layers in C, compiled where they run: bfloat16 on a CPU without PyTorch's calls.
+"""The decoder in C, compiled where they run: bfloat16 on a CPU without PyTorch's calls.
 
 Thirty layers of a dozen small operations cost PyTorch as much time as the arithmetic; here a pass
 is one call. It reads each weight once for up to twelve rows and each cached key once for all
 query heads that share it.
 """
 
-from specdec.torch_engine.native.layers import NativeLayers, is_wanted
+from specdec.torch_engine.native.native_decoder import NativeDecoder, is_wanted
 
-__all__ = ["NativeLayers", "is_wanted"]
+__all__ = ["NativeDecoder", "is_wanted"]

@@ -19,7 +19,7 @@ static void add_to_residual(void *context, int panel, int first_row, int num_row
     const pass *now = context;
     int hidden = now->model->shape->hidden;
     for (int row = 0; row < num_rows; row++) {
-        float *to = now->batch->residual + (size_t)(first_row + row) * hidden + panel * PANEL;
+        float *to = now->room.residual + (size_t)(first_row + row) * hidden + panel * PANEL;
         for (int half = 0; half < 2 && panel * PANEL + half * LANES < hidden; half++)
             store(to + half * LANES, load(to + half * LANES) + columns[row][half]);
     }
@@ -98,19 +98,44 @@ static void split_heads(void *context, int panel, int first_row, int num_rows,
     }
 }
 
-// -- a layer ----------------------------------------------------------------------------------
+// -- a pass, thread by thread ----------------------------------------------------------------------------------
+
+static float norm_scale(const pass *now, const float *row) {
+    int hidden = now->model->shape->hidden;
+    vec squares = splat(0);
+    for (int n = 0; n < hidden; n += LANES) squares += load(row + n) * load(row + n);
+    return 1.0f / sqrtf(sum_lanes(squares) / (float)hidden + now->model->shape->eps);
+}
 
 static void normalise(const pass *now, int thread, int num_threads, const float *weight) {
     int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
-        const float *from = now->batch->residual + (size_t)row * hidden;
+        const float *from = now->room.residual + (size_t)row * hidden;
         bf16 *to = now->room.normed + (size_t)row * hidden;
-        vec squares = splat(0);
-        for (int n = 0; n < hidden; n += LANES) squares += load(from + n) * load(from + n);
-        float scale = 1.0f / sqrtf(sum_lanes(squares) / (float)hidden + now->model->shape->eps);
+        float scale = norm_scale(now, from);
         for (int n = 0; n < hidden; n += LANES)
             store_bf16(to + n, load(from + n) * scale * load(weight + n));
+    }
+}
+
+static void embed(const pass *now, int thread, int num_threads) {
+    int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
+    for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
+         row++) {
+        const bf16 *from = now->model->embedding + (size_t)now->batch->tokens[row] * hidden;
+        float *to = now->room.residual + (size_t)row * hidden;
+        for (int n = 0; n < hidden; n += LANES) store(to + n, load_bf16(from + n));
+    }
+}
+
+static void write_out(const pass *now, int thread, int num_threads) {
+    int hidden = now->model->shape->hidden;
+    for (int n = thread; n < now->batch->num_asked; n += num_threads) {
+        const float *from = now->room.residual + (size_t)now->batch->asked[n] * hidden;
+        float *to = now->batch->out + (size_t)n * hidden, scale = norm_scale(now, from);
+        for (int k = 0; k < hidden; k += LANES)
+            store(to + k, load(from + k) * scale * load(now->model->final_norm + k));
     }
 }
 
@@ -122,6 +147,7 @@ static void run_layers(pool *threads, int thread, void *argument) {
     int num_rows = now.batch->num_rows, num_threads = pool_size(threads);
     int width = shape->num_heads * shape->head_dim;
     int num_columns = width + 2 * shape->num_kv_heads * shape->head_dim;
+    embed(&now, thread, num_threads);  // the rows that this thread normalises next
     for (now.layer = 0; now.layer < shape->num_layers; now.layer++) {
         const layer_weights *layer = now.model->layers + now.layer;
         normalise(&now, thread, num_threads, layer->attention_norm);
@@ -142,9 +168,10 @@ static void run_layers(pool *threads, int thread, void *argument) {
                  now.room.activated, num_rows, add_to_residual, &now);
         pool_meet(threads);
     }
+    write_out(&now, thread, num_threads);
 }
 
-// -- a pass -----------------------------------------------------------------------------------
+// -- the whole pass ----------------------------------------------------------------------------
 
 static size_t rounded(size_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
 
@@ -157,6 +184,7 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
         last = batch->positions[row] > last ? batch->positions[row] : last;
     size_t num_splits = (size_t)last / BLOCK_SIZE + 1;
     size_t sizes[] = {
+        rounded(num_rows * shape->hidden * sizeof(float)),
         rounded(num_rows * shape->hidden * sizeof(bf16)),
         rounded(num_rows * width * sizeof(bf16)),
         rounded(num_rows * width * sizeof(bf16)),
@@ -172,9 +200,9 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     for (size_t n = 0, at = 0; n < NUM_PARTS; at += sizes[n++]) parts[n] = memory + at;
     pass now = {
         model, batch,
-        {(bf16 *)parts[0], (bf16 *)parts[1], (bf16 *)parts[2], (bf16 *)parts[3],
-         (float *)parts[4], (int32_t)num_splits},
-        (int32_t *)parts[5], 0,
+        {(float *)parts[0], (bf16 *)parts[1], (bf16 *)parts[2], (bf16 *)parts[3],
+         (bf16 *)parts[4], (float *)parts[5], (int32_t)num_splits},
+        (int32_t *)parts[6], 0,
     };
     for (int s = 0; s < batch->num_segments; s++)
         for (int row = batch->segment_starts[s]; row < batch->segment_starts[s + 1]; row++)

@@ -1,4 +1,4 @@
-// The layers of a Llama-family decoder on a CPU.
+// A Llama-family decoder on a CPU, from tokens to hidden states.
 #ifndef SPECDEC_DECODER_H
 #define SPECDEC_DECODER_H
 
@@ -23,20 +23,24 @@ typedef struct {
     const decoder_shape *shape;
     const layer_weights *layers;
     const float *cosines, *sines;                    // [positions, head_dim], each twice, signed
+    const bf16 *embedding;                           // [vocabulary, hidden]
+    const float *final_norm;                         // [hidden]
 } decoder;
 
 // Rows of several sequences: segment s has rows segment_starts[s] to segment_starts[s + 1] and the
 // blocks blocks[block_starts[s]] and on.
 typedef struct {
-    int32_t num_rows, num_segments;
-    const int32_t *positions, *segment_starts, *blocks, *block_starts;
-    float *residual;                                 // [num_rows, hidden], in and out
+    int32_t num_rows, num_segments, num_asked;
+    const int32_t *tokens, *positions, *segment_starts, *blocks, *block_starts;
+    const int32_t *asked;                            // the rows whose results are wanted
+    float *out;                                      // [num_asked, hidden]
     bf16 *cache;                                     // [layers, 2, num_blocks, kv_heads, block]
     int64_t num_blocks;
 } row_batch;
 
 // Room for the intermediate results of one pass.
 typedef struct {
+    float *residual;                                 // [rows, hidden]
     bf16 *normed;                                    // [rows, hidden]
     bf16 *queries;                                   // [rows, heads * head_dim]
     bf16 *mixed;                                     // [rows, heads * head_dim]
@@ -57,7 +61,7 @@ ALWAYS_INLINE bf16 *block_of(const row_batch *batch, const decoder_shape *shape,
 void attend(pool *threads, int thread, const decoder *model, int layer, const row_batch *batch,
             const workspace *room);
 
-// Runs all layers. Returns 0, or -1 when there is no memory.
+// One pass. Returns 0, or -1 when there is no memory.
 int decoder_run(pool *threads, const decoder *model, const row_batch *batch);
 
 #endif

@@ -50,7 +50,7 @@ class LayerPointers(ctypes.Structure):
     )
 
 
-class Decoder(ctypes.Structure):
+class DecoderPointers(ctypes.Structure):
     """`decoder` of decoder.h."""
 
     _fields_ = (
@@ -58,6 +58,8 @@ class Decoder(ctypes.Structure):
         ("layers", ctypes.POINTER(LayerPointers)),
         ("cosines", ctypes.c_void_p),
         ("sines", ctypes.c_void_p),
+        ("embedding", ctypes.c_void_p),
+        ("final_norm", ctypes.c_void_p),
     )
 
 
@@ -67,11 +69,14 @@ class RowBatch(ctypes.Structure):
     _fields_ = (
         ("num_rows", ctypes.c_int32),
         ("num_segments", ctypes.c_int32),
+        ("num_asked", ctypes.c_int32),
+        ("tokens", ctypes.c_void_p),
         ("positions", ctypes.c_void_p),
         ("segment_starts", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("block_starts", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
+        ("asked", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
         ("cache", ctypes.c_void_p),
         ("num_blocks", ctypes.c_int64),
     )
@@ -91,7 +96,16 @@ def load() -> ctypes.CDLL:
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
     library.product.argtypes = (pointer, pointer, number, number, pointer, number, pointer)
     library.product.restype = None
-    library.decoder_run.argtypes = (pointer, ctypes.POINTER(Decoder), ctypes.POINTER(RowBatch))
+    library.largest_columns.argtypes = (
+        *(pointer, pointer, pointer, number, number, pointer, number),
+        *(ctypes.c_float, pointer),
+    )
+    library.largest_columns.restype = number
+    library.decoder_run.argtypes = (
+        pointer,
+        ctypes.POINTER(DecoderPointers),
+        ctypes.POINTER(RowBatch),
+    )
     library.decoder_run.restype = number
     return library
 

@@ -22,4 +22,11 @@ void multiply(pool *threads, int thread, const bf16 *weight, int num_panels, int
 void product(pool *threads, const bf16 *weight, int num_columns, int inner, const bf16 *x,
              int num_rows, float *out);
 
+// hidden [num_rows, inner] float32 → the column of each row's largest product, the lowest among
+// equals. Columns within `near_tie` of the largest, as a share of it, are multiplied again in float32
+// with `rows` [num_columns, inner], the weight as it was before packing. Returns 0, or -1 when there
+// is no memory.
+int largest_columns(pool *threads, const bf16 *weight, const bf16 *rows, int num_columns, int inner,
+                    const float *hidden, int num_rows, float near_tie, int64_t *chosen);
+
 #endif

@@ -70,6 +70,12 @@ ALWAYS_INLINE void store_bf16(bf16 *to, vec v) {
     memcpy(to, &narrow, sizeof narrow);
 }
 
+ALWAYS_INLINE vec load_bf16(const bf16 *from) {
+    hvec narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    return (vec)(__builtin_convertvector(narrow, ivec) << 16);
+}
+
 ALWAYS_INLINE float sum_lanes(vec v) {
     float sum = 0;
     for (int lane = 0; lane < LANES; lane++) sum += v[lane];

@@ -1,4 +1,4 @@
-"""The layers in PyTorch's operations: on GPUs, in float32, and where nothing can be compiled."""
+"""The decoder in PyTorch's operations: on GPUs, in float32, and where nothing can be compiled."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch.nn.functional import rms_norm, silu
 
 from specdec.torch_engine import attention
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Rows
+from specdec.torch_engine.head import Output, TorchOutput
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.layers import Product, Rows
 from specdec.torch_engine.linear import Linear
-from specdec.torch_engine.weights import LayerWeights
+from specdec.torch_engine.weights import ModelWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,17 @@ class _Layer:
     down: Linear
 
 
-class TorchLayers:
+class TorchDecoder:
     """Rows of all sequences go through each matrix together (see linear.py and attention.py)."""
 
     min_rows = 2
 
-    def __init__(self, config: ModelConfig, layers: tuple[LayerWeights, ...]) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config
-        self._rotation = _rotation_table(config, layers[0].qkv.device)
-        self._dtype = layers[0].qkv.dtype
+        self._embedding = weights.embedding
+        self._final_norm = weights.final_norm
+        self._device, self._dtype = weights.embedding.device, weights.embedding.dtype
+        self._rotation = _rotation_table(config, self._device)
         self._layers = [
             _Layer(
                 each.attention_norm,
@@ -45,25 +48,27 @@ class TorchLayers:
                 Linear(torch.cat((each.gate, each.up))),
                 Linear(each.down),
             )
-            for each in layers
+            for each in weights.layers
         ]
 
-    def run(self, residual: Tensor, rows: Rows, cache: KVCache) -> None:
-        device = residual.device
-        groups = attention.plan(rows.sequences, rows.positions, device)
+    def run(self, rows: Rows, cache: KVCache) -> Tensor:
+        groups = attention.plan(rows.sequences, rows.positions, self._device)
         written = [
             cache.write_index(sequence, own)
             for sequence, own in zip(rows.sequences, rows.positions, strict=True)
         ]
-        cache_index = torch.from_numpy(np.concatenate(written).ravel()).to(device)
-        positions = torch.from_numpy(np.concatenate(rows.positions)).to(device)
+        cache_index = torch.from_numpy(np.concatenate(written).ravel()).to(self._device)
+        positions = torch.from_numpy(np.concatenate(rows.positions)).to(self._device)
         rotation = self._rotation[positions]
+        residual = self._embedding[torch.from_numpy(rows.tokens).to(self._device)].float()
         for index, layer in enumerate(self._layers):
             self._run_layer(layer, residual, rotation, cache.layer(index), cache_index, groups)
+        last = residual[torch.from_numpy(rows.asked).to(self._device)]
+        shape = (self._config.hidden_size,)
+        return rms_norm(last, shape, self._final_norm, self._config.rms_norm_eps)
 
-    def product(self, weight: Tensor) -> Product:
-        linear = Linear(weight)
-        return lambda hidden: linear(hidden.to(weight.dtype))
+    def output(self, weight: Tensor) -> Output:
+        return TorchOutput(weight)
 
     def _run_layer(
         self,

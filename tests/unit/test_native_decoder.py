@@ -1,4 +1,4 @@
-"""The compiled layers: right, and the same bits for a row whatever runs beside it."""
+"""The compiled decoder: right, and the same bits for a row whatever runs beside it."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,17 @@ import torch
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, KVCache
-from specdec.torch_engine.layers import Rows
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.native import NativeLayers, library
-from specdec.torch_engine.torch_layers import TorchLayers
-from specdec.torch_engine.weights import LayerWeights
+from specdec.torch_engine.native import NativeDecoder, library
+from specdec.torch_engine.torch_decoder import TorchDecoder
+from specdec.torch_engine.weights import LayerWeights, ModelWeights
 from tests.unit.default_target import CPU, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, VOCAB, random
 from tests.unit.tiny_llama import save_tiny_llama
 
 NUM_BLOCKS = 48
+NUM_TOKENS = 300
 CONFIG = ModelConfig(
     VOCAB, HIDDEN, INNER, 2, HEADS, KV_HEADS, HEAD_DIM, 1e-5, 1e5, 8192, True, None
 )
@@ -52,53 +53,67 @@ def random_layer(config, seed):
     )
 
 
-def layers_of(config, kind=NativeLayers):
-    """Return the layers of a random model, the same for each kind."""
-    return kind(config, tuple(random_layer(config, 10 * n) for n in range(config.num_layers)))
+def decoder_of(config, kind=NativeDecoder):
+    """Return the decoder of a random model, the same for each kind."""
+    weights = ModelWeights(
+        embedding=random(NUM_TOKENS, config.hidden_size, seed=99),
+        layers=tuple(random_layer(config, 10 * n) for n in range(config.num_layers)),
+        final_norm=torch.ones(config.hidden_size),
+        head_rows=random(NUM_TOKENS, config.hidden_size, seed=98),
+        token_of_head_row=None,
+    )
+    return kind(config, weights)
 
 
 class Text:
     """One sequence in a cache, fed piece by piece."""
 
-    def __init__(self, config, layers, num_tokens, seed=0, cache=None, blocks=None):
+    def __init__(self, config, decoder, num_tokens, seed=0, cache=None, blocks=None):
         """`blocks`: where it lies; by default at the beginning of its own cache."""
-        self.layers = layers
+        self.decoder = decoder
         self.cache = cache or KVCache(config, NUM_BLOCKS * BLOCK_SIZE, CPU)
-        num_blocks = -(-num_tokens // BLOCK_SIZE)
-        self.sequence = CachedSequence(
-            np.zeros(num_tokens, np.int32), blocks or [*range(num_blocks)]
-        )
-        generator = torch.Generator().manual_seed(seed)
-        self.hidden = torch.randn(num_tokens, config.hidden_size, generator=generator)
+        blocks = blocks or [*range(-(-num_tokens // BLOCK_SIZE))]
+        tokens = np.random.default_rng(seed).integers(0, NUM_TOKENS, num_tokens, dtype=np.int32)
+        self.sequence = CachedSequence(tokens, blocks)
+
+    def __len__(self):
+        """Return the number of tokens."""
+        return self.sequence.length
 
     def run(self, *positions):
         """Run these positions in one pass and return their rows."""
         own = np.arange(*positions)
-        residual = self.hidden[own].clone()
-        self.layers.run(residual, Rows([self.sequence], [own]), self.cache)
-        return residual
+        return run([self], [own])[0]
 
     def run_in(self, size):
         """Run the whole text in pieces of `size`."""
-        length = len(self.hidden)
-        return torch.cat([self.run(n, min(n + size, length)) for n in range(0, length, size)])
+        return torch.cat([self.run(n, min(n + size, len(self))) for n in range(0, len(self), size)])
+
+
+def run(texts, owns):
+    """Run these positions of each text in one pass; return the rows of each."""
+    tokens = np.concatenate(
+        [text.sequence.tokens[own] for text, own in zip(texts, owns, strict=True)]
+    )
+    rows = Rows(tokens, [text.sequence for text in texts], owns, np.arange(len(tokens)))
+    out = texts[0].decoder.run(rows, texts[0].cache)
+    return out.split([len(own) for own in owns])
 
 
 @pytest.fixture(scope="module")
 def native():
-    """Return native layers of the default target's sizes."""
-    return layers_of(CONFIG)
+    """Return a native decoder of the default target's sizes."""
+    return decoder_of(CONFIG)
 
 
-def test_layers_are_those_of_pytorch_up_to_rounding(native):
-    """A text of three blocks, in pieces: each row close to PyTorch's, against float32 closer."""
-    texts = [Text(CONFIG, layers, 600) for layers in (native, layers_of(CONFIG, TorchLayers))]
-    ours, reference = (text.run_in(97) for text in texts)
-    scale = reference.abs().mean()
-
-    assert (ours - reference).abs().max() < 0.05 * scale * 10
-    assert (ours - reference).abs().mean() < 0.01 * scale
-    assert not torch.equal(ours, texts[0].hidden)
+def test_result_is_that_of_pytorch_up_to_rounding(native):
+    """A text of three blocks, in pieces."""
+    ours, reference = (
+        Text(CONFIG, decoder, 600).run_in(97)
+        for decoder in (native, decoder_of(CONFIG, TorchDecoder))
+    )
+    assert (ours - reference).abs().max() < 0.1 * reference.abs().max()
+    assert (ours - reference).abs().mean() < 0.01 * reference.abs().mean()
 
 
 @pytest.mark.parametrize(
@@ -111,8 +126,8 @@ def test_other_models_of_the_family(sizes):
     hidden, inner, heads, kv_heads, width = sizes
     config = ModelConfig(300, hidden, inner, 2, heads, kv_heads, width, 1e-5, 1e4, 512, True, None)
     ours, reference = (
-        Text(config, layers_of(config, kind), 300).run_in(64)
-        for kind in (NativeLayers, TorchLayers)
+        Text(config, decoder_of(config, kind), 300).run_in(64)
+        for kind in (NativeDecoder, TorchDecoder)
     )
     assert (ours - reference).abs().mean() < 0.01 * reference.abs().mean()
 
@@ -131,40 +146,49 @@ def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native
     generator = np.random.default_rng(1)
     lengths = [1, 2, 255, 256, 257, 700, 1500, *generator.integers(3, 900, 33).tolist()]
     free = generator.permutation(160).tolist()
-    texts = []
+    texts, owns, expected = [], [], []
     for seed, length in enumerate(lengths):
         blocks = [free.pop() for _ in range(-(-length // BLOCK_SIZE))]
-        texts.append(Text(CONFIG, native, length, seed, cache, blocks))
-    expected = [
-        Text(CONFIG, native, len(text.hidden), seed).run_in(256) for seed, text in enumerate(texts)
-    ]
-    owns = []
-    for text in texts:
-        num_rows = min(len(text.hidden), 1 + len(text.hidden) % 9)
-        start = len(text.hidden) - num_rows
-        if start:
-            text.run(0, start)
-        owns.append(np.arange(start, len(text.hidden)))
+        text = Text(CONFIG, native, length, seed, cache, blocks)
+        num_rows = min(length, 1 + length % 9)
+        expected.append(Text(CONFIG, native, length, seed).run_in(256)[-num_rows:])
+        if length > num_rows:
+            text.run(0, length - num_rows)
+        texts.append(text)
+        owns.append(np.arange(length - num_rows, length))
 
-    residual = torch.cat([text.hidden[own] for text, own in zip(texts, owns, strict=True)])
-    native.run(residual, Rows([text.sequence for text in texts], owns), cache)
+    together = run(texts, owns)
 
-    for got, text, want in zip(
-        residual.split([len(o) for o in owns]), texts, expected, strict=True
-    ):
-        assert torch.equal(got, want[-len(got) :]), f"{len(text.hidden)} tokens"
+    for text, got, want in zip(texts, together, expected, strict=True):
+        assert torch.equal(got, want), f"{len(text)} tokens"
 
 
 def test_product_is_exact_and_the_same_for_any_number_of_rows(native):
     """Against float64, and each row alone against all together; a width that fills no panel."""
     weight, x = random(1000, HIDDEN, scale=0.05), random(200, HIDDEN, seed=1).float()
-    product = native.product(weight)
+    product = native.output(weight).logits
     together = product(x)
 
     exact = x.double() @ weight.double().T
     assert (together - exact).abs().max() < 1e-5
     for size in (1, 2, 5, 12, 13, 31, 200):
         assert torch.equal(torch.cat([product(part) for part in x.split(size)]), together)
+
+
+def test_most_likely_token_is_that_of_float32(native):
+    """Near ties included; real equals give the lowest id; the same for any number of rows."""
+    hidden = torch.randn(3000, HIDDEN, generator=torch.Generator().manual_seed(14))
+    rows = random(301, HIDDEN, seed=16, scale=0.05)
+    exact = hidden.double() @ rows.double().T
+
+    chosen = native.output(rows).most_likely(hidden)
+
+    gap = exact.amax(dim=-1) - exact[torch.arange(len(hidden)), chosen]
+    assert gap.max() < 1e-5
+    assert (native.output(rows).logits(hidden).argmax(dim=-1) != chosen).any(), "no near ties here"
+    assert torch.equal(native.output(torch.cat((rows, rows))).most_likely(hidden), chosen)
+    alone = torch.cat([native.output(rows).most_likely(one[None]) for one in hidden[:30]])
+    assert torch.equal(alone, chosen[:30])
 
 
 def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
@@ -180,5 +204,5 @@ def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
         model = LlamaModel(directory, 1024, CPU)
     finally:
         library.load.cache_clear()
-    assert isinstance(model._layers, TorchLayers)
+    assert isinstance(model._decoder, TorchDecoder)
     assert "no C compiler" in caplog.text

@@ -1,10 +1,11 @@
-"""The layers as one call of the compiled library."""
+"""The decoder as one call of the compiled library."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import logging
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,11 @@ from torch import Tensor
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Rows
+from specdec.torch_engine.head import NEAR_TIE, Output
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.layers import Product, Rows
 from specdec.torch_engine.native import library
-from specdec.torch_engine.weights import LayerWeights
+from specdec.torch_engine.weights import LayerWeights, ModelWeights
 
 PANEL = 32
 """Columns of a result that are computed together (products.h)."""
@@ -58,16 +60,16 @@ def _obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
     return None
 
 
-class NativeLayers:
+class NativeDecoder:
     """Owns its packed weights, rotation tables and threads."""
 
     min_rows = 1
 
-    def __init__(self, config: ModelConfig, layers: tuple[LayerWeights, ...]) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._library = library.load()
         self._pool = _threads()
         cosines, sines = _rotation_tables(config)
-        packed = [_pack_layer(layer) for layer in layers]
+        packed = [_pack_layer(layer) for layer in weights.layers]
         shape = library.DecoderShape(
             config.hidden_size,
             config.intermediate_size,
@@ -80,43 +82,74 @@ class NativeLayers:
         pointers = (library.LayerPointers * len(packed))(
             *(library.LayerPointers(*(each.data_ptr() for each in layer)) for layer in packed)
         )
-        self._model = library.Decoder(
+        self._model = library.DecoderPointers(
             ctypes.pointer(shape),
             pointers,
             cosines.data_ptr(),
             sines.data_ptr(),
+            weights.embedding.data_ptr(),
+            weights.final_norm.data_ptr(),
         )
-        self._kept = (cosines, sines, packed)
+        self._kept = (cosines, sines, packed, weights.embedding, weights.final_norm)
+        self._hidden_size = config.hidden_size
 
-    def run(self, residual: Tensor, rows: Rows, cache: KVCache) -> None:
-        positions = _int32(np.concatenate(rows.positions))
-        starts = _starts([len(own) for own in rows.positions])
-        block_starts = _starts([len(sequence.blocks) for sequence in rows.sequences])
-        blocks = _int32([block for sequence in rows.sequences for block in sequence.blocks])
+    def run(self, rows: Rows, cache: KVCache) -> Tensor:
+        sequences = rows.sequences
+        arrays = (
+            _int32(rows.tokens),
+            _int32(np.concatenate(rows.positions)),
+            _starts([len(own) for own in rows.positions]),
+            _int32([block for sequence in sequences for block in sequence.blocks]),
+            _starts([len(sequence.blocks) for sequence in sequences]),
+            _int32(rows.asked),
+        )
+        out = torch.empty(len(rows.asked), self._hidden_size)
         batch = library.RowBatch(
-            len(positions),
-            len(rows.sequences),
-            *(each.ctypes.data for each in (positions, starts, blocks, block_starts)),
-            residual.data_ptr(),
+            len(rows.tokens),
+            len(sequences),
+            len(rows.asked),
+            *(array.ctypes.data for array in arrays),
+            out.data_ptr(),
             cache.storage.data_ptr(),
             cache.num_blocks,
         )
         if self._library.decoder_run(self._pool, self._model, batch):
-            raise MemoryError(f"no memory for a pass of {len(positions)} rows")
+            raise MemoryError(f"no memory for a pass of {len(rows.tokens)} rows")
+        return out
 
-    def product(self, weight: Tensor) -> Product:
-        packed, (num_columns, inner) = pack(weight), weight.shape
+    def output(self, weight: Tensor) -> Output:
+        return NativeOutput(self._library, self._pool, weight)
 
-        def multiply(hidden: Tensor) -> Tensor:
-            x = hidden.to(torch.bfloat16).contiguous()
-            out = torch.empty(len(x), num_columns)
-            self._library.product(
-                self._pool, packed.data_ptr(), num_columns, inner, x.data_ptr(), len(x),
-                out.data_ptr(),
-            )  # fmt: skip
-            return out
 
-        return multiply
+class NativeOutput:
+    """The product with an output matrix, and its largest columns."""
+
+    def __init__(self, functions: ctypes.CDLL, pool: int, weight: Tensor) -> None:
+        """`weight` [head vocab, hidden] bf16."""
+        self._library = functions
+        self._pool = pool
+        self._rows = weight.contiguous()
+        self._packed = pack(weight)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        (num_columns, inner), num_rows = self._rows.shape, len(hidden)
+        x = hidden.to(torch.bfloat16).contiguous()
+        out = torch.empty(num_rows, num_columns)
+        self._library.product(
+            self._pool, self._packed.data_ptr(), num_columns, inner, x.data_ptr(), num_rows,
+            out.data_ptr(),
+        )  # fmt: skip
+        return out
+
+    def most_likely(self, hidden: Tensor) -> Tensor:
+        (num_columns, inner), num_rows = self._rows.shape, len(hidden)
+        chosen = torch.empty(num_rows, dtype=torch.int64)
+        if self._library.largest_columns(
+            self._pool, self._packed.data_ptr(), self._rows.data_ptr(), num_columns, inner,
+            hidden.contiguous().data_ptr(), num_rows, NEAR_TIE, chosen.data_ptr(),
+        ):  # fmt: skip
+            raise MemoryError(f"no memory for the logits of {num_rows} rows")
+        return chosen
 
 
 @functools.cache
@@ -171,4 +204,4 @@ def _int32(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
 
 
 def _starts(lengths: list[int]) -> npt.NDArray[np.int32]:
-    return _int32(np.concatenate(([0], np.cumsum(lengths))))
+    return _int32([0, *accumulate(lengths)])
