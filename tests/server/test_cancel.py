@@ -36,7 +36,7 @@ def test_hanging_up_ends_the_work(server, protocol, way):
     with open_client(server, protocol) as client:
         chunks = client.stream(GenerationRequest(**LONG, **way))
         next(chunks)
-        assert num_inflight(server) == 1
+        wait_for(lambda: num_inflight(server) == 1, WITHIN_S)
 
         chunks.close()
 
@@ -106,7 +106,7 @@ def test_many_who_leave_free_every_slot(server):
         crowd = [client.stream(GenerationRequest(**LONG, **WAYS[n % 3])) for n in range(9)]
         for chunks in crowd:
             next(chunks)
-        assert num_inflight(server) == 9
+        wait_for(lambda: num_inflight(server) == 9, WITHIN_S)
         for chunks in crowd:
             chunks.close()
         wait_for(lambda: num_inflight(server) == 0, 2 * WITHIN_S)

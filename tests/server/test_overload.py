@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.server.faulty import INFLIGHT_LIMIT
 from tests.server.live import metrics, num_inflight, wait_for
 from tests.server.prompts import COUNT
 
-ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=48, drafter="none")
+ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=300, drafter="none")
 ONE_MORE = GenerationRequest(text_input=COUNT, max_tokens=1)
 AT_ONCE_S = 5.0
 """A few milliseconds on an idle machine."""
@@ -44,7 +45,7 @@ def test_limit_is_kept_exactly(faulty_server):
             assert "4 requests are in flight; the limit is 4" in caught.value.message
             if one_more == client.generate:
                 assert caught.value.status == "UNAVAILABLE"
-        assert num_inflight(faulty_server) == INFLIGHT_LIMIT
+        wait_for(lambda: num_inflight(faulty_server) == INFLIGHT_LIMIT)
 
         for head, chunks in zip(first, crowd, strict=True):
             assert collect([head, *chunks]).token_ids == alone.token_ids
@@ -64,3 +65,25 @@ def test_refused_request_takes_no_slot(faulty_server):
 
         assert client.generate(ONE_MORE).token_ids
     wait_for(lambda: num_inflight(faulty_server) == 0)
+
+
+def test_auto_leaves_requests_beside_others_to_the_target(server):
+    """From the third request on `auto` guesses nothing; what names a drafter or a k is obeyed."""
+    asked = GenerationRequest(
+        text_input="one two three one two three one two", max_tokens=24, return_perf_metrics=True
+    )
+    with GrpcClient(server.grpc_url, timeout_s=120.0) as client, ExitStack() as leaving:
+        alone = client.generate(asked)
+        for _ in range(2):
+            others = GenerationRequest(text_input=COUNT, max_tokens=4000, drafter="none")
+            next(leaving.enter_context(closing(client.stream(others))))
+
+        crowded = client.generate(asked)
+        named = client.generate(replace(asked, drafter="lookup"))
+        counted = client.generate(replace(asked, num_draft_tokens=4))
+
+    assert alone.final.total_draft_tokens > 0
+    assert crowded.final.total_draft_tokens == 0
+    assert named.final.total_draft_tokens > 0
+    assert counted.final.total_draft_tokens > 0
+    assert crowded.token_ids == alone.token_ids == named.token_ids == counted.token_ids

@@ -74,7 +74,7 @@ class DrafterFactory:
 
     def make(self, occasion: Occasion) -> Drafter | None:
         """The drafter that the request names, or None to run the target alone."""
-        asked, names = occasion.request.drafter, self._members(occasion.request)
+        asked, names = occasion.request.drafter, self._members(occasion)
         judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
         if judges_by_logits:  # What was looked up or translated has none.
             known = set(self._settings.draft_models) - set(self._strangers)
@@ -91,9 +91,14 @@ class DrafterFactory:
         members = [self._named(each, occasion) for each in names]
         return members[0] if asked == names[0] else self._tree(members, occasion)
 
-    def _members(self, request: GenerationRequest) -> list[str]:
+    def _members(self, occasion: Occasion) -> list[str]:
         """The drafters that the request means, the likeliest to be right first; none for off."""
+        request = occasion.request
         if request.num_draft_tokens == 0 or request.drafter == NONE:
+            return []
+        is_our_choice = request.drafter == AUTO and request.num_draft_tokens is None
+        is_busy = occasion.flight.num_at_start > self._settings.auto_max_inflight
+        if is_our_choice and is_busy and not request.prediction:
             return []
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []

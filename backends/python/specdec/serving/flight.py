@@ -31,6 +31,8 @@ class Flight:
         self._is_cancelled = is_cancelled
         self._deadline_s = deadline_s
         self._start_s = start_s
+        self.num_at_start = 1
+        """Requests in flight when this one was admitted, itself included."""
         self._calls: list[Abortable] = []
         self._has_landed = False
         self._gone = False
@@ -104,6 +106,7 @@ class FlightControl:
                     f"{len(self._flights)} requests are in flight; the limit is {self._limit}"
                 )
             self._flights.add(flight)
+            flight.num_at_start = len(self._flights)
             self._on_change(len(self._flights))
 
     def release(self, flight: Flight) -> None:

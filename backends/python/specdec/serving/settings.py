@@ -30,6 +30,9 @@ class OrchestratorSettings:
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
+    auto_max_inflight: int = 2
+    """`auto` leaves a request that starts beside more than this many, itself included, to the
+    target alone: engines that share a pass have less arithmetic to spare for guesses."""
     max_draft_len: int = 16
     """The target engine's limit; a request may not ask for more."""
     max_seq_len: int = 8192
