@@ -1,5 +1,7 @@
 """The compiled decoder: right, and the same bits for a row whatever runs beside it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -53,11 +55,11 @@ def random_layer(config, seed):
     )
 
 
-def decoder_of(config, kind=NativeDecoder):
-    """Return the decoder of a random model, the same for each kind."""
+def decoder_of(config, kind=NativeDecoder, *layers):
+    """Return the decoder of a random model, the same for each kind, or with these layers."""
     weights = ModelWeights(
         embedding=random(NUM_TOKENS, config.hidden_size, seed=99),
-        layers=tuple(random_layer(config, 10 * n) for n in range(config.num_layers)),
+        layers=layers or tuple(random_layer(config, 10 * n) for n in range(config.num_layers)),
         final_norm=torch.ones(config.hidden_size),
         head_rows=random(NUM_TOKENS, config.hidden_size, seed=98),
         token_of_head_row=None,
@@ -163,6 +165,18 @@ def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native
         assert torch.equal(got, want), f"{len(text)} tokens"
 
 
+def test_gates_of_any_size():
+    """SiLU goes to 0 on one side and to the gate itself on the other, also where e^x overflows."""
+    config = replace(CONFIG, num_layers=1)
+    layer = random_layer(config, 0)
+    layer = replace(layer, gate=layer.gate * 200)
+    ours, reference = (
+        Text(config, decoder_of(config, kind, layer), 40).run_in(40)
+        for kind in (NativeDecoder, TorchDecoder)
+    )
+    assert (ours - reference).abs().mean() < 0.01 * reference.abs().mean()
+
+
 def test_product_is_exact_and_the_same_for_any_number_of_rows(native):
     """Against float64, and each row alone against all together; a width that fills no panel."""
     weight, x = random(1000, HIDDEN, scale=0.05), random(200, HIDDEN, seed=1).float()
@@ -187,6 +201,7 @@ def test_most_likely_token_is_that_of_float32(native):
     assert gap.max() < 1e-5
     assert (native.output(rows).logits(hidden).argmax(dim=-1) != chosen).any(), "no near ties here"
     assert torch.equal(native.output(torch.cat((rows, rows))).most_likely(hidden), chosen)
+    assert torch.equal(native.output(rows).most_likely(hidden[:1].expand(2, -1)), chosen[[0, 0]])
     alone = torch.cat([native.output(rows).most_likely(one[None]) for one in hidden[:30]])
     assert torch.equal(alone, chosen[:30])
 

@@ -171,7 +171,7 @@ class KVCache:
         # What this request's last round left is the most recent that fits.
         recent = sorted(self._sequences, key=lambda sequence: -sequence.last_used)
         for sequence in recent:
-            if best_length == len(tokens) and best is not None and not best.in_use:
+            if best is not None and not best.in_use and best_length == len(tokens):
                 break
             length = common_prefix_length(sequence.tokens, tokens)
             # Of equals, an idle one can be taken over without copying.

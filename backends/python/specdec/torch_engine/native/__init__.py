@@ -1,4 +1,4 @@
-"""The decoder in C, compiled where they run: bfloat16 on a CPU without PyTorch's calls.
+"""The decoder in C, compiled where it runs: bfloat16 on a CPU without PyTorch's calls.
 
 Thirty layers of a dozen small operations cost PyTorch as much time as the arithmetic; here a pass
 is one call. It reads each weight once for up to twelve rows and each cached key once for all

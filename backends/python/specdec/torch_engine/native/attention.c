@@ -78,8 +78,7 @@ static float weigh(float *scores, int num_visible, int num_wanted, float *larges
     vec peak = splat(-INFINITY);
     for (int position = 0; position < num_wanted; position += LANES)
         peak = larger(load(scores + position), peak);
-    float top = peak[0];
-    for (int lane = 1; lane < LANES; lane++) top = peak[lane] > top ? peak[lane] : top;
+    float top = largest_lane(peak);
     vec sums = splat(0);
     for (int position = 0; position < num_wanted; position += LANES) {
         vec weight = exponential(load(scores + position) - top);

@@ -98,7 +98,7 @@ static void split_heads(void *context, int panel, int first_row, int num_rows,
     }
 }
 
-// -- a pass, thread by thread ----------------------------------------------------------------------------------
+// -- a pass, thread by thread -----------------------------------------------------------------
 
 static float norm_scale(const pass *now, const float *row) {
     int hidden = now->model->shape->hidden;
@@ -139,9 +139,7 @@ static void write_out(const pass *now, int thread, int num_threads) {
     }
 }
 
-static int panels_of(int num_columns) { return (num_columns + PANEL - 1) / PANEL; }
-
-static void run_layers(pool *threads, int thread, void *argument) {
+static void run_pass(pool *threads, int thread, void *argument) {
     pass now = *(pass *)argument;
     const decoder_shape *shape = now.model->shape;
     int num_rows = now.batch->num_rows, num_threads = pool_size(threads);
@@ -172,8 +170,6 @@ static void run_layers(pool *threads, int thread, void *argument) {
 }
 
 // -- the whole pass ----------------------------------------------------------------------------
-
-static size_t rounded(size_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
 
 int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     const decoder_shape *shape = model->shape;
@@ -207,7 +203,7 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     for (int s = 0; s < batch->num_segments; s++)
         for (int row = batch->segment_starts[s]; row < batch->segment_starts[s + 1]; row++)
             now.segment_of_row[row] = s;
-    pool_run(threads, run_layers, &now);
+    pool_run(threads, run_pass, &now);
     free(memory);
     return 0;
 }

@@ -20,7 +20,7 @@ typedef struct {
     int64_t *chosen;
 } search;
 
-static int num_padded(const search *job) { return (job->num_columns + PANEL - 1) / PANEL * PANEL; }
+static int num_padded(const search *job) { return panels_of(job->num_columns) * PANEL; }
 
 static void keep_columns(void *context, int panel, int first_row, int num_rows,
                          vec (*columns)[2]) {
@@ -48,9 +48,7 @@ static float multiply_exactly(const search *job, int row, int64_t column) {
 static float largest_of(const float *logits, int num_columns) {
     vec peak = load(logits);
     for (int n = LANES; n < num_columns; n += LANES) peak = larger(load(logits + n), peak);
-    float largest = peak[0];
-    for (int lane = 1; lane < LANES; lane++) largest = peak[lane] > largest ? peak[lane] : largest;
-    return largest;
+    return largest_lane(peak);
 }
 
 static int has_any(vec logits, float floor) {
@@ -105,8 +103,6 @@ static void run_search(pool *threads, int thread, void *argument) {
         job->chosen[row] = best->column < job->num_columns ? best->column : 0;
     }
 }
-
-static size_t rounded(size_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
 
 int largest_columns(pool *threads, const bf16 *weight, const bf16 *rows, int num_columns, int inner,
                     const float *hidden, int num_rows, float near_tie, int64_t *chosen) {

@@ -26,6 +26,9 @@ PANEL = 32
 LANES = 16
 """Floats in a vector: what hidden size, head size and inner size must be multiples of."""
 
+MAX_HEAD_DIM = 256
+"""What `merge` in attention.c has room for."""
+
 KERNELS = ("auto", "native", "torch")
 
 logger = logging.getLogger(__name__)
@@ -43,7 +46,7 @@ def is_wanted(kernels: str, config: ModelConfig, device: torch.device, dtype: to
     if kernels == "native":
         raise ConfigurationError(f"kernels is native, which cannot be here: {reason}")
     if device.type == "cpu" and dtype == torch.bfloat16:
-        logger.warning("the CPU runs PyTorch's operations, three times slower: %s", reason)
+        logger.warning("the CPU runs PyTorch's operations, at less than half the speed: %s", reason)
     return False
 
 
@@ -53,6 +56,8 @@ def _obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
     for name in ("hidden_size", "intermediate_size", "head_dim"):
         if getattr(config, name) % LANES:
             return f"{name} must be a multiple of {LANES}; given {getattr(config, name)}"
+    if config.head_dim > MAX_HEAD_DIM:
+        return f"head_dim must be at most {MAX_HEAD_DIM}; given {config.head_dim}"
     try:
         library.load()
     except library.NoLibraryError as error:
@@ -143,10 +148,10 @@ class NativeOutput:
 
     def most_likely(self, hidden: Tensor) -> Tensor:
         (num_columns, inner), num_rows = self._rows.shape, len(hidden)
-        chosen = torch.empty(num_rows, dtype=torch.int64)
+        x, chosen = hidden.contiguous(), torch.empty(num_rows, dtype=torch.int64)
         if self._library.largest_columns(
             self._pool, self._packed.data_ptr(), self._rows.data_ptr(), num_columns, inner,
-            hidden.contiguous().data_ptr(), num_rows, NEAR_TIE, chosen.data_ptr(),
+            x.data_ptr(), num_rows, NEAR_TIE, chosen.data_ptr(),
         ):  # fmt: skip
             raise MemoryError(f"no memory for the logits of {num_rows} rows")
         return chosen

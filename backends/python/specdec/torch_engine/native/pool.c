@@ -90,11 +90,13 @@ pool *pool_new(int num_threads) {
     pool *threads = aligned_alloc(64, sizeof(pool));
     if (threads == NULL) return NULL;
     *threads = (pool){.num_threads = 1, .threads = calloc(num_threads, sizeof(pthread_t))};
+    if (threads->threads == NULL) return NULL;
     pthread_mutex_init(&threads->mutex, NULL);
     pthread_mutex_init(&threads->is_busy, NULL);
     pthread_cond_init(&threads->has_job, NULL);
     for (; threads->num_threads < num_threads; threads->num_threads++) {
         worker *one = malloc(sizeof(worker));
+        if (one == NULL) return NULL;
         *one = (worker){threads, threads->num_threads};
         if (pthread_create(&threads->threads[one->number], NULL, live, one) != 0) {
             free(one);  // what has been started waits for ever; the caller gives up

@@ -72,9 +72,8 @@ static void write_columns(void *context, int panel, int first_row, int num_rows,
 
 static void run_product(pool *threads, int thread, void *argument) {
     product_job *job = argument;
-    int num_panels = (job->num_columns + PANEL - 1) / PANEL;
-    multiply(threads, thread, job->weight, num_panels, job->inner, job->x, job->num_rows,
-             write_columns, job);
+    multiply(threads, thread, job->weight, panels_of(job->num_columns), job->inner, job->x,
+             job->num_rows, write_columns, job);
 }
 
 void product(pool *threads, const bf16 *weight, int num_columns, int inner, const bf16 *x,

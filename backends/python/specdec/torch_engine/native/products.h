@@ -11,6 +11,8 @@
 
 enum { PANEL = 2 * LANES, MAX_TILE_ROWS = 12 };
 
+ALWAYS_INLINE int panels_of(int num_columns) { return (num_columns + PANEL - 1) / PANEL; }
+
 // What becomes of a tile: `columns` are results panel * PANEL to + 31 of rows first to first + n.
 typedef void sink(void *context, int panel, int first_row, int num_rows, vec (*columns)[2]);
 

@@ -19,6 +19,9 @@ typedef bf16 hvec __attribute__((vector_size(32)));
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+// Parts of one piece of memory begin where a vector may.
+ALWAYS_INLINE size_t rounded(size_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
+
 ALWAYS_INLINE vec load(const float *from) {
     vec v;
     memcpy(&v, from, sizeof v);
@@ -87,11 +90,20 @@ ALWAYS_INLINE vec larger(vec a, vec b) {
     return (vec)(((ivec)a & first) | ((ivec)b & ~first));
 }
 
-// e^x to 2 units in the last place; 0 below -87. The polynomial is that of Cephes' expf.
+ALWAYS_INLINE vec smaller(vec a, vec b) { return -larger(-a, -b); }
+
+ALWAYS_INLINE float largest_lane(vec v) {
+    float largest = v[0];
+    for (int lane = 1; lane < LANES; lane++) largest = v[lane] > largest ? v[lane] : largest;
+    return largest;
+}
+
+// e^x to 2 units in the last place; 0 below -87, e^88 above 88 (a float ends there). The polynomial is
+// that of Cephes' expf.
 ALWAYS_INLINE vec exponential(vec x) {
     const float rounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer behind
     ivec is_tiny = x < -87.0f;
-    x = larger(x, splat(-87.0f));
+    x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
     vec count = (x * 1.44269504f + rounder) - rounder;
     vec r = x - count * 0.693359375f + count * 2.12194440e-4f;
     vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
