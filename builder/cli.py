@@ -1,4 +1,4 @@
-"""`specdec build`: fill the model repository, import models, add drafts to it, distill them."""
+"""`specdec build`: fill the model repository, add drafts, place engines, import, distill."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from builder.add_draft import add_draft
 from builder.assembly import build_pair, import_model
+from builder.colocate import colocate
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
 from builder.vocabulary import TRANSLATIONS
@@ -18,7 +19,7 @@ CACHE = Path(".cache/models")
 
 
 def main(argv: list[str]) -> int:
-    """Run one of pair, import, add-draft, distill; return 0, or 1 with the reason on stderr."""
+    """Run the command; return 0, or 1 with the reason on stderr."""
     if argv[:1] == ["distill"]:  # has its own options
         status: int = importlib.import_module("builder.distill.cli").main(argv[1:])
         return status
@@ -46,6 +47,10 @@ def _run(arguments: argparse.Namespace) -> int:
             translation=arguments.translation,
         )
         print(f"{arguments.name}: {found}")
+        return 0
+    if arguments.command == "colocate":
+        names = colocate(arguments.model_repository, arguments.output)
+        print(f"{arguments.output}: specdec runs {', '.join(names)} in its own process")
         return 0
     models = known_models()
     if arguments.name is None:
@@ -75,7 +80,11 @@ def _parser() -> argparse.ArgumentParser:
         help="for a draft with another vocabulary: by text, or by the tokens that both know "
         "(default: as the vocabularies suggest)",
     )
-    for command in (pair, added):
+    placed = commands.add_parser(
+        "colocate", help="a model repository whose orchestrator runs the engines in its own process"
+    )
+    placed.add_argument("output", type=Path, help="the new model repository")
+    for command in (pair, added, placed):
         command.add_argument(
             "--model-repository",
             type=Path,

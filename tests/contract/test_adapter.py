@@ -35,11 +35,11 @@ class FakeCalls:
 )
 def test_end_and_correction_are_told_apart(inside_triton, parents, tokens, num_accepted, ended):
     """By the tokens where they tell it, else by the engine's own count."""
-    adapter = inside_triton("specdec.engines.triton_bls")
-    said = inside_triton("specdec.engines.bls_calls").Said(tokens, num_accepted=num_accepted)
+    adapter = inside_triton("specdec.engines.contract_engines")
+    said = inside_triton("specdec.engines.calls").Said(tokens, num_accepted=num_accepted)
     draft = adapter.Draft((5, 6), parents=parents)
 
-    verification = adapter.TritonTarget(FakeCalls(said), end_id=0).verify(CONTEXT, draft)
+    verification = adapter.ContractTarget(FakeCalls(said), end_id=0).verify(CONTEXT, draft)
 
     assert verification.ended == ended
     assert verification.tokens == tokens

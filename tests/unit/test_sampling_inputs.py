@@ -7,9 +7,9 @@ import pytest
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
+from specdec.engines.engine_call import parse_call
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 from specdec.errors import InvalidRequestError
-from specdec.serving.engine_call import parse_call
 
 BASE = {
     "input_ids": np.arange(10, dtype=np.int32),

@@ -6,13 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
+from specdec.engines.calls import Said
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 from specdec.errors import EngineFailedError
@@ -48,22 +49,8 @@ KEPT_S = 30.0
 _FINISHED = FinishedCalls()
 
 
-class Said(NamedTuple):
-    """What one response of an engine adds."""
-
-    tokens: tuple[int, ...]
-    log_probs: tuple[float, ...] = ()
-    logits: npt.NDArray[np.float32] | None = None
-    num_accepted: int | None = None
-    num_drafted: int | None = None
-
-
-class EngineCalls:
-    """Builds and runs the calls of one request to one engine model.
-
-    `abort` may be called from another thread; it also reaches a call that is still on its way to
-    the engine, because it is repeated until the request has ended.
-    """
+class BlsCalls:
+    """Builds and runs the calls of one request to one engine model of this server."""
 
     def __init__(
         self,
@@ -73,7 +60,6 @@ class EngineCalls:
         sampling: Sampling,
         clock: EngineClock | None = None,
     ) -> None:
-        """`clock` is advanced by the engine's own times, which are asked for only then."""
         self._model = model
         self._prefix = f"{request_id}:{label}"
         self._clock = clock

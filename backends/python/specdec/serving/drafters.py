@@ -15,10 +15,10 @@ from specdec.drafting.protocol import Drafter
 from specdec.drafting.suffix import Memory, SuffixDrafter
 from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
-from specdec.engines.bls_calls import EngineCalls
+from specdec.engines.calls import Engines
+from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine, EngineClock, TokenIds
 from specdec.engines.sampling_inputs import OFF, REJECTION, Sampling
-from specdec.engines.triton_bls import TritonDraft
 from specdec.serving.drafter_names import (
     AUTO,
     JOIN,
@@ -57,12 +57,14 @@ class DrafterFactory:
         settings: OrchestratorSettings,
         tokenizer: Tokenizer,
         strangers: Mapping[str, Stranger],
+        engines: Engines,
         report_failure: Callable[[str, Exception], None],
     ) -> None:
         """`strangers`: the draft models whose vocabulary is not the target's."""
         self._settings = settings
         self._tokenizer = tokenizer
         self._strangers = strangers
+        self._engines = engines
         self._report_failure = report_failure
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
@@ -144,7 +146,7 @@ class DrafterFactory:
         source = self._source(name)
         # A stranger's noise and penalties would mean other tokens: it drafts greedily.
         own = sampling.for_draft(source) if stranger is None else Sampling()
-        calls = EngineCalls(
+        calls = self._engines.calls(
             name,
             occasion.request_id,
             name,
@@ -157,7 +159,7 @@ class DrafterFactory:
             # A draft that ends at its end token has drawn it and kept it back: what is left was not
             # drawn from the laws that it comes with. So the end token is drafted like any other.
             end_id = None
-        engine: DraftEngine = TritonDraft(
+        engine: DraftEngine = ContractDraft(
             calls,
             end_id,
             self._threads,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +12,14 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
+from specdec.engines.engine_call import EngineCall, parse_call
 from specdec.errors import SpecdecError
-from specdec.serving.engine_call import EngineCall, parse_call
+from specdec.serving.engine_settings import EngineModelSettings
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
-from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from specdec.torch_engine.engine import TorchEngine
 from specdec.torch_engine.task import TaskOutput, TaskStats
-
-
-@dataclass(frozen=True, slots=True)
-class EngineModelSettings:
-    """Parameters of an engine model's config.pbtxt."""
-
-    checkpoint_dir: str
-    """Relative paths start at the model's version directory."""
-    device: str = "auto"
-    dtype: str = "bfloat16"
-    num_threads: int = 0
-    kernels: str = "auto"
-    max_seq_len: int = 8192
-    max_draft_len: int = 16
-    max_num_tokens: int = 512
-    max_num_sequences: int = 64
-    max_tokens_in_paged_kv_cache: int = 65536
-
-    def engine_settings(self, version_directory: Path) -> EngineSettings:
-        limits = EngineLimits(
-            max_seq_len=self.max_seq_len,
-            max_draft_len=self.max_draft_len,
-            max_num_tokens=self.max_num_tokens,
-            max_num_sequences=self.max_num_sequences,
-            num_cache_tokens=self.max_tokens_in_paged_kv_cache,
-        )
-        checkpoint = version_directory / self.checkpoint_dir
-        return EngineSettings(
-            checkpoint, limits, self.device, self.dtype, self.num_threads, self.kernels
-        )
 
 
 class TritonPythonModel:

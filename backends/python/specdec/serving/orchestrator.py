@@ -16,10 +16,9 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.engines.bls_calls import EngineCalls
+from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import OFF, Sampling
-from specdec.engines.triton_bls import TritonTarget
 from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
 from specdec.serving.drafters import DrafterFactory, Occasion
@@ -28,6 +27,7 @@ from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
+from specdec.serving.placement import PlacedEngines, own_config
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
@@ -42,13 +42,14 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
         try:
-            self._settings = settings = read_parameters(OrchestratorSettings, config)
+            self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
             here = Path(pb_utils.get_model_dir())
             self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
             strangers = {
                 name: Stranger.load((here / directory).resolve())
                 for name, directory in settings.draft_tokenizers.items()
             }
+            self._engines = PlacedEngines(config, here)
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         for name, stranger in strangers.items():
@@ -67,7 +68,7 @@ class TritonPythonModel:
             lambda count: self._metrics.set(Gauge.inflight_requests, count),
         )
         self._drafters = DrafterFactory(
-            settings, self._tokenizer, strangers, self._report_draft_failure
+            settings, self._tokenizer, strangers, self._engines, self._report_draft_failure
         )
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)
@@ -88,6 +89,7 @@ class TritonPythonModel:
         self._outbox.close()
         self._control.close()
         self._drafters.close()
+        self._engines.close()
         self._metrics.close()
 
     def _admit(self, request: Any, sender: Any) -> None:
@@ -149,7 +151,7 @@ class TritonPythonModel:
         )
         if drafter is None:
             sampling = replace(sampling, verification=OFF)
-        calls = EngineCalls(
+        calls = self._engines.calls(
             settings.tensorrt_llm_model_name,
             request_id,
             "target",
@@ -163,7 +165,7 @@ class TritonPythonModel:
             seed=seed,
             verification=sampling.verification,
             flight=flight,
-            target=TritonTarget(calls, end_id),
+            target=ContractTarget(calls, end_id),
             drafter=drafter,
             target_clock=target_clock,
             draft_clock=draft_clock,

@@ -56,7 +56,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
         if num_output < 1:
             raise InvalidRequestError(f"request_output_len must be at least 1; given {num_output}")
     end_id = _scalar(arrays, contract.END_ID, -1)
-    params = _sampling_params(arrays)
+    params = sampling_params(arrays)
     if contract.PROMPT_LENGTH not in arrays:
         # As upstream counts: penalties over all of input_ids, min_tokens from its end on.
         params = replace(params, min_tokens=params.min_tokens and params.min_tokens + num_input)
@@ -83,7 +83,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
     )
 
 
-def _sampling_params(arrays: Arrays) -> SamplingParams:
+def sampling_params(arrays: Arrays) -> SamplingParams:
     """The backend's defaults: greedy unless top-k or top-p is given, temperature 1 with them.
 
     Source: topK = topP = 0 means topK = 1, and topP = 0 beside a topK means 1

@@ -1,7 +1,6 @@
-"""Engine models behind the loop's protocols.
+"""Engines of the `tensorrtllm` contract behind the loop's protocols.
 
-Both adapters belong to one request and run on its thread. Each engine call gets a request id of
-its own, `<request>:<engine>:<number>`: the C++ backend keys running requests by that string.
+Both adapters belong to one request and run on its thread.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from specdec.engines.bls_calls import EngineCalls
+from specdec.engines.calls import EngineCalls
 from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
 
 
-class TritonTarget:
-    """The target engine model, for one request."""
+class ContractTarget:
+    """The target engine, for one request."""
 
     def __init__(self, calls: EngineCalls, end_id: int | None) -> None:
         self._calls = calls
@@ -49,14 +48,14 @@ class TritonTarget:
             finished = True
         finally:
             if not finished:
-                # Leaving a BLS stream waits until the engine is done, so it is stopped first.
+                # Leaving a stream waits until the engine is done, so it is stopped first.
                 self._calls.abort()
         if num_tokens < max_tokens:
             yield Verification((), ended=True)
 
 
-class TritonDraft:
-    """A draft engine model, for one request; a call that takes too long is given up."""
+class ContractDraft:
+    """A draft engine, for one request; a call that takes too long is given up."""
 
     def __init__(
         self,

@@ -1,0 +1,123 @@
+"""Calls of a torch engine that runs in this process: no tensors, no hop between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from queue import SimpleQueue
+
+import numpy as np
+
+from specdec.engines.calls import Said
+from specdec.engines.engine_call import sampling_params
+from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
+from specdec.engines.sampling_inputs import EXACT, Sampling, round_seed, sampling_inputs
+from specdec.errors import EngineFailedError
+from specdec.torch_engine.engine import TorchEngine
+from specdec.torch_engine.task import NO_TOKENS, Task, TaskOutput
+
+
+class LocalCalls:
+    """Runs the calls of one request on one engine.
+
+    Parameters pass through the contract's tensors once, so that an engine draws here by the very
+    numbers by which it would draw behind a hop.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        engine: TorchEngine,
+        prefix: str,
+        sampling: Sampling,
+        clock: EngineClock | None,
+    ) -> None:
+        """`prefix`: of the calls' ids."""
+        self._model = model
+        self._engine = engine
+        self._prefix = prefix
+        self._sampling = sampling
+        self._clock = clock
+        inputs = sampling_inputs(sampling, sampling.num_prompt_tokens)
+        self._params = sampling_params({name: array[0] for name, array in inputs})
+        self._num_prompt_tokens = sampling.num_prompt_tokens if sampling.params.looks_back else 0
+        self._number = 0
+        self._current: str | None = None
+
+    def run(
+        self,
+        context: TokenIds,
+        max_new_tokens: int,
+        *,
+        end_id: int | None,
+        draft: Draft = NO_DRAFT,
+        returns_logits: bool = False,
+        streaming: bool = False,
+    ) -> Generator[Said]:
+        self._number += 1
+        call_id = f"{self._prefix}:{self._number}"
+        task = self._task(call_id, context, max_new_tokens, end_id, draft, returns_logits)
+        outputs: SimpleQueue[TaskOutput] = SimpleQueue()
+        self._current = call_id
+        self._engine.submit(task, outputs.put)
+        try:
+            is_over = False
+            while not is_over:
+                said: list[TaskOutput] = []
+                while not is_over and not (streaming and said):
+                    output = outputs.get()
+                    if output.error is not None:
+                        raise EngineFailedError(f"{self._model}: {output.error}")
+                    said.append(output)
+                    is_over = output.is_final
+                yield self._joined(said)
+        finally:
+            if self._current == call_id:  # A call that was given up may end after its successor.
+                self._current = None
+
+    def abort(self) -> None:
+        """The engine ends the call within a pass."""
+        call_id = self._current
+        if call_id is not None:
+            self._engine.cancel(call_id)
+
+    def _task(
+        self,
+        call_id: str,
+        context: TokenIds,
+        max_new_tokens: int,
+        end_id: int | None,
+        draft: Draft,
+        returns_logits: bool,
+    ) -> Task:
+        sampling, params = self._sampling, self._params
+        if sampling.is_judged:
+            params = replace(params, seed=round_seed(sampling.params.seed, len(context)))
+        ids = np.asarray(draft.tokens, dtype=np.int32) if draft.tokens else NO_TOKENS
+        return Task(
+            request_id=call_id,
+            input_ids=context,
+            max_new_tokens=max_new_tokens,
+            draft_ids=ids,
+            draft_parents=draft.parents,
+            end_id=end_id,
+            params=params,
+            num_prompt_tokens=self._num_prompt_tokens,
+            wants_logits=returns_logits,
+            verification=sampling.verification if sampling.is_judged and draft.tokens else EXACT,
+            draft_logits=draft.logits,
+            wants_log_probs=sampling.wants_log_probs,
+        )
+
+    def _joined(self, outputs: list[TaskOutput]) -> Said:
+        stats = outputs[-1].stats
+        if stats is not None and self._clock is not None:
+            self._clock.busy_s += (stats.last_token_ns - stats.arrival_ns) / 1e9
+        logits = [row for output in outputs for row in output.logits]
+        return Said(
+            tuple(token for output in outputs for token in output.tokens),
+            tuple(value for output in outputs for value in output.log_probs),
+            np.stack(logits) if logits else None,
+            None if stats is None else stats.num_accepted_tokens,
+            None if stats is None else stats.num_draft_tokens,
+        )

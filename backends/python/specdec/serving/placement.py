@@ -1,0 +1,70 @@
+"""Where the orchestrator's engines run: models of their own, or its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec.engines.bls_calls import BlsCalls
+from specdec.engines.calls import EngineCalls
+from specdec.engines.protocol import EngineClock
+from specdec.engines.sampling_inputs import Sampling
+from specdec.serving.parameters import read_parameters
+
+if TYPE_CHECKING:
+    from specdec.torch_engine.engine import TorchEngine
+
+OF = "."
+"""`target.kernels` is the parameter `kernels` of the engine `target`, which then runs here."""
+
+
+class PlacedEngines:
+    """Engines that have parameters here run here; all others are models of this server."""
+
+    def __init__(self, config: Mapping[str, Any], version_directory: Path) -> None:
+        """Loads the engines of this process. Raises ConfigurationError."""
+        self._local: dict[str, TorchEngine] = {}
+        for name, parameters in _by_engine(config["parameters"]).items():
+            # Beside compiled engines there need not be PyTorch.
+            from specdec.serving.engine_settings import EngineModelSettings  # noqa: PLC0415
+            from specdec.torch_engine.engine import TorchEngine  # noqa: PLC0415
+
+            settings = read_parameters(
+                EngineModelSettings, {"name": name, "parameters": parameters}
+            )
+            self._local[name] = TorchEngine(settings.engine_settings(version_directory))
+
+    def calls(
+        self,
+        model: str,
+        request_id: str,
+        label: str,
+        sampling: Sampling,
+        clock: EngineClock | None = None,
+    ) -> EngineCalls:
+        engine = self._local.get(model)
+        if engine is None:
+            return BlsCalls(model, request_id, label, sampling, clock)
+        from specdec.engines.local_calls import LocalCalls  # noqa: PLC0415
+
+        return LocalCalls(model, engine, f"{request_id}:{label}", sampling, clock)
+
+    def close(self) -> None:
+        for engine in self._local.values():
+            engine.close()
+
+
+def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The model configuration without the parameters of engines."""
+    own = {name: value for name, value in config["parameters"].items() if OF not in name}
+    return {**config, "parameters": own}
+
+
+def _by_engine(parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    engines: dict[str, dict[str, Any]] = {}
+    for key, value in parameters.items():
+        engine, dot, name = key.rpartition(OF)
+        if dot:
+            engines.setdefault(engine, {})[name] = value
+    return engines

@@ -1,0 +1,74 @@
+"""`specdec build colocate`: a model repository whose orchestrator runs the engines itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from builder.assembly import WEIGHTS
+from builder.errors import BuildError
+
+_PARAMETER = re.compile(
+    r'^parameters { key: "([^"]+)" value { string_value: "([^"]*)" } }$', re.MULTILINE
+)
+_CHECKPOINTS = "checkpoints"
+
+
+def colocate(repository: Path, output: Path) -> list[str]:
+    """Write `output` with the model `specdec` alone, the engines' parameters among its own.
+
+    No round crosses a process there; draft and target share one process and its restarts. Weights
+    are linked where the file system can. Returns the names of the engines. Raises BuildError.
+    """
+    orchestrator = repository / "specdec" / "config.pbtxt"
+    try:
+        config = orchestrator.read_text("utf-8")
+    except OSError as error:
+        raise BuildError(f"{repository} has no model specdec: {error}") from error
+    if output.exists():
+        raise BuildError(f"{output} exists; choose another place")
+    own = dict(_PARAMETER.findall(config))
+    drafts = own["tensorrt_llm_draft_model_name"].split(",")
+    names = [own["tensorrt_llm_model_name"], *filter(None, (name.strip() for name in drafts))]
+    lines = [line for name in names for line in _engine_parameters(repository, name)]
+    config = config.replace("../../", f"../{_CHECKPOINTS}/").replace(f"/{WEIGHTS}", "")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
+        model = Path(scratch) / "repository" / "specdec"
+        shutil.copytree(repository / "specdec" / "1", model / "1", ignore=_caches)
+        for name in names:
+            weights = repository / name / WEIGHTS
+            shutil.copytree(weights, model / _CHECKPOINTS / name, copy_function=_linked)
+        text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
+        (model / "config.pbtxt").write_text(text, "utf-8")
+        model.parent.rename(output)
+    return names
+
+
+def _engine_parameters(repository: Path, name: str) -> list[str]:
+    try:
+        config = (repository / name / "config.pbtxt").read_text("utf-8")
+    except OSError as error:
+        raise BuildError(f"the engine {name} has no configuration: {error}") from error
+    found = dict(_PARAMETER.findall(config))
+    if "checkpoint_dir" not in found or not (repository / name / WEIGHTS).is_dir():
+        raise BuildError(f"{name} is no torch engine with weights: it cannot run in specdec")
+    found["checkpoint_dir"] = f"../{_CHECKPOINTS}/{name}"
+    return [
+        f'parameters {{ key: "{name}.{key}" value {{ string_value: "{value}" }} }}'
+        for key, value in found.items()
+    ]
+
+
+def _caches(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__"]
+
+
+def _linked(source: str, place: str) -> None:
+    try:
+        os.link(source, place)
+    except OSError:  # another file system
+        shutil.copy2(source, place)
