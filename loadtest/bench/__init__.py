@@ -11,6 +11,7 @@ import sys
 _BENCHES = {
     "engine": "the torch engine's tokens against transformers in float32",
     "acceptance": "tau and alpha by task, drafter, verification and temperature",
+    "step": "a target pass against the time that reading its bytes takes",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
     "law": "rejection and block verification keep the target's distribution: p-values",

@@ -7,6 +7,9 @@ from typing import Any
 
 from specdec.serving.drafter_names import JOIN, TREE
 
+OFF = "off"
+ORCHESTRATOR = "specdec"
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -40,12 +43,19 @@ class Arm:
     """None: what the server is configured for."""
     verification: str | None = None
     """None: what the server chooses."""
+    model: str = ORCHESTRATOR
+    """The orchestrator that is asked."""
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """DRAFTER[/VERIFICATION], or `off`."""
-        drafter, _, verification = text.partition("/")
-        return cls() if drafter == "off" else cls(drafter, verification=verification or None)
+        """DRAFTER[/VERIFICATION][@MODEL], or `off[@MODEL]`."""
+        way, _, model = text.partition("@")
+        drafter, _, verification = way.partition("/")
+        return cls(
+            None if drafter == OFF else drafter,
+            verification=verification or None,
+            model=model or ORCHESTRATOR,
+        )
 
     @property
     def has_chains(self) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from builder.add_draft import add_draft
 from builder.assembly import WEIGHTS
+from builder.colocate import colocate
 from builder.vocabulary import TRANSLATIONS
+
+COLOCATED = "colocated"
 
 
 def add_draft_options(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +44,33 @@ def with_drafts(
         (copy / "1").mkdir(parents=True)
         shutil.copy(model / "config.pbtxt", copy)
         shutil.copy(model / "1" / "model.py", copy / "1")
-        if (model / WEIGHTS).exists():
-            (copy / WEIGHTS).symlink_to((model / WEIGHTS).resolve())
+        for weights in (WEIGHTS, Path("checkpoints")):  # of an engine; of co-located ones
+            if (model / weights).exists():
+                (copy / weights).symlink_to((model / weights).resolve())
     for name, checkpoint in checkpoints:
         print(f"{name}: {add_draft(directory, name, Path(checkpoint), translation=translation)}")
     return directory
+
+
+def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> None:
+    """One more orchestrator in a repository of our own, with engines in its own process.
+
+    `directory` is a place for scratch on the same file system.
+    """
+    colocate(repository, directory / "alone")
+    (directory / "alone" / "specdec").rename(repository / name)
+    config = repository / name / "config.pbtxt"
+    renamed = config.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"', 1)
+    config.write_text(renamed, "utf-8")
+
+
+def set_parameters(repository: Path, **values: str) -> None:
+    """Change parameters of the orchestrator in a model repository of our own."""
+    path = repository / "specdec" / "config.pbtxt"
+    config = path.read_text("utf-8")
+    for name, value in values.items():
+        pattern = rf'(?<=key: "{name}" value {{ string_value: ")[^"]*'
+        config, count = re.subn(pattern, value.replace("\\", r"\\"), config)
+        if count != 1:
+            raise ValueError(f"{path}: {name} stands there {count} times, not once")
+    path.write_text(config, "utf-8")

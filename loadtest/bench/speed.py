@@ -9,84 +9,115 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import sys
-import time
-from collections import defaultdict
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from clients import Final, GenerationRequest, GrpcClient
-from loadtest.bench.arms import Arm, Case
-from loadtest.bench.direct import DirectTarget
+from builder.checks import read_config
+from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm
+from loadtest.bench.asking import Asker
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
     conditions,
-    markdown_table,
     write_result,
 )
+from loadtest.bench.repository import COLOCATED, add_colocated, set_parameters, with_drafts
+from loadtest.bench.scripted import agreement, write_scripts
+from loadtest.bench.speed_tables import (
+    Measurement,
+    acceptance_table,
+    of,
+    rate,
+    speed_table,
+    times_table,
+)
 from loadtest.settings import SHIPPED_PROMPTS
-from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
 
-NUM_RESAMPLES = 2000
-TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One answer; times in seconds from sending the request."""
-
-    prompt_id: str
-    column: str
-    arm: str
-    num_tokens: int
-    first_s: float
-    last_s: float
-    statistics: dict[str, Any] | None
-    """The response's `speculative_decoding`, where it was asked for."""
+SCRIPTED = "scripted"
 
 
 def main(argv: list[str]) -> int:
-    """Measure and report; 1 if speculation was slower than the target alone."""
+    """Measure and report; 1 if the first arm was slower than the target alone."""
     arguments = _parser().parse_args(argv)
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
     prompts = prompts[:: arguments.every]
-    arms = ("direct", "off", *arguments.drafters)
+    arms = ("direct", OFF, *arguments.drafters)
     found: list[Measurement] = []
-    for number in range(len(arms)):
-        with (
-            TritonServer(arguments.model_repository) as server,
-            GrpcClient(server.grpc_url) as client,
-        ):
-            target = DirectTarget(server.grpc_url)
-            asker = _Asker(client, target, arguments, end_id)
-            for _ in range(2):
-                for arm in arms:  # Warm-up, on text that no prompt contains.
-                    asker.ask(TokenPrompt("warm-up", "", tuple(range(1000, 1040))), arm)
+    with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
+        repository = _repository(arguments, prompts, end_id, Path(scratch))
+        for number in range(len(arms)):
             order = random.Random(arguments.seed + number)
             plan = [(p, arms[(i + number) % len(arms)]) for i, p in enumerate(prompts)]
-            for place, (prompt, arm) in enumerate(order.sample(plan, len(plan)), 1):
-                found.append(asker.ask(prompt, arm))
-                text = f"\rpass {number + 1}/{len(arms)}: {place}/{len(plan)}"
-                print(text, end="", file=sys.stderr)
-            target.close()
+            with (
+                TritonServer(repository) as server,
+                closing(Asker(server, arguments, end_id)) as asker,
+            ):
+                for _ in range(2):
+                    for arm in arms:  # Warm-up, on text that no prompt contains.
+                        asker.ask(TokenPrompt("warm-up", "", tuple(range(1000, 1040))), arm)
+                for place, (prompt, arm) in enumerate(order.sample(plan, len(plan)), 1):
+                    found.append(asker.ask(prompt, arm))
+                    text = f"\rpass {number + 1}/{len(arms)}: {place}/{len(plan)}"
+                    print(text, end="", file=sys.stderr)
     print(file=sys.stderr)
     facts = {
         "conditions": conditions(command_line("speed", argv)),
         "max_tokens": arguments.max_tokens,
         "measurements": [asdict(each) for each in found],
     }
-    table = _speed_table(found, arms) + "\n\n" + _acceptance_table(found, arguments.drafters)
+    drafted = [arm for arm in arguments.drafters if Arm.parse(arm).drafter]
+    table = speed_table(found, arms) + "\n\n" + acceptance_table(found, drafted)
     if arguments.times:
-        table += "\n\n" + _times_table(found, arguments.drafters)
+        table += "\n\n" + times_table(found, drafted)
     write_result(arguments.name, arguments.out, facts, table)
-    best_alone = max(_rate(_of(found, "direct")), _rate(_of(found, "off")))
-    return 0 if _rate(_of(found, arguments.drafters[0])) > best_alone else 1
+    best_alone = max(rate(of(found, arm)) for arm in arms[:2])
+    return 0 if rate(of(found, arms[2])) > best_alone else 1
+
+
+def _repository(
+    arguments: argparse.Namespace, prompts: Sequence[TokenPrompt], end_id: int, scratch: Path
+) -> Path:
+    """What the arms ask for: the repository as it is, or a copy with more in it."""
+    names = [Arm.parse(arm) for arm in arguments.drafters]
+    taus = {name: float(name[len(SCRIPTED) :]) for name in _scripted(names)}
+    if not taus and all(arm.model == ORCHESTRATOR for arm in names):
+        return Path(arguments.model_repository)
+    copy = with_drafts(arguments.model_repository, scratch / "repository", [])
+    if taus:
+        files = {name: scratch / f"{name}.jsonl" for name in taus}
+        answers = _answers(arguments, prompts, end_id)
+        k = arguments.scripted_num_draft_tokens
+        vocab_size = read_config(CHECKPOINT)["vocab_size"]
+        for name, tau in taus.items():
+            write_scripts(files[name], prompts, answers, agreement(tau, k), vocab_size)
+        set_parameters(
+            copy,
+            scripted_drafters=",".join(f"{name}={file}" for name, file in files.items()),
+            lookup_num_draft_tokens=str(k),
+        )
+    if any(arm.model == COLOCATED for arm in names):
+        add_colocated(copy, scratch)
+    return copy
+
+
+def _scripted(arms: list[Arm]) -> set[str]:
+    return {arm.drafter for arm in arms if arm.drafter and arm.drafter.startswith(SCRIPTED)}
+
+
+def _answers(
+    arguments: argparse.Namespace, prompts: Sequence[TokenPrompt], end_id: int
+) -> dict[str, tuple[int, ...]]:
+    with (
+        TritonServer(arguments.model_repository) as server,
+        closing(Asker(server, arguments, end_id)) as asker,
+    ):
+        return {prompt.prompt_id: asker.ask_directly(prompt).tokens for prompt in prompts}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,8 +128,13 @@ def _parser() -> argparse.ArgumentParser:
         "--drafters",
         nargs="+",
         default=["auto"],
-        metavar="DRAFTER[/VERIFICATION]",
-        help="arms with speculation; the first is the one judged (default: auto)",
+        metavar="DRAFTER[/VERIFICATION][@MODEL]",
+        help="arms with speculation; the first is the one judged (default: auto). scripted3: one "
+        "that knows the answer and is right so often that a round gives 3 tokens; @colocated: an "
+        "orchestrator with the engines in its own process; off@colocated is an arm too",
+    )
+    parser.add_argument(
+        "--scripted-num-draft-tokens", type=int, default=4, metavar="K", help="of scripted drafters"
     )
     parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
@@ -110,149 +146,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="speed", help="of the result files")
     return parser
-
-
-class _Asker:
-    """Asks one prompt of one arm."""
-
-    def __init__(
-        self,
-        client: GrpcClient,
-        target: DirectTarget,
-        arguments: argparse.Namespace,
-        end_id: int,
-    ) -> None:
-        """`arguments`: max_tokens, case, seed, times."""
-        self._client = client
-        self._target = target
-        self._max_tokens: int = arguments.max_tokens
-        self._case = Case.parse(arguments.case)
-        self._seed: int = arguments.seed
-        self._measure_times: bool = arguments.times
-        self._end_id = end_id
-
-    def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
-        if arm == "direct":
-            ids, case = list(prompt.token_ids), self._case
-            params = SamplingParams(case.temperature, top_p=case.top_p, seed=self._seed)
-            sampling = Sampling(params, len(ids))
-            answer = self._target.generate(ids, self._max_tokens, self._end_id, sampling)
-            count, first_s, last_s = len(answer.tokens), answer.first_s, answer.last_s
-            final = None
-        else:
-            count, first_s, last_s, final = self._stream(prompt, arm)
-        known = final.speculative_decoding if final else None
-        statistics_ = dict(known) if known else None
-        return Measurement(
-            prompt.prompt_id, prompt.column, arm, count, first_s, last_s, statistics_
-        )
-
-    def _stream(self, prompt: TokenPrompt, arm: str) -> tuple[int, float, float, Final | None]:
-        request = GenerationRequest(
-            input_ids=list(prompt.token_ids),
-            max_tokens=self._max_tokens,
-            return_perf_metrics=self._measure_times or None,
-            **self._case.fields(self._seed),
-            **Arm.parse(arm).fields(),
-        )
-        start_s = time.perf_counter()
-        first_s = last_s = 0.0
-        count, final = 0, None
-        for chunk in self._client.stream(request):
-            last_s = time.perf_counter() - start_s
-            if chunk.token_ids and not first_s:
-                first_s = last_s
-            count += len(chunk.token_ids)
-            final = chunk.final or final
-        return count, first_s, last_s, final
-
-
-def _of(found: list[Measurement], arm: str, column: str | None = None) -> list[Measurement]:
-    return [each for each in found if each.arm == arm and column in {None, each.column}]
-
-
-def _rate(measured: list[Measurement]) -> float:
-    """Tokens per second over whole requests, prompt processing included."""
-    return sum(each.num_tokens for each in measured) / sum(each.last_s for each in measured)
-
-
-def _ratio(found: list[Measurement], arm: str, base: str, column: str | None) -> str:
-    """Ratio of rates, with a 95 % interval from resampling the prompts."""
-    over = {each.prompt_id: each for each in _of(found, arm, column)}
-    under = {each.prompt_id: each for each in _of(found, base, column)}
-    ids = sorted(over)
-    order = random.Random(0)
-    ratios = []
-    for _ in range(NUM_RESAMPLES):
-        drawn = order.choices(ids, k=len(ids))
-        ratios.append(_rate([over[i] for i in drawn]) / _rate([under[i] for i in drawn]))
-    ratios.sort()
-    middle = _rate(list(over.values())) / _rate(list(under.values()))
-    low, high = ratios[int(0.025 * NUM_RESAMPLES)], ratios[int(0.975 * NUM_RESAMPLES)]
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
-
-
-def _speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
-    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    drafted = [arm for arm in arms if arm not in {"direct", "off"}]
-    rows = [
-        [column or "all", *(f"{_rate(_of(found, arm, column)):.1f}" for arm in arms)]
-        for column in columns
-    ]
-    first_ms = (statistics.median(m.first_s for m in _of(found, arm)) * 1000 for arm in arms)
-    rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
-    ratios = [
-        [f"{arm} ÷ {base}", *(_ratio(found, arm, base, column) for column in columns)]
-        for arm in drafted
-        for base in arms[:2]
-    ]
-    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
-    return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
-
-
-def _acceptance_table(found: list[Measurement], drafters: list[str]) -> str:
-    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    rows = []
-    for arm in drafters:
-        for column in columns:
-            known = [each.statistics for each in _of(found, arm, column) if each.statistics]
-            if not known:
-                continue
-            totals: defaultdict[str, int] = defaultdict(int)
-            for each in known:
-                for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"):
-                    totals[name] += each[name]
-            rounds = sum(each["round_times"]["num_rounds"] + 1 for each in known)
-            tokens = sum(each.num_tokens for each in _of(found, arm, column))
-            steps, drafted = totals["num_spec_steps"], totals["num_draft_tokens"]
-            accepted = totals["num_accepted_draft_tokens"]
-            rows.append(
-                [
-                    f"{arm}, {column or 'all'}",
-                    f"{tokens / rounds:.2f}",
-                    f"{1 + accepted / steps:.2f}" if steps else "–",
-                    f"{accepted / drafted:.3f}" if drafted else "–",
-                    f"{steps / rounds:.2f}",
-                ]
-            )
-    header = ["acceptance", "tokens/round", "τ of drafted rounds", "accepted/drafted", "drafted"]
-    return markdown_table(header, rows) if rows else ""
-
-
-def _times_table(found: list[Measurement], drafters: list[str]) -> str:
-    header = ["ms per round", "rounds", "all", "draft engine", "target engine", "BLS", "rest"]
-    header.append("not engine")
-    rows = []
-    for arm in drafters:
-        known = [each.statistics["round_times"] for each in _of(found, arm) if each.statistics]
-        count = sum(each["num_rounds"] for each in known)
-        total, draft, target, draft_own, target_own = (
-            sum(each[name] for each in known) / count * 1000 for name in TIME_FIELDS
-        )
-        # A drafter without an engine waits for nobody; its time is the orchestrator's.
-        engines = draft_own + target_own
-        bls = (target - target_own) + (max(0.0, draft - draft_own) if draft_own else 0.0)
-        values = [total, draft_own, target_own, bls, total - engines - bls]
-        share = (total - engines) / total
-        rows.append([arm, str(count), *(f"{value:.2f}" for value in values), f"{share:.1%}"])
-    return markdown_table(header, rows)

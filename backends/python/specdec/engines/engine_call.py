@@ -15,12 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.acceptance.rules import RULES
-from specdec.acceptance.sampling import SamplingParams
+from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.task import NO_TOKENS, Task
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+
+_SAMPLING = frozenset(
+    {
+        *(contract.RUNTIME_TOP_P, contract.TEMPERATURE, contract.MIN_P),
+        *(contract.REPETITION_PENALTY, contract.PRESENCE_PENALTY, contract.FREQUENCY_PENALTY),
+        *(contract.MIN_TOKENS, contract.MIN_LENGTH, contract.SEED, contract.RANDOM_SEED),
+        *(contract.BAD_WORDS_LIST, contract.EMBEDDING_BIAS),
+    }
+)
+"""Inputs without which the most likely token is taken as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,8 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
     (TensorRT-LLM, topKSamplingLayer and DefaultDecodingParams).
     """
     top_k = _integer(arrays, contract.RUNTIME_TOP_K, 0, 2**31 - 1)
+    if top_k <= 1 and _SAMPLING.isdisjoint(arrays):  # as most rounds are
+        return GREEDY
     top_p = _number(arrays, contract.RUNTIME_TOP_P, 0.0, 0.0, 1.0)
     temperature = _number(arrays, contract.TEMPERATURE, 1.0, 0.0, math.inf)
     if top_k == 1 or (top_k == 0 and top_p == 0.0):

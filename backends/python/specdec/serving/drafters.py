@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from specdec.control.gain import GainMeter
 from specdec.drafting.auto import AutoDrafter
@@ -12,6 +13,7 @@ from specdec.drafting.engine import DraftHealth, EngineDrafter
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
+from specdec.drafting.scripted import ScriptedDrafter, Scripts
 from specdec.drafting.suffix import Memory, SuffixDrafter
 from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
@@ -60,12 +62,16 @@ class DrafterFactory:
         engines: Engines,
         report_failure: Callable[[str, Exception], None],
     ) -> None:
-        """`strangers`: the draft models whose vocabulary is not the target's."""
+        """`strangers`: the draft models whose vocabulary is not the target's.
+
+        Raises ConfigurationError for scripts that cannot be read.
+        """
         self._settings = settings
         self._tokenizer = tokenizer
         self._strangers = strangers
         self._engines = engines
         self._report_failure = report_failure
+        self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
         self._threads = ThreadPoolExecutor(settings.inflight_limit, thread_name_prefix="draft")
@@ -127,6 +133,9 @@ class DrafterFactory:
         if name == PREDICTION:
             text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
+        if name in self._scripts:
+            guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
+            return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
         return self._engine(name, occasion)
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:

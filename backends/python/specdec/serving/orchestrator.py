@@ -50,6 +50,9 @@ class TritonPythonModel:
                 for name, directory in settings.draft_tokenizers.items()
             }
             self._engines = PlacedEngines(config, here)
+            self._drafters = DrafterFactory(
+                settings, self._tokenizer, strangers, self._engines, self._report_draft_failure
+            )
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         for name, stranger in strangers.items():
@@ -66,9 +69,6 @@ class TritonPythonModel:
             settings.inflight_limit,
             settings.cancellation_check_period_ms / 1000,
             lambda count: self._metrics.set(Gauge.inflight_requests, count),
-        )
-        self._drafters = DrafterFactory(
-            settings, self._tokenizer, strangers, self._engines, self._report_draft_failure
         )
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)

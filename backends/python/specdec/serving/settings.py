@@ -21,6 +21,8 @@ class OrchestratorSettings:
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
     draft_tokenizer_dirs: str = ""
     """Of drafts with another vocabulary than the target's: `model=directory`, comma-separated."""
+    scripted_drafters: str = ""
+    """For measurements: drafters that replay a file of guesses, `name=file`, comma-separated."""
     engine_extensions: str = "shared_sampler"
     """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
     and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
@@ -51,10 +53,10 @@ class OrchestratorSettings:
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
             )
-        for name in self.draft_models:
+        for name in (*self.draft_models, *self.scripts):
             if name in RESERVED or JOIN in name:
                 raise ConfigurationError(
-                    f"a draft model cannot be named {name!r}: requests would mean another drafter"
+                    f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
         if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
             raise ConfigurationError(
@@ -74,8 +76,12 @@ class OrchestratorSettings:
     @property
     def draft_tokenizers(self) -> dict[str, str]:
         """Directories by draft model, of those with a vocabulary of their own."""
-        pairs = (each.partition("=") for each in self.draft_tokenizer_dirs.split(",") if each)
-        return {name.strip(): directory.strip() for name, _, directory in pairs}
+        return _paths(self.draft_tokenizer_dirs)
+
+    @property
+    def scripts(self) -> dict[str, str]:
+        """Files by scripted drafter."""
+        return _paths(self.scripted_drafters)
 
     @property
     def has_shared_sampler(self) -> bool:
@@ -88,4 +94,9 @@ class OrchestratorSettings:
     @property
     def drafters(self) -> tuple[str, ...]:
         """All that propose tokens; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION)
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *self.scripts)
+
+
+def _paths(text: str) -> dict[str, str]:
+    pairs = (each.partition("=") for each in text.split(",") if each)
+    return {name.strip(): path.strip() for name, _, path in pairs}

@@ -31,6 +31,10 @@ class Choice:
         return float(self.log_probs[token])
 
 
+NOT_DRAWN = Choice(-1)
+"""What stands behind a wrong guess."""
+
+
 def law_of(logits: Tensor) -> npt.NDArray[np.float64]:
     """[vocab] warped logits → probabilities."""
     law: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
@@ -80,7 +84,7 @@ def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
         choices.append(draw_token(row, draw))
         if draw.guess is not None and draw.guess != choices[-1].token:
             break
-    return choices + [Choice(-1)] * (len(draws) - len(choices))
+    return choices + [NOT_DRAWN] * (len(draws) - len(choices))
 
 
 def draw_token(logits: Tensor, draw: Draw) -> Choice:

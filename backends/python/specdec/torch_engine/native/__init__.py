@@ -5,6 +5,6 @@ is one call. It reads each weight once for up to twelve rows and each cached key
 query heads that share it.
 """
 
-from specdec.torch_engine.native.native_decoder import NativeDecoder, is_wanted
+from specdec.torch_engine.native.native_decoder import NativeDecoder, is_wanted, read_speed
 
-__all__ = ["NativeDecoder", "is_wanted"]
+__all__ = ["NativeDecoder", "is_wanted", "read_speed"]

@@ -101,6 +101,8 @@ def load() -> ctypes.CDLL:
         *(ctypes.c_float, pointer),
     )
     library.largest_columns.restype = number
+    library.read_memory.argtypes = (pointer, pointer, ctypes.c_int64, pointer)
+    library.read_memory.restype = None
     library.decoder_run.argtypes = (
         pointer,
         ctypes.POINTER(DecoderPointers),

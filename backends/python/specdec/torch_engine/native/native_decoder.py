@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import time
 from itertools import accumulate
 
 import numpy as np
@@ -169,6 +170,21 @@ def _threads() -> int:
     if not pool:
         raise ConfigurationError(f"the system gives no {num_threads} threads")
     return pool
+
+
+def read_speed(num_bytes: int) -> float:
+    """Bytes per second at which all threads together read so much memory."""
+    memory = _memory(num_bytes)
+    sums = np.zeros(64, dtype=np.int32)
+    start = time.perf_counter()
+    library.load().read_memory(_threads(), memory.ctypes.data, num_bytes, sums.ctypes.data)
+    return num_bytes / (time.perf_counter() - start)
+
+
+@functools.cache
+def _memory(num_bytes: int) -> npt.NDArray[np.uint8]:
+    """Written once: pages that never were are all the same zeros."""
+    return np.ones(num_bytes, dtype=np.uint8)
 
 
 def pack(weight: Tensor) -> Tensor:

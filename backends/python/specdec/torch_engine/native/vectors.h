@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-enum { LANES = 16 };
+enum { LANES = 16, PAIRS = 2 * LANES };
 
 typedef uint16_t bf16;
 typedef float vec __attribute__((vector_size(64)));

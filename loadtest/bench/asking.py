@@ -1,0 +1,78 @@
+"""One prompt asked in one way: of an orchestrator, or of the target without one."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from clients import Final, GenerationRequest, GrpcClient
+from loadtest.bench.arms import Arm, Case
+from loadtest.bench.direct import DirectAnswer, DirectTarget
+from loadtest.bench.prompting import TokenPrompt
+from loadtest.bench.speed_tables import Measurement
+from specdec.acceptance.sampling import SamplingParams
+from specdec.engines.sampling_inputs import Sampling
+from specdec.serving.launcher import TritonServer
+
+
+class Asker:
+    """Asks one prompt of one arm."""
+
+    def __init__(self, server: TritonServer, arguments: argparse.Namespace, end_id: int) -> None:
+        """`arguments`: max_tokens, case, seed, times."""
+        self._grpc_url = server.grpc_url
+        self._clients: dict[str, GrpcClient] = {}
+        self._target = DirectTarget(server.grpc_url)
+        self._max_tokens: int = arguments.max_tokens
+        self._case = Case.parse(arguments.case)
+        self._seed: int = arguments.seed
+        self._measure_times: bool = arguments.times
+        self._end_id = end_id
+
+    def close(self) -> None:
+        self._target.close()
+        for client in self._clients.values():
+            client.close()
+
+    def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
+        if arm == "direct":
+            answer = self.ask_directly(prompt)
+            count, first_s, last_s = len(answer.tokens), answer.first_s, answer.last_s
+            final = None
+        else:
+            count, first_s, last_s, final = self._stream(prompt, Arm.parse(arm))
+        known = final.speculative_decoding if final else None
+        statistics_ = dict(known) if known else None
+        return Measurement(
+            prompt.prompt_id, prompt.column, arm, count, first_s, last_s, statistics_
+        )
+
+    def ask_directly(self, prompt: TokenPrompt) -> DirectAnswer:
+        ids, case = list(prompt.token_ids), self._case
+        params = SamplingParams(case.temperature, top_p=case.top_p, seed=self._seed)
+        sampling = Sampling(params, len(ids))
+        return self._target.generate(ids, self._max_tokens, self._end_id, sampling)
+
+    def _stream(self, prompt: TokenPrompt, arm: Arm) -> tuple[int, float, float, Final | None]:
+        request = GenerationRequest(
+            input_ids=list(prompt.token_ids),
+            max_tokens=self._max_tokens,
+            return_perf_metrics=self._measure_times or None,
+            **self._case.fields(self._seed),
+            **arm.fields(),
+        )
+        start_s = time.perf_counter()
+        first_s = last_s = 0.0
+        count, final = 0, None
+        for chunk in self._client(arm.model).stream(request):
+            last_s = time.perf_counter() - start_s
+            if chunk.token_ids and not first_s:
+                first_s = last_s
+            count += len(chunk.token_ids)
+            final = chunk.final or final
+        return count, first_s, last_s, final
+
+    def _client(self, model: str) -> GrpcClient:
+        if model not in self._clients:
+            self._clients[model] = GrpcClient(self._grpc_url, model_name=model)
+        return self._clients[model]

@@ -1,0 +1,123 @@
+"""The tables of `specdec bench speed`: rates, ratios, acceptance, and where the time goes."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from loadtest.bench.reporting import markdown_table
+
+NUM_RESAMPLES = 2000
+TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One answer; times in seconds from sending the request."""
+
+    prompt_id: str
+    column: str
+    arm: str
+    num_tokens: int
+    first_s: float
+    last_s: float
+    statistics: dict[str, Any] | None
+    """The response's `speculative_decoding`, where it was asked for."""
+
+
+def of(found: list[Measurement], arm: str, column: str | None = None) -> list[Measurement]:
+    """Those of one arm, and of one column if it is named."""
+    return [each for each in found if each.arm == arm and column in {None, each.column}]
+
+
+def rate(measured: list[Measurement]) -> float:
+    """Tokens per second over whole requests, prompt processing included."""
+    return sum(each.num_tokens for each in measured) / sum(each.last_s for each in measured)
+
+
+def ratio(found: list[Measurement], arm: str, base: str, column: str | None) -> str:
+    """Ratio of rates, with a 95 % interval from resampling the prompts."""
+    over = {each.prompt_id: each for each in of(found, arm, column)}
+    under = {each.prompt_id: each for each in of(found, base, column)}
+    ids = sorted(over)
+    order = random.Random(0)
+    ratios = []
+    for _ in range(NUM_RESAMPLES):
+        drawn = order.choices(ids, k=len(ids))
+        ratios.append(rate([over[i] for i in drawn]) / rate([under[i] for i in drawn]))
+    ratios.sort()
+    middle = rate(list(over.values())) / rate(list(under.values()))
+    low, high = ratios[int(0.025 * NUM_RESAMPLES)], ratios[int(0.975 * NUM_RESAMPLES)]
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
+    """Rates by column, and the arms behind the first two as ratios to these."""
+    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
+    drafted = arms[2:]
+    rows = [
+        [column or "all", *(f"{rate(of(found, arm, column)):.1f}" for arm in arms)]
+        for column in columns
+    ]
+    first_ms = (statistics.median(m.first_s for m in of(found, arm)) * 1000 for arm in arms)
+    rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
+    ratios = [
+        [f"{arm} ÷ {base}", *(ratio(found, arm, base, column) for column in columns)]
+        for arm in drafted
+        for base in arms[:2]
+    ]
+    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
+    return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
+
+
+def acceptance_table(found: list[Measurement], drafters: list[str]) -> str:
+    """Tokens per round and what became of the drafts, by arm and column."""
+    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
+    rows = []
+    for arm in drafters:
+        for column in columns:
+            known = [each.statistics for each in of(found, arm, column) if each.statistics]
+            if not known:
+                continue
+            totals: defaultdict[str, int] = defaultdict(int)
+            for each in known:
+                for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"):
+                    totals[name] += each[name]
+            rounds = sum(each["round_times"]["num_rounds"] + 1 for each in known)
+            tokens = sum(each.num_tokens for each in of(found, arm, column))
+            steps, drafted = totals["num_spec_steps"], totals["num_draft_tokens"]
+            accepted = totals["num_accepted_draft_tokens"]
+            rows.append(
+                [
+                    f"{arm}, {column or 'all'}",
+                    f"{tokens / rounds:.2f}",
+                    f"{1 + accepted / steps:.2f}" if steps else "–",
+                    f"{accepted / drafted:.3f}" if drafted else "–",
+                    f"{steps / rounds:.2f}",
+                ]
+            )
+    header = ["acceptance", "tokens/round", "τ of drafted rounds", "accepted/drafted", "drafted"]
+    return markdown_table(header, rows) if rows else ""
+
+
+def times_table(found: list[Measurement], drafters: list[str]) -> str:
+    """Where a round's time goes, by arm."""
+    header = ["ms per round", "rounds", "all", "draft engine", "target engine", "BLS", "rest"]
+    header.append("not engine")
+    rows = []
+    for arm in drafters:
+        known = [each.statistics["round_times"] for each in of(found, arm) if each.statistics]
+        count = sum(each["num_rounds"] for each in known)
+        total, draft, target, draft_own, target_own = (
+            sum(each[name] for each in known) / count * 1000 for name in TIME_FIELDS
+        )
+        # A drafter without an engine waits for nobody; its time is the orchestrator's.
+        engines = draft_own + target_own
+        bls = (target - target_own) + (max(0.0, draft - draft_own) if draft_own else 0.0)
+        values = [total, draft_own, target_own, bls, total - engines - bls]
+        share = (total - engines) / total
+        rows.append([arm, str(count), *(f"{value:.2f}" for value in values), f"{share:.1%}"])
+    return markdown_table(header, rows)

@@ -1,0 +1,69 @@
+"""Engines in the orchestrator's process: the same answers, and the same care for who leaves."""
+
+import pytest
+
+from builder.colocate import colocate
+from clients import GenerationRequest, GrpcClient
+from specdec.serving.launcher import TritonServer
+from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
+from tests.server.prompts import COUNT
+
+PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
+WAYS = [
+    {"drafter": "none"},
+    {"drafter": "auto"},
+    {"drafter": "lookup", "num_draft_tokens": 8},
+    {"drafter": "draft", "num_draft_tokens": 4},
+    {"drafter": "tree", "num_draft_tokens": 3},
+    {"drafter": "draft", "verification": "rejection"},
+    {"drafter": "draft", "verification": "block"},
+]
+WITHIN_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def colocated(tmp_path_factory):
+    """Return a server whose orchestrator runs both engines itself."""
+    directory = tmp_path_factory.mktemp("colocated")
+    colocate(MODEL_REPOSITORY, directory / "repository")
+    with TritonServer(directory / "repository", log_path=directory / "server.log") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 0.9, "repetition_penalty": 1.2, "min_p": 0.05, "bad_words": ["ship"]},
+    ],
+    ids=["greedy", "nucleus", "penalties"],
+)
+def test_placement_changes_no_token(server, colocated, sampling):
+    """Each way to speculate gives the same tokens and log-probabilities as over BLS."""
+    fields = {"messages": PROMPT, "max_tokens": 32, "seed": 11, "return_log_probs": True}
+    with GrpcClient(server.grpc_url) as apart, GrpcClient(colocated.grpc_url) as together:
+        for way in WAYS:
+            request = GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True)
+
+            there, here = apart.generate(request), together.generate(request)
+
+            assert here.token_ids == there.token_ids, way
+            assert here.log_probs == there.log_probs, way
+            assert here.final.verification == there.final.verification
+            figures = here.final.speculative_decoding
+            assert figures["round_times"]["target_engine_s"] > 0
+
+
+@pytest.mark.parametrize("drafter", ["none", "lookup", "draft"])
+def test_hanging_up_ends_the_work(colocated, drafter):
+    """The slot is free and the engine, too: the next answer comes at once."""
+    with GrpcClient(colocated.grpc_url, timeout_s=120.0) as client:
+        chunks = client.stream(
+            GenerationRequest(text_input=COUNT, max_tokens=4000, drafter=drafter)
+        )
+        next(chunks)
+        chunks.close()
+        wait_for(lambda: num_inflight(colocated) == 0, WITHIN_S)
+
+        assert client.generate(GenerationRequest(text_input="x", max_tokens=1)).token_ids

@@ -1,0 +1,51 @@
+"""The scripted drafter: acceptance by construction."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadtest.bench.prompting import TokenPrompt
+from loadtest.bench.scripted import agreement, write_scripts
+from specdec.drafting.scripted import ScriptedDrafter, Scripts
+from specdec.errors import ConfigurationError
+from specdec.loop import Context, speculate
+from tests.unit.scripted import PROMPT, KnowingTarget
+
+ANSWER = [(7919 * n) % 49000 + 1 for n in range(6000)]
+
+
+@pytest.mark.parametrize(("tau", "k"), [(2.0, 4), (3.0, 4), (2.0, 2)])
+def test_rounds_have_the_length_that_was_asked_for(tmp_path, tau, k):
+    """Over a long answer a round gives tau tokens on average, and no token is changed."""
+    file = tmp_path / "scripts.jsonl"
+    prompt = TokenPrompt("p", "c", PROMPT)
+    write_scripts(file, [prompt], {"p": ANSWER}, agreement(tau, k), vocab_size=49152)
+    ids = np.asarray(PROMPT, dtype=np.int32)
+    drafter = ScriptedDrafter("s", 1, k, Scripts.load(file).guesses(ids), len(PROMPT))
+    context = Context(ids, len(ANSWER))
+
+    rounds = list(speculate(context, KnowingTarget(ANSWER), drafter))
+
+    assert context.tokens[len(PROMPT) :].tolist() == ANSWER
+    assert len(ANSWER) / len(rounds) == pytest.approx(tau, rel=0.03)
+
+
+def test_unknown_prompt_has_no_guesses(tmp_path):
+    """Its request runs without drafts."""
+    file = tmp_path / "scripts.jsonl"
+    file.write_text(json.dumps({"prompt": [1], "guesses": [2, 3]}) + "\n")
+    scripts = Scripts.load(file)
+
+    assert scripts.guesses(np.asarray([1], dtype=np.int32)).tolist() == [2, 3]
+    unknown = scripts.guesses(np.asarray([1, 1], dtype=np.int32))
+    assert ScriptedDrafter("s", 1, 4, unknown, 2).propose(np.zeros(2, np.int32), 4).tokens == ()
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    """More tokens a round than drafts and one; a file that is none."""
+    with pytest.raises(ValueError, match="1 drafts give 1 to 2 tokens per round; asked for 3"):
+        agreement(3.0, 1)
+    with pytest.raises(ConfigurationError, match="holds no scripts"):
+        Scripts.load(Path(tmp_path / "none"))
