@@ -14,6 +14,7 @@ _BENCHES = {
     "step": "a target pass against the time that reading its bytes takes",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
+    "hop": "what a round costs outside the engines, with engines that cost nothing",
     "law": "rejection and block verification keep the target's distribution: p-values",
     "prediction": "what right, half right and wrong predictions come to",
     "speed": "one stream, on / off / target alone: tokens per second by column",
