@@ -157,3 +157,31 @@ def test_any_schedule_gives_the_same_tokens(model, data):
         if each.request_id not in cancelled:
             assert receiver.tokens == tokens
         assert receiver.tokens == tokens[: len(receiver.tokens)]
+
+
+def test_a_long_prompt_does_not_stop_who_answers(model, monkeypatch):
+    """Beside a stream a prompt is read in pieces: each pass says the stream's next token."""
+    limits = EngineLimits(max_seq_len=1024, max_num_tokens=512, num_cache_tokens=NUM_CACHE_TOKENS)
+    scheduler, stream, late = new_scheduler(model, limits), Receiver(), Receiver()
+    num_rows = []
+    run_model = model.run
+
+    def counted(segments):
+        num_rows.append(sum(len(segment.tokens) for segment in segments))
+        return run_model(segments)
+
+    monkeypatch.setattr(model, "run", counted)
+    scheduler.add([task(prompt(600), 40)], stream)
+    while not stream.outputs:
+        scheduler.step()
+    assert num_rows == [512, 88], "alone, a prompt is read in the largest pieces"
+    scheduler.add([task(prompt(500, seed=1), 1)], late)
+    num_said = len(stream.tokens)
+    num_rows.clear()
+
+    while not late.is_done:
+        scheduler.step()
+        num_said += 1
+        assert len(stream.tokens) == num_said
+
+    assert num_rows == [129, 129, 129, 117]

@@ -28,6 +28,11 @@ class RunningTask:
     choices: list[Choice] = field(default_factory=list)
     num_generated: int = 0
 
+    @property
+    def is_prompt(self) -> bool:
+        """More is pending than one round's rows."""
+        return len(self.pending) > 1 + len(self.task.draft_ids)
+
     def chunk(self, budget: int) -> Segment:
         """The next rows to run, `budget` at most."""
         assert self.sequence is not None

@@ -24,6 +24,10 @@ from specdec.torch_engine.running import RunningTask, blocks_needed, tokens_need
 from specdec.torch_engine.sampler import Sampler
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
 
+NUM_PROMPT_ROWS_BESIDE = 128
+"""Rows of prompts in a pass beside those that answer: a long prompt must not stop the streams. Far
+fewer would read the weights too often."""
+
 GROUP_SHARE = 4
 """A group of tasks that start together may hold this fraction of the cache, or be one task."""
 
@@ -143,10 +147,13 @@ class Scheduler:
         self._running.append(running)
 
     def _select(self) -> Iterator[tuple[RunningTask, Segment]]:
-        budget = self._limits.max_num_tokens
         # A path that has run may wait for others of its tree.
         unfinished = [running for running in self._running if len(running.pending)]
-        for running in sorted(unfinished, key=lambda r: len(r.pending) > 1 + len(r.task.draft_ids)):
+        unfinished.sort(key=lambda running: running.is_prompt)
+        budget = self._limits.max_num_tokens
+        for running in unfinished:
+            if running.is_prompt and not unfinished[0].is_prompt:
+                budget = min(budget, NUM_PROMPT_ROWS_BESIDE)
             if budget == 0:
                 return
             segment = running.chunk(budget)
