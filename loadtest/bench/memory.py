@@ -30,7 +30,7 @@ from loadtest.bench.reporting import (
 )
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
-from specdec.torch_engine.kv_cache import BLOCK_SIZE
+from specdec.torch_engine.native import NativeDecoder
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"drafter": "none"},
@@ -100,7 +100,8 @@ def _kv_ratios(
         answer = target.generate(list(prompt.token_ids), 64, end_id)
         # The last token is said, but nothing has read it.
         needed = len(prompt.token_ids) + len(answer.tokens) - 1
-        found.append((-(-needed // BLOCK_SIZE) * BLOCK_SIZE, needed))
+        size = NativeDecoder.block_size
+        found.append((-(-needed // size) * size, needed))
     target.close()
     return found
 

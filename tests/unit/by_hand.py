@@ -24,7 +24,8 @@ CPU = torch.device("cpu")
 
 def new_scheduler(model, limits=LIMITS, num_cache_tokens=NUM_CACHE_TOKENS):
     """Return a scheduler whose cache is empty."""
-    model.cache = KVCache(model.config, num_cache_tokens, CPU)
+    size = model.cache.block_size
+    model.cache = KVCache(model.config, num_cache_tokens, CPU, block_size=size)
     return Scheduler(model, limits)
 
 

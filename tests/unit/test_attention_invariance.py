@@ -6,7 +6,7 @@ import torch
 
 from specdec.torch_engine import attention
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, KVCache
+from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
 from tests.unit.default_target import (
     CPU,
     HEAD_DIM,
@@ -28,7 +28,7 @@ CONFIG = ModelConfig(
 @pytest.fixture(scope="module")
 def cache():
     """Return a pool full of random keys and values."""
-    pool = KVCache(CONFIG, NUM_BLOCKS * BLOCK_SIZE, CPU)
+    pool = KVCache(CONFIG, NUM_BLOCKS * SPLIT_SIZE, CPU)
     pool.storage.copy_(random(*pool.storage.shape, seed=7))
     return pool
 
@@ -40,7 +40,7 @@ def sequence(length, blocks):
 
 def blocks_for(length):
     """Return how many blocks hold so many positions."""
-    return -(-length // BLOCK_SIZE)
+    return -(-length // SPLIT_SIZE)
 
 
 def queries_for(positions):
@@ -115,11 +115,11 @@ def test_gathered_blocks_give_what_blocks_in_place_give(cache, length):
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 7, 31])
 def test_softmax_does_not_see_masked_blocks(num_blocks):
     """Blocks of −inf behind a row leave its weights' bits alone and weigh nothing."""
-    row = random(24, num_blocks * BLOCK_SIZE, seed=11).float()
+    row = random(24, num_blocks * SPLIT_SIZE, seed=11).float()
     expected = torch.softmax(row, dim=-1)
 
     for padded in (num_blocks + 1, 2 * num_blocks, 32):
-        filler = torch.full((24, (padded - num_blocks) * BLOCK_SIZE), float("-inf"))
+        filler = torch.full((24, (padded - num_blocks) * SPLIT_SIZE), float("-inf"))
         weights = torch.softmax(torch.cat((row, filler), dim=-1), dim=-1)
         assert torch.equal(bits(weights[:, : row.shape[1]]), bits(expected))
         assert not weights[:, row.shape[1] :].any()

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.torch_engine import kv_cache
 from specdec.torch_engine.kv_cache import MAX_DISCARD, KVCache, common_prefix_length
 from tests.unit.token_cache import BLOCK, CONFIG, add, ids, stored
 
 
 @pytest.fixture
-def cache(monkeypatch):
+def cache():
     """Return a cache of 8 blocks of 4 positions."""
-    monkeypatch.setattr(kv_cache, "BLOCK_SIZE", BLOCK)
-    return KVCache(CONFIG, 8 * BLOCK, torch.device("cpu"))
+    return KVCache(CONFIG, 8 * BLOCK, torch.device("cpu"), block_size=BLOCK)
 
 
 def new_sequence(cache, tokens):
@@ -60,11 +58,10 @@ def test_sequence_in_use_is_forked(cache):
     cache.check_integrity()
 
 
-def test_someone_elses_long_conversation_is_not_cut(monkeypatch):
+def test_someone_elses_long_conversation_is_not_cut():
     """Only a short tail is given up to a taker; more than that is worth a copy."""
-    monkeypatch.setattr(kv_cache, "BLOCK_SIZE", BLOCK)
     for num_lost, is_taken_over in ((MAX_DISCARD, True), (MAX_DISCARD + 1, False)):
-        cache = KVCache(CONFIG, 64 * BLOCK, torch.device("cpu"))
+        cache = KVCache(CONFIG, 64 * BLOCK, torch.device("cpu"), block_size=BLOCK)
         long = new_sequence(cache, np.arange(10 + num_lost, dtype=np.int32))
         cache.release(long)
 

@@ -12,7 +12,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from specdec.torch_engine import kv_cache
 from specdec.torch_engine.kv_cache import KVCache, common_prefix_length
 from tests.unit.token_cache import BLOCK, CONFIG, add, ids, stored
 
@@ -25,13 +24,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self._block_size, kv_cache.BLOCK_SIZE = kv_cache.BLOCK_SIZE, BLOCK
-        self.cache = KVCache(CONFIG, self.NUM_BLOCKS * BLOCK, torch.device("cpu"))
+        self.cache = KVCache(CONFIG, self.NUM_BLOCKS * BLOCK, torch.device("cpu"), block_size=BLOCK)
         self.most = {}
         self.reserved = 0
-
-    def teardown(self):
-        kv_cache.BLOCK_SIZE = self._block_size
 
     @staticmethod
     def blocks_for(num_tokens):

@@ -9,7 +9,7 @@ import torch
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, KVCache
+from specdec.torch_engine.kv_cache import CachedSequence, KVCache
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.native import NativeDecoder, library
 from specdec.torch_engine.torch_decoder import TorchDecoder
@@ -17,7 +17,7 @@ from specdec.torch_engine.weights import LayerWeights, ModelWeights
 from tests.unit.default_target import CPU, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, VOCAB, random
 from tests.unit.tiny_llama import save_tiny_llama
 
-NUM_BLOCKS = 48
+NUM_CACHE_TOKENS = 48 * 256
 NUM_TOKENS = 300
 CONFIG = ModelConfig(
     VOCAB, HIDDEN, INNER, 2, HEADS, KV_HEADS, HEAD_DIM, 1e-5, 1e5, 8192, True, None
@@ -67,14 +67,19 @@ def decoder_of(config, kind=NativeDecoder, *layers):
     return kind(config, weights)
 
 
+def new_cache(config, decoder, num_tokens):
+    """Return a cache with blocks of the size that the decoder reads."""
+    return KVCache(config, num_tokens, CPU, block_size=decoder.block_size)
+
+
 class Text:
     """One sequence in a cache, fed piece by piece."""
 
     def __init__(self, config, decoder, num_tokens, seed=0, cache=None, blocks=None):
         """`blocks`: where it lies; by default at the beginning of its own cache."""
         self.decoder = decoder
-        self.cache = cache or KVCache(config, NUM_BLOCKS * BLOCK_SIZE, CPU)
-        blocks = blocks or [*range(-(-num_tokens // BLOCK_SIZE))]
+        self.cache = cache or new_cache(config, decoder, NUM_CACHE_TOKENS)
+        blocks = blocks or [*range(self.cache.blocks_for(num_tokens))]
         tokens = np.random.default_rng(seed).integers(0, NUM_TOKENS, num_tokens, dtype=np.int32)
         self.sequence = CachedSequence(tokens, blocks)
 
@@ -144,13 +149,13 @@ def test_row_has_the_same_bits_in_a_piece_of_any_size(native):
 
 def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native):
     """Forty sequences of all lengths in one pass, their blocks scattered over the pool."""
-    cache = KVCache(CONFIG, 160 * BLOCK_SIZE, CPU)
+    cache = new_cache(CONFIG, native, 40_000)
     generator = np.random.default_rng(1)
     lengths = [1, 2, 255, 256, 257, 700, 1500, *generator.integers(3, 900, 33).tolist()]
-    free = generator.permutation(160).tolist()
+    free = generator.permutation(cache.num_blocks).tolist()
     texts, owns, expected = [], [], []
     for seed, length in enumerate(lengths):
-        blocks = [free.pop() for _ in range(-(-length // BLOCK_SIZE))]
+        blocks = [free.pop() for _ in range(cache.blocks_for(length))]
         text = Text(CONFIG, native, length, seed, cache, blocks)
         num_rows = min(length, 1 + length % 9)
         expected.append(Text(CONFIG, native, length, seed).run_in(256)[-num_rows:])

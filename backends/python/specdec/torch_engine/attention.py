@@ -1,6 +1,6 @@
 """Attention over the block pool, in fixed splits.
 
-One split is one block of BLOCK_SIZE positions; the products of a row with a block never depend on
+One split is one block of SPLIT_SIZE positions; the products of a row with a block never depend on
 how many rows or blocks are computed beside it, the softmax runs over whole blocks, and the
 partial results are added in the order of the sequence, in float32. So a row's result depends on
 its own sequence alone (measured and kept by tests/unit/test_row_invariance.py).
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence
+from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence
 
 MAX_RANGE_WASTE = 1.5
 """Read a range of the pool in place while it has at most this many blocks per block needed."""
@@ -38,7 +38,7 @@ class AttentionGroup:
     blocks: slice | Tensor
     """Pool blocks read: a range, or [I] int64."""
     mask: Tensor
-    """[I, 1, R, 1, BLOCK_SIZE] float32: 0 where the row may look, −inf elsewhere."""
+    """[I, 1, R, 1, SPLIT_SIZE] float32: 0 where the row may look, −inf elsewhere."""
     table: Tensor | None
     """[B, N] int64: where each sequence's n-th block is among those read; None if [[0], [1] …]."""
     table_mask: Tensor | None
@@ -76,7 +76,7 @@ def _plan_group(
     device: torch.device,
 ) -> AttentionGroup:
     num_rows = max(len(own) for own in positions)
-    num_blocks = [int(own[-1]) // BLOCK_SIZE + 1 for own in positions]
+    num_blocks = [int(own[-1]) // SPLIT_SIZE + 1 for own in positions]
     used = np.concatenate([seq.blocks[:n] for seq, n in zip(sequences, num_blocks, strict=True)])
     owner = np.repeat(np.arange(len(sequences)), num_blocks)
     order = np.concatenate([np.arange(n) for n in num_blocks])
@@ -102,9 +102,9 @@ def _plan_group(
     rows = np.zeros((num_read, num_rows), dtype=np.int64)
     rows[place] = padded_rows[owner]
     # Blocks between the ones needed are read too; their scores are finite and go nowhere.
-    last_visible = np.full((num_read, num_rows), BLOCK_SIZE, dtype=np.int64)
-    last_visible[place] = padded_positions[owner] - order[:, None] * BLOCK_SIZE
-    hidden = np.arange(BLOCK_SIZE) > last_visible[:, :, None]
+    last_visible = np.full((num_read, num_rows), SPLIT_SIZE, dtype=np.int64)
+    last_visible[place] = padded_positions[owner] - order[:, None] * SPLIT_SIZE
+    hidden = np.arange(SPLIT_SIZE) > last_visible[:, :, None]
     mask = np.where(hidden, np.float32("-inf"), np.float32(0))[:, None, :, None, :]
 
     table = np.zeros((len(sequences), max(num_blocks)), dtype=np.int64)
@@ -152,13 +152,13 @@ def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tens
 
     looking = queries[group.rows].transpose(1, 2)  # [I, kv_heads, R, G, head_dim]
     looking = looking.reshape(num_read * num_kv_heads, num_rows * num_grouped, head_dim)
-    scores = torch.bmm(looking, keys.reshape(-1, BLOCK_SIZE, head_dim).transpose(1, 2))
-    masked = scores.view(num_read, num_kv_heads, num_rows, num_grouped, BLOCK_SIZE) + group.mask
+    scores = torch.bmm(looking, keys.reshape(-1, SPLIT_SIZE, head_dim).transpose(1, 2))
+    masked = scores.view(num_read, num_kv_heads, num_rows, num_grouped, SPLIT_SIZE) + group.mask
 
     weights = _softmax_over_blocks(masked, group).to(queries.dtype)
     mixed = torch.bmm(
-        weights.view(num_read * num_kv_heads, num_rows * num_grouped, BLOCK_SIZE),
-        values.reshape(-1, BLOCK_SIZE, head_dim),
+        weights.view(num_read * num_kv_heads, num_rows * num_grouped, SPLIT_SIZE),
+        values.reshape(-1, SPLIT_SIZE, head_dim),
     ).view(num_read, num_kv_heads, num_rows, num_grouped, head_dim)
     if group.table is not None:
         parts = mixed.float()[group.table]  # [B, N, kv_heads, R, G, head_dim]
@@ -173,10 +173,10 @@ def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tens
 
 
 def _softmax_over_blocks(scores: Tensor, group: AttentionGroup) -> Tensor:
-    """scores [I, kv_heads, R, G, BLOCK_SIZE] float32, normalised over all blocks of a sequence."""
+    """scores [I, kv_heads, R, G, SPLIT_SIZE] float32, normalised over all blocks of a sequence."""
     if group.table is None or group.inverse is None:
         return torch.softmax(scores, dim=-1)
-    rows = scores[group.table]  # [B, N, kv_heads, R, G, BLOCK_SIZE]
+    rows = scores[group.table]  # [B, N, kv_heads, R, G, SPLIT_SIZE]
     if group.table_mask is not None:
         rows = torch.where(group.table_mask, rows, float("-inf"))
     rows = rows.permute(0, 2, 3, 4, 1, 5)

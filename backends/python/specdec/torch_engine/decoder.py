@@ -35,6 +35,9 @@ class Decoder(Protocol):
     min_rows: int
     """A pass with fewer rows sums in another order."""
 
+    block_size: int
+    """Positions in one block of the cache that it reads and writes."""
+
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
         """→ [n, hidden] float32 of the rows asked for; writes the new keys and values."""
 

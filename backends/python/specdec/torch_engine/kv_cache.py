@@ -1,6 +1,6 @@
 """Keys and values of past tokens, and which sequences own them.
 
-Memory is a pool of blocks of BLOCK_SIZE positions. A sequence owns a list of blocks; a block may
+Memory is a pool of blocks of equally many positions. A sequence owns a list of blocks; a block may
 be shared by sequences with the same beginning and is copied before one of them writes into it.
 When a request ends, its sequence stays as a cached prefix until the room is needed (least
 recently used first): the next round of a speculative request re-sends its whole prefix and finds
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from specdec.torch_engine.config import ModelConfig
 
-BLOCK_SIZE = 256
-"""Positions in one block, and the fixed length of one attention split (see attention.py)."""
+SPLIT_SIZE = 256
+"""Positions in one split of attention (see attention.py), and in a block where PyTorch computes."""
 
 MAX_DISCARD = 64
 """A cached sequence is taken over, rather than copied, when at most this many of its last tokens
@@ -35,7 +35,7 @@ class CachedSequence:
     """Tokens whose keys and values are in the pool, and the blocks that hold them."""
 
     tokens: TokenIds
-    """[length] int32; position i lives in blocks[i // BLOCK_SIZE]."""
+    """[length] int32; position i lives in blocks[i // block_size]."""
     blocks: list[int] = field(default_factory=list)
     in_use: bool = True
     last_used: int = 0
@@ -54,11 +54,13 @@ class KVCache:
         num_tokens: int,
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
+        block_size: int = SPLIT_SIZE,
     ) -> None:
-        self.num_blocks = -(-num_tokens // BLOCK_SIZE)
+        self.block_size = block_size
+        self.num_blocks = self.blocks_for(num_tokens)
         shape = (
             *(config.num_layers, 2, self.num_blocks),
-            *(config.num_kv_heads, BLOCK_SIZE, config.head_dim),
+            *(config.num_kv_heads, block_size, config.head_dim),
         )
         # Zeros, because a masked position is still multiplied, and 0 x NaN is NaN. On a CPU they
         # come from numpy, whose zeroed pages cost nothing until they are written.
@@ -72,19 +74,23 @@ class KVCache:
         self._sequences: list[CachedSequence] = []
         self._clock = 0
 
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that so many tokens of one sequence fill."""
+        return -(-num_tokens // self.block_size)
+
     # -- what PyTorch's layers read and write; native ones arrange a block their own way ------
 
     def layer(self, index: int) -> Tensor:
-        """[2 (keys, values), blocks, kv_heads, BLOCK_SIZE, head_dim] of one layer."""
+        """[2 (keys, values), blocks, kv_heads, block_size, head_dim] of one layer."""
         return self.storage[index]
 
     def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
         """Rows of `layer(i).view(-1, head_dim)` for each position: [len, 2 * kv_heads] int64."""
-        blocks = np.asarray(sequence.blocks, dtype=np.int64)[positions // BLOCK_SIZE]
+        blocks = np.asarray(sequence.blocks, dtype=np.int64)[positions // self.block_size]
         heads = np.arange(self._num_kv_heads)
-        rows = (blocks[:, None] * self._num_kv_heads + heads) * BLOCK_SIZE
-        rows += (positions % BLOCK_SIZE)[:, None]
-        values_offset = self.num_blocks * self._num_kv_heads * BLOCK_SIZE
+        rows = (blocks[:, None] * self._num_kv_heads + heads) * self.block_size
+        rows += (positions % self.block_size)[:, None]
+        values_offset = self.num_blocks * self._num_kv_heads * self.block_size
         return np.concatenate((rows, rows + values_offset), axis=1)
 
     # -- sequences ---------------------------------------------------------------------------
@@ -138,7 +144,7 @@ class KVCache:
     def truncate(self, sequence: CachedSequence, length: int) -> None:
         """Forgets the tokens from `length` on: rejected drafts."""
         sequence.tokens = sequence.tokens[:length]
-        self._drop_blocks(sequence, -(-length // BLOCK_SIZE))
+        self._drop_blocks(sequence, self.blocks_for(length))
 
     def extend(self, sequence: CachedSequence, tokens: TokenIds) -> None:
         """Makes room for `tokens` behind the sequence and records them as cached.
@@ -147,9 +153,9 @@ class KVCache:
         is full; the scheduler's reservations keep that from happening.
         """
         start = sequence.length
-        if start % BLOCK_SIZE and self._references[sequence.blocks[-1]] > 1:
+        if start % self.block_size and self._references[sequence.blocks[-1]] > 1:
             self._copy_last_block(sequence)
-        num_needed = -(-(start + len(tokens)) // BLOCK_SIZE) - len(sequence.blocks)
+        num_needed = self.blocks_for(start + len(tokens)) - len(sequence.blocks)
         for _ in range(num_needed):
             neighbour = sequence.blocks[-1] + 1 if sequence.blocks else None
             sequence.blocks.append(self._allocate(neighbour))
@@ -159,7 +165,7 @@ class KVCache:
         """Every reference is a sequence's; for idle time and tests."""
         counted = np.zeros_like(self._references)
         for sequence in self._sequences:
-            assert len(sequence.blocks) == -(-sequence.length // BLOCK_SIZE)
+            assert len(sequence.blocks) == self.blocks_for(sequence.length)
             np.add.at(counted, sequence.blocks, 1)
         assert (counted == self._references).all()
 
@@ -181,8 +187,8 @@ class KVCache:
 
     def _fork(self, source: CachedSequence, length: int) -> CachedSequence:
         """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
-        num_shared = length // BLOCK_SIZE
-        sequence = CachedSequence(source.tokens[:length], source.blocks[: -(-length // BLOCK_SIZE)])
+        num_shared = length // self.block_size
+        sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
         self._references[sequence.blocks] += 1
         self._sequences.append(sequence)
         if len(sequence.blocks) > num_shared:

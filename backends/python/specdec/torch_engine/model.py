@@ -48,11 +48,12 @@ class LlamaModel:
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
-        self.cache = KVCache(self.config, num_cache_tokens, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
         is_native = native.is_wanted(kernels, self.config, device, dtype)
         kind = native.NativeDecoder if is_native else TorchDecoder
         self._decoder: Decoder = kind(self.config, loaded)
+        size = self._decoder.block_size
+        self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size)
         self.head = Head(
             loaded.head_rows,
             loaded.token_of_head_row,

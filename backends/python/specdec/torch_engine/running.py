@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, TokenIds
+from specdec.torch_engine.kv_cache import CachedSequence, TokenIds
 from specdec.torch_engine.model import Segment
 from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
@@ -67,8 +67,3 @@ class RunningTask:
 def tokens_needed(task: Task) -> int:
     """What a task may grow to in the KV cache."""
     return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
-
-
-def blocks_needed(task: Task) -> int:
-    """One more than the tokens fill: a shared one may have to be copied."""
-    return -(-tokens_needed(task) // BLOCK_SIZE) + 1

@@ -18,9 +18,9 @@ from specdec.acceptance.exact import Verdict
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.judging import judge, shared_with
-from specdec.torch_engine.kv_cache import BLOCK_SIZE, TokenIds
+from specdec.torch_engine.kv_cache import TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment
-from specdec.torch_engine.running import RunningTask, blocks_needed, tokens_needed
+from specdec.torch_engine.running import RunningTask, tokens_needed
 from specdec.torch_engine.sampler import Sampler
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
 
@@ -64,14 +64,14 @@ class Scheduler:
 
         All of them wait until there is room for each, so they get a share of the cache.
         """
-        num_blocks, needed = self._model.cache.num_blocks, blocks_needed(task)
+        num_blocks, needed = self._model.cache.num_blocks, self._blocks_needed(task)
         if needed > num_blocks:
             return 0
         return min(max(1, num_blocks // GROUP_SHARE // needed), self._limits.max_num_sequences)
 
     def _new(self, task: Task, receive: Receiver) -> RunningTask:
         if not self.num_together(task):
-            limit = (self._model.cache.num_blocks - 1) * BLOCK_SIZE
+            limit = (self._model.cache.num_blocks - 1) * self._model.cache.block_size
             raise InvalidRequestError(
                 f"the request needs up to {tokens_needed(task)} tokens of KV cache; the limit is "
                 f"{limit}"
@@ -80,7 +80,11 @@ class Scheduler:
         text = np.concatenate(
             (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
         )
-        return RunningTask(task, receive, stats, blocks_needed(task), text)
+        return RunningTask(task, receive, stats, self._blocks_needed(task), text)
+
+    def _blocks_needed(self, task: Task) -> int:
+        """One more than its tokens fill: a shared one may have to be copied."""
+        return self._model.cache.blocks_for(tokens_needed(task)) + 1
 
     def is_cached(self, input_ids: TokenIds) -> bool:
         """All but the last token need no computing."""

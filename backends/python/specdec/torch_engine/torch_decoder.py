@@ -13,7 +13,7 @@ from specdec.torch_engine import attention
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.head import Output, TorchOutput
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.kv_cache import SPLIT_SIZE, KVCache
 from specdec.torch_engine.linear import Linear
 from specdec.torch_engine.weights import ModelWeights
 
@@ -32,6 +32,7 @@ class TorchDecoder:
     """Rows of all sequences go through each matrix together (see linear.py and attention.py)."""
 
     min_rows = 2
+    block_size = SPLIT_SIZE
 
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config

@@ -1,6 +1,6 @@
-// Causal attention of every row over its own sequence, block by block.
+// Causal attention of every row over its own sequence, split by split.
 //
-// Each block gives a partial result (largest score, sum of weights, weighted values); those of a
+// Each split, the blocks of SPLIT_SIZE positions, gives a partial result (largest score, sum of weights, weighted values); those of a
 // row are added in the order of its sequence. A row's bits depend on its own sequence alone.
 #include "decoder.h"
 
@@ -8,7 +8,7 @@ enum { MAX_TILE_QUERIES = 12 };
 
 // A tile: up to MAX_TILE_QUERIES (row, query head) pairs that look at the same keys.
 typedef struct {
-    int count, num_visible;                          // of the block's positions, by the last row
+    int count, num_visible;                          // of the split's positions, by the last row
     int visible[MAX_TILE_QUERIES];                   // by each
     const bf16 *queries[MAX_TILE_QUERIES];
     float *partial[MAX_TILE_QUERIES];
@@ -18,12 +18,10 @@ typedef struct {
 // the last are the last again.
 #define WIDTH(count) ((count) <= 3 ? 4 : (count) <= 6 ? 2 : 1)
 
-// Sums over pairs: `vectors` are [width] rows of pairs, `factors` [count] what they are multiplied by.
-ALWAYS_INLINE void sum_pairs(int count, int num_inner, const bf16 *const *vectors,
-                             const bf16 *const *factors, vec (*sums)[4]) {
-#pragma GCC unroll 12
-    for (int n = 0; n < count; n++)
-        for (int w = 0; w < WIDTH(count); w++) sums[n][w] = splat(0);
+// Adds to sums the products of pairs: `vectors` are [width] rows of pairs, `factors` [count] what they
+// are multiplied by, from `first` on.
+ALWAYS_INLINE void add_pairs(int count, int num_inner, const bf16 *const *vectors,
+                             const bf16 *const *factors, int first, vec (*sums)[4]) {
     for (int inner = 0; inner < num_inner; inner += 2) {
         ivec pairs[4];
         for (int w = 0; w < WIDTH(count); w++) {
@@ -32,41 +30,90 @@ ALWAYS_INLINE void sum_pairs(int count, int num_inner, const bf16 *const *vector
         }
 #pragma GCC unroll 12
         for (int n = 0; n < count; n++) {
-            ivec factor = splat_pair(factors[n] + inner);
+            ivec factor = splat_pair(factors[n] + first + inner);
             for (int w = 0; w < WIDTH(count); w++)
                 sums[n][w] = dot_pairs(sums[n][w], pairs[w], factor);
         }
     }
 }
 
-// out[n][column] = sum over inner of pairs[column / 16][inner] * factors[n][inner], for columns 0 to
-// num_columns - 1; pairs are [num_columns / 16][stride / 2][16][2].
-ALWAYS_INLINE void multiply_tile(int count, const bf16 *pairs, int num_columns, int stride,
-                                 const bf16 *const *factors, int num_inner, float *const *out) {
-    for (int column = 0; column < num_columns; column += WIDTH(count) * LANES) {
-        const bf16 *vectors[4];
-        int columns[4];
-        for (int w = 0; w < WIDTH(count); w++) {
-            columns[w] = column + w * LANES;
-            if (columns[w] > num_columns - LANES) columns[w] = num_columns - LANES;
-            vectors[w] = pairs + (size_t)columns[w] * stride;
-        }
-        vec sums[MAX_TILE_QUERIES][4];
-        sum_pairs(count, num_inner, vectors, factors, sums);
+ALWAYS_INLINE void clear(int count, vec (*sums)[4]) {
 #pragma GCC unroll 12
-        for (int n = 0; n < count; n++)
-            for (int w = 0; w < WIDTH(count); w++) store(out[n] + columns[w], sums[n][w]);
+    for (int n = 0; n < count; n++)
+        for (int w = 0; w < WIDTH(count); w++) sums[n][w] = splat(0);
+}
+
+// The columns of this turn; those past the last are the last again.
+ALWAYS_INLINE void choose_columns(int count, int first, int num_columns, int *columns) {
+    for (int w = 0; w < WIDTH(count); w++) {
+        columns[w] = first + w * LANES;
+        if (columns[w] > num_columns - LANES) columns[w] = num_columns - LANES;
     }
 }
 
-static void multiply_queries(int count, const bf16 *pairs, int num_columns, int stride,
-                             const bf16 *const *factors, int num_inner, float *const *out) {
+ALWAYS_INLINE void keep(int count, const int *columns, vec (*sums)[4], float *const *out) {
+#pragma GCC unroll 12
+    for (int n = 0; n < count; n++)
+        for (int w = 0; w < WIDTH(count); w++) store(out[n] + columns[w], sums[n][w]);
+}
+
+// out[n][position] = keys[position] · queries[n], for positions 0 to num_positions - 1.
+ALWAYS_INLINE void score_tile(int count, const bf16 *const *keys, int num_positions, int head_dim,
+                              const bf16 *const *queries, float *const *out) {
+    for (int position = 0; position < num_positions; position += WIDTH(count) * LANES) {
+        const bf16 *vectors[4];
+        int columns[4];
+        choose_columns(count, position, num_positions, columns);
+        for (int w = 0; w < WIDTH(count); w++)
+            vectors[w] = keys[columns[w] / BLOCK_SIZE] + columns[w] % BLOCK_SIZE * head_dim;
+        vec sums[MAX_TILE_QUERIES][4];
+        clear(count, sums);
+        add_pairs(count, head_dim, vectors, queries, 0, sums);
+        keep(count, columns, sums, out);
+    }
+}
+
+// out[n][dimension] = sum over the visible positions of values[position] * weights[n][position].
+ALWAYS_INLINE void mix_tile(int count, const bf16 *const *values, int head_dim,
+                            const bf16 *const *weights, int num_visible, float *const *out) {
+    for (int dimension = 0; dimension < head_dim; dimension += WIDTH(count) * LANES) {
+        int columns[4];
+        choose_columns(count, dimension, head_dim, columns);
+        vec sums[MAX_TILE_QUERIES][4];
+        clear(count, sums);
+        for (int first = 0; first < num_visible; first += BLOCK_SIZE) {
+            const bf16 *vectors[4];
+            for (int w = 0; w < WIDTH(count); w++)
+                vectors[w] = values[first / BLOCK_SIZE] + columns[w] * BLOCK_SIZE;
+            int num_left = num_visible - first;
+            add_pairs(count, num_left < BLOCK_SIZE ? num_left : BLOCK_SIZE, vectors, weights,
+                      first, sums);
+        }
+        keep(count, columns, sums, out);
+    }
+}
+
+#define TILES TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) \
+    TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+
+static void score_queries(int count, const bf16 *const *keys, int num_positions, int head_dim,
+                          const bf16 *const *queries, float *const *out) {
     switch (count) {
 #define TILE(n) \
     case n:     \
-        return multiply_tile(n, pairs, num_columns, stride, factors, num_inner, out);
-        TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
-        TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+        return score_tile(n, keys, num_positions, head_dim, queries, out);
+        TILES
+#undef TILE
+    }
+}
+
+static void mix_queries(int count, const bf16 *const *values, int head_dim,
+                        const bf16 *const *weights, int num_visible, float *const *out) {
+    switch (count) {
+#define TILE(n) \
+    case n:     \
+        return mix_tile(n, values, head_dim, weights, num_visible, out);
+        TILES
 #undef TILE
     }
 }
@@ -89,10 +136,10 @@ static float weigh(float *scores, int num_visible, int num_wanted, float *larges
     return sum_lanes(sums);
 }
 
-static void attend_block(const query_tile *tile, const bf16 *keys, const bf16 *values,
-                         int head_dim) {
-    float scores[MAX_TILE_QUERIES][BLOCK_SIZE] __attribute__((aligned(64)));
-    bf16 weights[MAX_TILE_QUERIES][BLOCK_SIZE] __attribute__((aligned(64)));
+static void attend_split(const query_tile *tile, const bf16 *const *keys,
+                         const bf16 *const *values, int head_dim) {
+    float scores[MAX_TILE_QUERIES][SPLIT_SIZE] __attribute__((aligned(64)));
+    bf16 weights[MAX_TILE_QUERIES][SPLIT_SIZE] __attribute__((aligned(64)));
     float *score_rows[MAX_TILE_QUERIES];
     const bf16 *weight_rows[MAX_TILE_QUERIES];
     for (int n = 0; n < tile->count; n++) {
@@ -100,7 +147,7 @@ static void attend_block(const query_tile *tile, const bf16 *keys, const bf16 *v
         weight_rows[n] = weights[n];
     }
     int num_wanted = (tile->num_visible + LANES - 1) / LANES * LANES;
-    multiply_queries(tile->count, keys, num_wanted, head_dim, tile->queries, head_dim, score_rows);
+    score_queries(tile->count, keys, num_wanted, head_dim, tile->queries, score_rows);
     for (int n = 0; n < tile->count; n++) {
         float *partial = tile->partial[n];
         if (tile->visible[n] <= 0) {
@@ -112,7 +159,7 @@ static void attend_block(const query_tile *tile, const bf16 *keys, const bf16 *v
                 weigh(scores[n], tile->visible[n], num_wanted, partial + head_dim, weights[n]);
         }
     }
-    multiply_queries(tile->count, values, head_dim, BLOCK_SIZE, weight_rows, tile->num_visible,
+    mix_queries(tile->count, values, head_dim, weight_rows, tile->num_visible,
                      tile->partial);
 }
 
@@ -122,7 +169,7 @@ static void merge(const float *partial, int num_splits, int head_dim, bf16 *to) 
     float top = partial[head_dim];
     for (int n = 1; n < num_splits; n++) top = fmaxf(top, partial[n * size + head_dim]);
     float sum = 0;
-    vec mixed[BLOCK_SIZE / LANES];
+    vec mixed[SPLIT_SIZE / LANES];
     for (int d = 0; d < head_dim; d += LANES) mixed[d / LANES] = splat(0);
     for (int n = 0; n < num_splits; n++) {
         const float *part = partial + n * size;
@@ -148,7 +195,7 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
             int query = num_queries * t / num_tiles;
             int count = num_queries * (t + 1) / num_tiles - query;
             int last = batch->positions[first_row + (query + count - 1) / num_grouped];
-            for (int split = 0; split <= last / BLOCK_SIZE; split++) {
+            for (int split = 0; split <= last / SPLIT_SIZE; split++) {
                 for (int head = 0; head < shape->num_kv_heads; head++) {
                     if (number++ != next) continue;
                     next = pool_ticket(threads);
@@ -156,8 +203,8 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
                     for (int n = 0; n < count; n++) {
                         int row = first_row + (query + n) / num_grouped;
                         int query_head = head * num_grouped + (query + n) % num_grouped;
-                        int visible = batch->positions[row] + 1 - split * BLOCK_SIZE;
-                        tile.visible[n] = visible < BLOCK_SIZE ? visible : BLOCK_SIZE;
+                        int visible = batch->positions[row] + 1 - split * SPLIT_SIZE;
+                        tile.visible[n] = visible < SPLIT_SIZE ? visible : SPLIT_SIZE;
                         tile.queries[n] = room->queries + row * width + query_head * head_dim;
                         tile.partial[n] =
                             room->partial +
@@ -166,8 +213,13 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
                         if (tile.visible[n] > tile.num_visible)
                             tile.num_visible = tile.visible[n];
                     }
-                    attend_block(&tile, block_of(batch, shape, layer, 0, blocks[split], head),
-                                 block_of(batch, shape, layer, 1, blocks[split], head), head_dim);
+                    const bf16 *keys[BLOCKS_IN_SPLIT], *values[BLOCKS_IN_SPLIT];
+                    for (int n = 0; n * BLOCK_SIZE < tile.num_visible; n++) {
+                        int32_t block = blocks[split * BLOCKS_IN_SPLIT + n];
+                        keys[n] = block_of(batch, shape, layer, 0, block, head);
+                        values[n] = block_of(batch, shape, layer, 1, block, head);
+                    }
+                    attend_split(&tile, keys, values, head_dim);
                 }
             }
         }
@@ -177,7 +229,7 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
     int num_threads = pool_size(threads);
     for (int64_t pair = num_pairs * thread / num_threads;
          pair < num_pairs * (thread + 1) / num_threads; pair++) {
-        int num_splits = batch->positions[pair / shape->num_heads] / BLOCK_SIZE + 1;
+        int num_splits = batch->positions[pair / shape->num_heads] / SPLIT_SIZE + 1;
         merge(room->partial + (size_t)pair * room->num_splits * part, num_splits, head_dim,
               room->mixed + (size_t)pair * head_dim);
     }

@@ -178,7 +178,7 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     int last = 0;
     for (size_t row = 0; row < num_rows; row++)
         last = batch->positions[row] > last ? batch->positions[row] : last;
-    size_t num_splits = (size_t)last / BLOCK_SIZE + 1;
+    size_t num_splits = (size_t)last / SPLIT_SIZE + 1;
     size_t sizes[] = {
         rounded(num_rows * shape->hidden * sizeof(float)),
         rounded(num_rows * shape->hidden * sizeof(bf16)),

@@ -5,8 +5,9 @@
 #include "pool.h"
 #include "vectors.h"
 
-// Positions in one block of the KV cache, and in one split of attention.
-enum { BLOCK_SIZE = 256 };
+// Positions in one block of the KV cache (native_decoder.py has the same), and in one split of
+// attention.
+enum { BLOCK_SIZE = 32, SPLIT_SIZE = 256, BLOCKS_IN_SPLIT = SPLIT_SIZE / BLOCK_SIZE };
 
 // The number types and order of these structures are those of library.py.
 typedef struct {

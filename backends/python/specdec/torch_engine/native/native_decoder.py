@@ -70,6 +70,7 @@ class NativeDecoder:
     """Owns its packed weights, rotation tables and threads."""
 
     min_rows = 1
+    block_size = 32
 
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._library = library.load()
@@ -100,6 +101,7 @@ class NativeDecoder:
         self._hidden_size = config.hidden_size
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
+        assert cache.block_size == self.block_size
         sequences = rows.sequences
         arrays = (
             _int32(rows.tokens),
