@@ -38,14 +38,9 @@ class Asker:
         if arm == "direct":
             answer = self.ask_directly(prompt)
             count, first_s, last_s = len(answer.tokens), answer.first_s, answer.last_s
-            final = None
-        else:
-            count, first_s, last_s, final = self._stream(prompt, Arm.parse(arm))
-        known = final.speculative_decoding if final else None
-        statistics_ = dict(known) if known else None
-        return Measurement(
-            prompt.prompt_id, prompt.column, arm, count, first_s, last_s, statistics_
-        )
+            where = prompt.prompt_id, prompt.column, arm
+            return Measurement(*where, count, 1, first_s, last_s, None)
+        return self._stream(prompt, arm)
 
     def ask_directly(self, prompt: TokenPrompt) -> DirectAnswer:
         ids, case = list(prompt.token_ids), self._case
@@ -53,24 +48,28 @@ class Asker:
         sampling = Sampling(params, len(ids))
         return self._target.generate(ids, self._max_tokens, self._end_id, sampling)
 
-    def _stream(self, prompt: TokenPrompt, arm: Arm) -> tuple[int, float, float, Final | None]:
+    def _stream(self, prompt: TokenPrompt, arm: str) -> Measurement:
+        way = Arm.parse(arm)
         request = GenerationRequest(
             input_ids=list(prompt.token_ids),
             max_tokens=self._max_tokens,
             return_perf_metrics=self._measure_times or None,
             **self._case.fields(self._seed),
-            **arm.fields(),
+            **way.fields(),
         )
         start_s = time.perf_counter()
         first_s = last_s = 0.0
-        count, final = 0, None
-        for chunk in self._client(arm.model).stream(request):
+        num_tokens = num_first = 0
+        final: Final | None = None
+        for chunk in self._client(way.model).stream(request):
             last_s = time.perf_counter() - start_s
-            if chunk.token_ids and not first_s:
-                first_s = last_s
-            count += len(chunk.token_ids)
+            if chunk.token_ids and not num_first:
+                first_s, num_first = last_s, len(chunk.token_ids)
+            num_tokens += len(chunk.token_ids)
             final = chunk.final or final
-        return count, first_s, last_s, final
+        known = dict(final.speculative_decoding or {}) if final else {}
+        where = prompt.prompt_id, prompt.column, arm
+        return Measurement(*where, num_tokens, num_first, first_s, last_s, known or None)
 
     def _client(self, model: str) -> GrpcClient:
         if model not in self._clients:

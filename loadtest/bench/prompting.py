@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import AutoTokenizer
@@ -44,3 +46,19 @@ def load_token_prompts(path: Path, checkpoint: Path) -> tuple[tuple[TokenPrompt,
         for prompt in load_prompts(path)
     )
     return prompts, int(tokenizer.eos_token_id)
+
+
+def lengthened(prompts: Sequence[TokenPrompt], num_tokens: int) -> tuple[TokenPrompt, ...]:
+    """Each with others in front of it, cut at the beginning; longer ones stay as they are."""
+
+    def lengthen(place: int) -> TokenPrompt:
+        own = prompts[place]
+        ids = own.token_ids
+        for other in itertools.cycle((*prompts[place + 1 :], *prompts[:place])):
+            if len(ids) >= num_tokens:
+                break
+            ids = other.token_ids + ids
+        num_kept = max(num_tokens, len(own.token_ids))
+        return replace(own, token_ids=ids[-num_kept:])
+
+    return tuple(lengthen(place) for place in range(len(prompts)))

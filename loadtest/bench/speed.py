@@ -19,7 +19,7 @@ from pathlib import Path
 from builder.checks import read_config
 from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm
 from loadtest.bench.asking import Asker
-from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
+from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; 1 if the first arm was slower than the target alone."""
     arguments = _parser().parse_args(argv)
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
-    prompts = prompts[:: arguments.every]
+    prompts = lengthened(prompts[:: arguments.every], arguments.context)
     arms = ("direct", OFF, *arguments.drafters)
     found: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
@@ -138,6 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
+    parser.add_argument(
+        "--context", type=int, default=0, help="put other prompts in front, up to so many tokens"
+    )
     parser.add_argument(
         "--times", action="store_true", help="also report where the rounds' time goes"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ class Measurement:
     column: str
     arm: str
     num_tokens: int
+    num_first: int
+    """Of them in the first response."""
     first_s: float
     last_s: float
     statistics: dict[str, Any] | None
@@ -38,7 +41,19 @@ def rate(measured: list[Measurement]) -> float:
     return sum(each.num_tokens for each in measured) / sum(each.last_s for each in measured)
 
 
-def ratio(found: list[Measurement], arm: str, base: str, column: str | None) -> str:
+def later_rate(measured: list[Measurement]) -> float:
+    """Tokens per second behind the first response, which waits for the prompt."""
+    num_tokens = sum(each.num_tokens - each.num_first for each in measured)
+    return num_tokens / sum(each.last_s - each.first_s for each in measured)
+
+
+def ratio(
+    found: list[Measurement],
+    arm: str,
+    base: str,
+    column: str | None = None,
+    rate: Callable[[list[Measurement]], float] = rate,
+) -> str:
     """Ratio of rates, with a 95 % interval from resampling the prompts."""
     over = {each.prompt_id: each for each in of(found, arm, column)}
     under = {each.prompt_id: each for each in of(found, base, column)}
@@ -62,14 +77,19 @@ def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
         [column or "all", *(f"{rate(of(found, arm, column)):.1f}" for arm in arms)]
         for column in columns
     ]
+    rows.append(["behind the first", *(f"{later_rate(of(found, arm)):.1f}" for arm in arms)])
     first_ms = (statistics.median(m.first_s for m in of(found, arm)) * 1000 for arm in arms)
     rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
     ratios = [
-        [f"{arm} ÷ {base}", *(ratio(found, arm, base, column) for column in columns)]
+        [
+            f"{arm} ÷ {base}",
+            *(ratio(found, arm, base, column) for column in columns),
+            ratio(found, arm, base, rate=later_rate),
+        ]
         for arm in drafted
         for base in arms[:2]
     ]
-    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
+    header = ["ratio, 95 % interval", *(column or "all" for column in columns), "behind the first"]
     return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
 
 
