@@ -92,7 +92,8 @@ def test_limits_of_the_pair_fit_together(configurations):
     assert int(own["max_draft_len"]) <= int(target["max_draft_len"])
     assert int(own["max_seq_len"]) <= min(int(target["max_seq_len"]), int(draft["max_seq_len"]))
     assert int(own["num_draft_tokens"]) <= int(own["max_draft_len"])
-    assert int(own["lookup_num_draft_tokens"]) <= int(own["max_draft_len"])
+    for name in ("lookup_num_draft_tokens", "lookup_max_draft_tokens"):
+        assert int(own[name]) <= int(own["max_draft_len"])
     assert own["inflight_limit"] == str(ServeSettings(Path()).inflight_limit)
     models = {own["tensorrt_llm_model_name"], own["tensorrt_llm_draft_model_name"]}
     assert models == {"target", "draft"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.lookup import LONG_MATCH, ONE_MATCH_TOKENS, LookupDrafter
 from specdec.drafting.matching import MAX_MATCH, MIN_MATCH, longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL
 
@@ -72,18 +72,48 @@ def test_known_matches(context, end):
     assert find_match(ids(*context)) == end
 
 
+def drafter(num_tokens=4, max_tokens=6):
+    """Return a drafter of so many guesses."""
+    return LookupDrafter("lookup", 1, num_tokens, max_tokens)
+
+
 @pytest.mark.parametrize(("most", "tokens"), [(9, (3, 4, 1, 2)), (3, (3, 4, 1)), (1, (3,))])
 def test_what_followed_is_offered(most, tokens):
     """Up to the drafter's number, the loop's limit and the context's end, as plain integers."""
-    drafter = LookupDrafter("lookup", 1, num_tokens=4)
-
-    proposal = drafter.propose(ids(1, 2, 3, 4, 1, 2), most)
+    proposal = drafter().propose(ids(1, 2, 3, 4, 1, 2), most)
 
     assert proposal.tokens == tokens
     assert {type(token) for token in proposal.tokens} == {int}
     assert (proposal.drafter, proposal.source) == ("lookup", 1)
 
 
+@pytest.mark.parametrize(
+    ("num_matching", "num_offered"),
+    [
+        (1, ONE_MATCH_TOKENS),
+        (2, 4),
+        (LONG_MATCH - 1, 4),
+        (LONG_MATCH, 6),
+        (MAX_MATCH + 3, 6),
+    ],
+)
+def test_longer_matches_are_trusted_further(num_matching, num_offered):
+    """One token with few guesses, a copy with the most."""
+    text = list(range(100, 140))
+    tail = text[20 - num_matching : 20]
+
+    proposal = drafter().propose(ids(*text, 1, *tail), 9)
+
+    assert proposal.tokens == tuple(text[20 : 20 + num_offered])
+
+
+def test_a_request_for_few_guesses_gets_no_more():
+    """Whatever matches."""
+    for count in (1, 2):
+        assert len(drafter(count, count).propose(ids(5, 6, 7, 8, 5), 9).tokens) == count
+
+
 def test_no_match_offers_nothing():
     """Without a match the proposal is empty and nobody's."""
-    assert LookupDrafter("lookup", 1, num_tokens=4).propose(ids(1, 2, 3), 4) == NO_PROPOSAL
+    assert drafter().propose(ids(1, 2, 3), 4) == NO_PROPOSAL
+    assert drafter().propose(ids(), 4) == NO_PROPOSAL

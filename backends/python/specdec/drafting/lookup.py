@@ -7,25 +7,38 @@ from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
+ONE_MATCH_TOKENS = 3
+"""Guesses behind a single matching token, which is often a chance; a row costs little."""
+
+LONG_MATCH = 8
+"""So many matching tokens are a copy: it goes on for long."""
+
 
 class LookupDrafter:
     """Finds the latest of the longest earlier matches of the context's end, offers what followed.
 
-    After Saxena's prompt lookup decoding (2023), with the longest match instead of the first.
+    After Saxena's prompt lookup decoding (2023), with the longest match instead of the first, and
+    with more guesses the longer it is.
     """
 
-    def __init__(self, name: str, source: int, num_tokens: int) -> None:
+    def __init__(self, name: str, source: int, num_tokens: int, max_tokens: int) -> None:
+        """`max_tokens` guesses behind a long match, `num_tokens` behind others."""
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
+        self._max_tokens = max_tokens
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        ends, _ = longest_matches(context, context)
-        if not len(ends):
+        ends, matched = longest_matches(context, context, min_match=1)
+        if not matched:
             return NO_PROPOSAL
-        end = int(ends[-1])
-        tokens = context[end : end + min(self._num_tokens, max_tokens)]
-        return Proposal(tuple(tokens.tolist()), self._name, self._source)
+        end, size = int(ends[-1]), min(self._trust(matched), max_tokens)
+        return Proposal(tuple(context[end : end + size].tolist()), self._name, self._source)
 
     def observe(self, confirmed: Round) -> None:
         """Nothing to learn: the confirmed tokens are in the next context."""
+
+    def _trust(self, matched: int) -> int:
+        if matched == 1:
+            return min(ONE_MATCH_TOKENS, self._num_tokens)
+        return self._num_tokens if matched < LONG_MATCH else self._max_tokens

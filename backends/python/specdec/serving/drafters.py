@@ -126,7 +126,8 @@ class DrafterFactory:
         request = occasion.request
         num_free = request.num_draft_tokens or self._settings.lookup_num_draft_tokens
         if name == LOOKUP:
-            return LookupDrafter(name, self._source(name), num_free)
+            max_free = request.num_draft_tokens or self._settings.lookup_max_draft_tokens
+            return LookupDrafter(name, self._source(name), num_free, max_free)
         if name == SUFFIX:
             remembered = self.memory.text(request.tenant)
             return SuffixDrafter(name, self._source(name), num_free, remembered)

@@ -32,6 +32,8 @@ class OrchestratorSettings:
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
+    lookup_max_draft_tokens: int = 11
+    """Its guesses behind a long match. The compiled kernels read a weight once for 12 rows."""
     auto_max_inflight: int = 2
     """`auto` leaves a request that starts beside more than this many, itself included, to the
     target alone: engines that share a pass have less arithmetic to spare for guesses."""
