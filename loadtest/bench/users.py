@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import random
+import statistics
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,6 +34,7 @@ LATENCIES = {
     "icl": "inter-chunk latency",
     "e2e": "end to end",
 }
+NUM_RESAMPLES = 2000
 COLOURS = {"off": "#7f7f7f", "on": "#1f4e79"}
 
 
@@ -41,6 +45,7 @@ class Run:
     protocol: str
     users: int
     arm: str
+    pair: int
     summary: Summary
 
 
@@ -58,11 +63,11 @@ def main(argv: list[str]) -> int:
             request={"max_tokens": arguments.max_tokens},
             is_salted=True,
         )
-        for protocol in PROTOCOLS:
-            for number, users in enumerate(arguments.users):
+        cases = itertools.product(arguments.protocols, arguments.users)
+        for protocol, users in cases:
+            for pair in range(arguments.pairs):
                 # The arms take turns in going first: the machine's speed drifts.
-                arms = list(ARMS) if number % 2 == 0 else list(reversed(ARMS))
-                for arm in arms:
+                for arm in list(ARMS) if pair % 2 == 0 else list(reversed(ARMS)):
                     settings = replace(
                         base,
                         out=arguments.scratch / f"{protocol}-{users}-{arm}",
@@ -72,9 +77,9 @@ def main(argv: list[str]) -> int:
                         request=base.request | ARMS[arm],
                     )
                     _, summary = run_load(settings)
-                    runs.append(Run(protocol, users, arm, summary))
-                    print(f"{protocol}, {users} users, {arm}: done", file=sys.stderr)
-        checked = _verify(base, urls, arguments.scratch, max(arguments.users))
+                    runs.append(Run(protocol, users, arm, pair, summary))
+                    print(f"{protocol}, {users} users, {arm}, {pair}: done", file=sys.stderr)
+        checked = _verify(base, urls, arguments)
     facts = {
         "conditions": conditions(command_line("users", argv)),
         "duration_s": arguments.duration,
@@ -82,9 +87,10 @@ def main(argv: list[str]) -> int:
         "runs": [asdict(run) for run in runs],
         "verified": {protocol: asdict(summary) for protocol, summary in checked.items()},
     }
-    table = _table(runs) + "\n\n" + "\n".join(_verdict(name, checked[name]) for name in checked)
+    table = _table(_middle(runs)) + "\n\n" + _ratios(runs) + "\n\n"
+    table += "\n".join(_verdict(name, checked[name]) for name in checked)
     write_result(arguments.name, arguments.out, facts, table)
-    _plot(runs, arguments.out / f"{arguments.name}.png")
+    _plot(_middle(runs), arguments.out / f"{arguments.name}.png")
     failed = any(s.num_ok < s.num_requests for s in [r.summary for r in runs] + [*checked.values()])
     return 1 if failed else 0
 
@@ -97,6 +103,10 @@ def _parser() -> argparse.ArgumentParser:
         "compared with the target's.",
     )
     parser.add_argument("--users", type=int, nargs="+", default=[1, 4, 16, 48])
+    parser.add_argument(
+        "--pairs", type=int, default=1, help="runs of each arm; tables have the middle one"
+    )
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     parser.add_argument("--duration", type=float, default=25.0, help="seconds of each run")
     parser.add_argument("--warmup", type=float, default=5.0, help="seconds of it left out")
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
@@ -109,17 +119,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verify(
-    base: LoadSettings, urls: dict[str, str], scratch: Path, users: int
+    base: LoadSettings, urls: dict[str, str], arguments: argparse.Namespace
 ) -> dict[str, Summary]:
     """Speculation on at the most users, every answer compared with the target's own tokens."""
     checked: dict[str, Summary] = {}
-    for protocol in PROTOCOLS:
+    for protocol in arguments.protocols:
         settings = replace(
             base,
-            out=scratch / f"{protocol}-verified",
+            out=arguments.scratch / f"{protocol}-verified",
             protocol=protocol,
             url=urls[protocol],
-            users=users,
+            users=max(arguments.users),
             is_salted=False,
             is_verified=True,
         )
@@ -154,6 +164,45 @@ def _table(runs: list[Run]) -> str:
     return markdown_table(header, rows)
 
 
+def _middle(runs: list[Run]) -> list[Run]:
+    """Of the runs of each arm the one with the median rate."""
+    groups: dict[tuple[str, int, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.protocol, run.users, run.arm), []).append(run)
+    ordered = (sorted(each, key=_tokens_per_s) for each in groups.values())
+    return [each[len(each) // 2] for each in ordered]
+
+
+def _tokens_per_s(run: Run) -> float:
+    return run.summary.tokens_per_s or 0.0
+
+
+def _ratios(runs: list[Run]) -> str:
+    """On ÷ off of each pair: median, and the 95 % interval of the median by resampling."""
+    found: dict[tuple[str, int], dict[int, dict[str, Run]]] = {}
+    for run in runs:
+        pairs = found.setdefault((run.protocol, run.users), {})
+        pairs.setdefault(run.pair, {})[run.arm] = run
+    rows = []
+    for (protocol, users), pairs in found.items():
+        ratios = [_tokens_per_s(p["on"]) / _tokens_per_s(p["off"]) for p in pairs.values()]
+        order = random.Random(0)
+        drawn = sorted(
+            statistics.median(order.choices(ratios, k=len(ratios))) for _ in range(NUM_RESAMPLES)
+        )
+        low, high = drawn[int(0.025 * NUM_RESAMPLES)], drawn[int(0.975 * NUM_RESAMPLES)]
+        middle = f"{statistics.median(ratios):.2f}"
+        firsts = [
+            p["on"].summary.ttft.p50_s / p["off"].summary.ttft.p50_s
+            for p in pairs.values()
+            if p["on"].summary.ttft and p["off"].summary.ttft
+        ]
+        ttft = f"{statistics.median(firsts):.2f}" if firsts else "–"
+        rows.append([protocol, str(users), str(len(ratios)), middle, f"{low:.2f}–{high:.2f}", ttft])
+    header = ["on ÷ off", "users", "pairs", "tokens/s", "95 % interval", "median TTFT"]
+    return markdown_table(header, rows)
+
+
 def _quantiles(values: Distribution | None) -> str:
     if values is None:
         return "–"
@@ -162,9 +211,10 @@ def _quantiles(values: Distribution | None) -> str:
 
 def _plot(runs: list[Run], path: Path) -> None:
     """Throughput and each latency's p50 (line) and p95 (dashes) over the users."""
-    figure = Figure(figsize=(13, 4.2 * len(PROTOCOLS)), layout="constrained")
-    grid = figure.subplots(len(PROTOCOLS), 5, squeeze=False)
-    for row, protocol in zip(grid, PROTOCOLS, strict=True):
+    protocols = list(dict.fromkeys(run.protocol for run in runs))
+    figure = Figure(figsize=(13, 4.2 * len(protocols)), layout="constrained")
+    grid = figure.subplots(len(protocols), 5, squeeze=False)
+    for row, protocol in zip(grid, protocols, strict=True):
         row[0].set_ylabel(protocol)
         for axes, name in zip(row, ("tokens/s", *LATENCIES), strict=True):
             axes.set_title(LATENCIES.get(name, name) + (" (ms)" if name in LATENCIES else ""))
