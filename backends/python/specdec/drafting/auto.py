@@ -19,7 +19,8 @@ class AutoDrafter:
         self._free = free
         self._engine = engine
         self._gain = gain
-        self._is_first_round = True
+        self._have_read: set[str | None] = set()
+        """Who has answered a round, the target alone among them: their prompts are read."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         for drafter in self._free:
@@ -33,7 +34,9 @@ class AutoDrafter:
     def observe(self, confirmed: Round) -> None:
         for drafter in self._free:
             drafter.observe(confirmed)
-        # The first round also pays for the prompt, in both engines.
-        if self._gain is not None and not self._is_first_round:
+        if self._engine is not None:
+            self._engine.observe(confirmed)
+        # The first round pays for the prompt in the target, the first draft for it in its engine.
+        if self._gain is not None and confirmed.drafter in self._have_read:
             self._gain.observe(confirmed)
-        self._is_first_round = False
+        self._have_read.add(confirmed.drafter)

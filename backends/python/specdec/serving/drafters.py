@@ -10,6 +10,7 @@ from pathlib import Path
 from specdec.control.gain import GainMeter
 from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
+from specdec.drafting.late import LateDrafter
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
@@ -95,7 +96,7 @@ class DrafterFactory:
             return self._auto(names, occasion)
         if asked == VOTE:
             voters = [self._engine(each, occasion, is_voter=True) for each in names]
-            return VoteDrafter(VOTE, voters)
+            return LateDrafter(VoteDrafter(VOTE, voters))
         members = [self._named(each, occasion) for each in names]
         return members[0] if asked == names[0] else self._tree(members, occasion)
 
@@ -137,7 +138,7 @@ class DrafterFactory:
         if name in self._scripts:
             guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
             return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
-        return self._engine(name, occasion)
+        return LateDrafter(self._engine(name, occasion))
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
         sampling = occasion.sampling
