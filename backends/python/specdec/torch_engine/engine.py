@@ -138,4 +138,5 @@ def _load(settings: EngineSettings) -> Scheduler:
             f"max_seq_len is {settings.limits.max_seq_len}; the checkpoint {settings.checkpoint} "
             f"reads {model.config.max_position} tokens (max_position_embeddings)"
         )
+    model.prepare(settings.limits)
     return Scheduler(model, settings.limits)
