@@ -13,6 +13,7 @@ _BENCHES = {
     "acceptance": "tau and alpha by task, drafter, verification and temperature",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
+    "gpu": "a target's step on a CUDA device against its byte limit, graphs or not",
     "law": "rejection and block verification keep the target's distribution: p-values",
     "prediction": "what right, half right and wrong predictions come to",
     "speed": "one stream, on / off / target alone: tokens per second by column",

@@ -25,14 +25,14 @@ class Parts:
     sampler: Sampler
     leaper: gpu.Leaper | None = None
     """Generates several tokens at once; None where each needs a pass of its own."""
+    pool: gpu.GraphPool | None = None
 
     def prepare(self, limits: EngineLimits, cache: KVCache) -> None:
         """Captures what passes within the limits need, before anything is cached."""
         if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
-            pool = gpu.new_pool(cache.storage.device)
-            self.decoder.prepare(limits, cache, pool)
+            self.decoder.prepare(limits, cache, self.pool)
             if limits.max_draft_len == 0:  # An engine that verifies seldom generates alone.
-                self.leaper.prepare(limits, cache, pool)
+                self.leaper.prepare(limits, cache, self.pool)
 
 
 def assemble(
@@ -52,7 +52,8 @@ def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.devic
     decoder = gpu.GraphDecoder(config, weights)
     rows, tokens = weights.head_rows, weights.token_of_head_row
     head = gpu.DeviceHead(rows, tokens, config.vocab_size, decoder.output(rows))
-    noise = gpu.DeviceNoise(config.vocab_size, device, gpu.new_pool(device))
+    pool = gpu.new_pool(device)
+    noise = gpu.DeviceNoise(config.vocab_size, device, pool)
     sampler = gpu.DeviceSampler(head, noise)
     leaper = gpu.Leaper(decoder.layers, head, sampler, noise, config.vocab_size)
-    return Parts(decoder, head, sampler, leaper)
+    return Parts(decoder, head, sampler, leaper, pool)

@@ -14,6 +14,14 @@ from specdec.torch_engine.gpu.device_noise import DeviceNoise
 from specdec.torch_engine.gpu.device_sampler import DeviceSampler
 from specdec.torch_engine.gpu.graph_decoder import GraphDecoder
 from specdec.torch_engine.gpu.leap import Leaper
-from specdec.torch_engine.gpu.step_graph import new_pool
+from specdec.torch_engine.gpu.step_graph import GraphPool, new_pool
 
-__all__ = ["DeviceHead", "DeviceNoise", "DeviceSampler", "GraphDecoder", "Leaper", "new_pool"]
+__all__ = [
+    "DeviceHead",
+    "DeviceNoise",
+    "DeviceSampler",
+    "GraphDecoder",
+    "GraphPool",
+    "Leaper",
+    "new_pool",
+]

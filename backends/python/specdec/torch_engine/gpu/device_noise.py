@@ -8,14 +8,13 @@ float32 operations, the same on every device; the two logarithms are the device'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.gpu.step_graph import StepGraph
+from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
 
 NUM_ROWS = 16
 """Rows made in one replay."""
@@ -30,13 +29,13 @@ _SCALE = 2.0**-32
 class DeviceNoise:
     """Gumbel noise for rows of (seed, position), by one graph of NUM_ROWS rows."""
 
-    def __init__(self, vocab_size: int, device: torch.device, pool: Any) -> None:
+    def __init__(self, vocab_size: int, device: torch.device, pool: GraphPool | None) -> None:
         self._vocab_size, self._device = vocab_size, device
         self._multipliers = _signed(_MULTIPLIERS).to(device)[:, None, None]
         self._key_steps = _signed(_KEY_STEPS).to(device)[:, None, None]
         self._keys = torch.zeros((2, NUM_ROWS), dtype=torch.int64, device=device)
         self._rows = torch.zeros((NUM_ROWS, vocab_size), device=device)
-        self._graph = StepGraph(self._fill, device, pool)
+        self._graph = StepGraph(self._fill, pool)
 
     def rows(self, draws: Sequence[Draw]) -> Tensor:
         """→ [n, vocab] float32: the noise of each draw's seed and position."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from specdec.torch_engine.gpu.buckets import (
 )
 from specdec.torch_engine.gpu.device_head import DeviceOutput
 from specdec.torch_engine.gpu.layers import Layers
-from specdec.torch_engine.gpu.step_graph import StepGraph
+from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
 from specdec.torch_engine.head import Output
 from specdec.torch_engine.kv_cache import BLOCK_SIZE, KVCache
 from specdec.torch_engine.weights import ModelWeights
@@ -45,7 +44,7 @@ class GraphDecoder:
         self._cache: KVCache | None = None
         self._inputs = self._hidden = torch.empty(0)
 
-    def prepare(self, limits: EngineLimits, cache: KVCache, pool: Any) -> None:
+    def prepare(self, limits: EngineLimits, cache: KVCache, pool: GraphPool | None) -> None:
         """Captures every bucket within the limits; they read and write `cache` alone."""
         start_s = time.perf_counter()
         buckets, device = list(buckets_within(limits)), self.layers.device
@@ -54,9 +53,7 @@ class GraphDecoder:
         self._inputs = torch.zeros(num_inputs, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((MAX_GRAPH_ROWS, self._hidden_size), device=device)
         self._cache = cache
-        self._graphs = {
-            bucket: StepGraph(self._step_of(bucket, cache), device, pool) for bucket in buckets
-        }
+        self._graphs = {bucket: StepGraph(self._step_of(bucket, cache), pool) for bucket in buckets}
         seconds = time.perf_counter() - start_s
         logger.info("%d passes prepared in %.1f s", len(self._graphs), seconds)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from specdec.torch_engine.gpu.buckets import (
 from specdec.torch_engine.gpu.device_noise import DeviceNoise, keys_of
 from specdec.torch_engine.gpu.device_sampler import DeviceSampler, temperatures
 from specdec.torch_engine.gpu.layers import Layers
-from specdec.torch_engine.gpu.step_graph import StepGraph
+from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
 from specdec.torch_engine.head import Head
 from specdec.torch_engine.kv_cache import BLOCK_SIZE, CachedSequence, KVCache
 
@@ -78,7 +77,7 @@ class Leaper:
         self._graphs: dict[tuple[Bucket, int], StepGraph] = {}
         self._cache: KVCache | None = None
 
-    def prepare(self, limits: EngineLimits, cache: KVCache, pool: Any) -> None:
+    def prepare(self, limits: EngineLimits, cache: KVCache, pool: GraphPool | None) -> None:
         """Captures the chains of every bucket within the limits."""
         buckets = [
             each
@@ -108,7 +107,7 @@ class Leaper:
                 self._state.step.zero_()
                 self._state.positions.zero_()
                 chain = self._chain_of(bucket, num_steps, cache.storage)
-                self._graphs[bucket, num_steps] = StepGraph(chain, device, pool)
+                self._graphs[bucket, num_steps] = StepGraph(chain, pool)
 
     def fits(self, cache: KVCache, num_sequences: int, num_tokens: int) -> bool:
         """Whether so many sequences, the longest of `num_tokens` afterwards, can leap."""
@@ -154,19 +153,22 @@ class Leaper:
 
     def _make_noise(self, draws: Sequence[Draw], num_steps: int) -> None:
         """For step j of each sequence: the noise of the token that the step draws."""
-        sampled = [n for n, draw in enumerate(draws) if not draw.params.is_greedy]
-        if self._has_noise:
-            self._state.noise.zero_()
-        self._has_noise = bool(sampled)
-        if not sampled:
+        is_greedy = [draw.params.is_greedy for draw in draws]
+        if all(is_greedy):
+            if self._has_noise:
+                self._state.noise.zero_()
+            self._has_noise = False
             return
-        noise = self._noise_of(len(draws))
-        for n in sampled:
-            seed, start = draws[n].params.seed, draws[n].position + 1
-            keys = keys_of([(seed, start + step) for step in range(num_steps)])
-            made = torch.empty((num_steps, self._vocab_size), device=noise.device)
-            self._noise.fill(made, keys)
-            noise[:num_steps, n] = made
+        self._has_noise = True
+        noise = self._noise_of(len(draws))[:num_steps]
+        places = [
+            (draw.params.seed, draw.position + 1 + step)
+            for step in range(num_steps)
+            for draw in draws
+        ]
+        self._noise.fill(noise.flatten(0, 1), keys_of(places))
+        for n in np.flatnonzero(is_greedy):
+            noise[:, n].zero_()
 
     def _noise_of(self, num_sequences: int) -> Tensor:
         """[MAX_STEPS, S, vocab] of the buffer."""

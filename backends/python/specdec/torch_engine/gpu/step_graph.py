@@ -11,35 +11,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-
-NUM_WARM_UPS = 2
-"""Calls before a capture: libraries initialise themselves and choose kernels in the first."""
 
 _capturing = threading.Lock()
 """PyTorch allows one capture at a time in a process, which may load several engines."""
 
 
+@dataclass(frozen=True, slots=True)
+class GraphPool:
+    """Memory and a stream for the graphs of one engine, which never run at the same time."""
+
+    handle: Any
+    stream: Any
+    """torch.cuda.Stream: one for all, since matrix libraries keep a workspace for each."""
+
+
 class StepGraph:
     """Runs `function` again and again on the device's current stream, without waiting for it."""
 
-    def __init__(self, function: Callable[[], None], device: torch.device, pool: Any) -> None:
-        """`pool`: of new_pool, shared by graphs that never run at the same time."""
+    def __init__(self, function: Callable[[], None], pool: GraphPool | None) -> None:
+        """Captures it; without a pool, every replay calls it."""
         self._run = function
-        if device.type != "cuda":
+        if pool is None:
             return
-        stream = torch.cuda.Stream(device)
+        stream, device = pool.stream, pool.stream.device
         with _capturing, torch.cuda.device(device):
+            # The first call loads kernels and lets libraries initialise: not during a capture.
             stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):
-                for _ in range(NUM_WARM_UPS):
-                    function()
+                function()
             torch.cuda.current_stream(device).wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             # Other threads of the process may allocate meanwhile: another engine that is serving.
-            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(
+                graph, pool=pool.handle, stream=stream, capture_error_mode="thread_local"
+            ):
                 function()
         self._run = graph.replay
 
@@ -47,6 +56,8 @@ class StepGraph:
         self._run()
 
 
-def new_pool(device: torch.device) -> Any:
-    """A memory pool for the graphs of one engine; None where nothing is captured."""
-    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+def new_pool(device: torch.device) -> GraphPool | None:
+    """None where nothing is captured."""
+    if device.type != "cuda":
+        return None
+    return GraphPool(torch.cuda.graph_pool_handle(), torch.cuda.Stream(device))
