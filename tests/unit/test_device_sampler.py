@@ -64,6 +64,21 @@ def test_batch_is_token_by_token(params, seed, is_coarse):
     assert SAMPLER.draw(logits, draws).tolist() == expected
 
 
+@pytest.mark.parametrize("top_k", [0, 2, 40])
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+@pytest.mark.parametrize("min_p", [0.0, 0.2])
+def test_truncations_follow_each_other(top_k, top_p, min_p):
+    """Each works on what the one before has left: forty draws of every combination."""
+    params = SamplingParams(temperature=1.5, top_k=top_k, top_p=top_p, min_p=min_p, seed=8)
+    logits = logits_of(40, 2)
+    draws = [draw_of(params, 20 + n) for n in range(40)]
+    expected = [
+        draw_token(row.clone(), draw).token for row, draw in zip(logits, draws, strict=True)
+    ]
+
+    assert SAMPLER.draw(logits, draws).tolist() == expected
+
+
 def test_truncation_matters():
     """The property above is about something: truncated draws differ from plain ones."""
     logits = logits_of(50, 1)

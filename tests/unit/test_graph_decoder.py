@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu import tiles
 from specdec.torch_engine.gpu.buckets import Bucket
+from specdec.torch_engine.kv_cache import KVCache
 from specdec.torch_engine.model import LlamaModel, Segment
+from specdec.torch_engine.scheduler import Scheduler
 from specdec.torch_engine.task import Task
 from specdec.torch_engine.tree import add_tree
 from tests.unit.by_hand import CPU, Receiver, ids, prompt, run, task
@@ -127,11 +129,11 @@ def test_context_grows_over_a_block_border(models):
 def test_other_cache_than_the_prepared_one_is_served_without_graphs(models):
     """Graphs hold addresses: another cache must not be read through them."""
     graphs, plain = models
-    expected = alone(plain, [task(prompt(20), 6)])
-    scheduler = new_scheduler(graphs, VERIFYING)
-    graphs._decoder._cache = None
+    (expected,) = alone(plain, [task(prompt(20), 6)])
+    run(new_scheduler(graphs, VERIFYING), [task(prompt(20, seed=1), 6)])
+    graphs.cache = KVCache(graphs.config, NUM_CACHE_TOKENS, CPU, torch.float32)
 
-    assert [run(scheduler, [task(prompt(20), 6)])[0].tokens] == expected
+    assert run(Scheduler(graphs, VERIFYING), [task(prompt(20), 6)])[0].tokens == expected
 
 
 def test_trees_are_verified_as_by_the_plain_decoder(models):

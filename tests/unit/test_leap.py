@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu.leap import MAX_STEPS
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.task import Task
@@ -164,6 +165,13 @@ def test_one_call_that_must_be_looked_at_keeps_all_from_leaping(model, leaps, sp
 
     assert 5 not in leaps
     assert together[0] == tokens_of(model, [plain], DRAFTING)[0]
+
+
+def test_number_of_chains(model):
+    """What loading the default draft engine costs beside its passes (test_buckets.py)."""
+    new_scheduler(model, EngineLimits(max_seq_len=8192, max_draft_len=0, num_cache_tokens=65536))
+
+    assert len(model._parts.leaper._graphs) == 87
 
 
 def test_engine_that_verifies_does_not_leap(model, leaps):

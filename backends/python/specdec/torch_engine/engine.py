@@ -38,7 +38,7 @@ class EngineSettings:
     num_threads: int = 0
     """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
     kernels: str = "auto"
-    """What computes the layers on a CPU: see LlamaModel."""
+    """What computes the layers: see LlamaModel."""
 
 
 class TorchEngine:
