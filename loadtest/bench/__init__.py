@@ -15,6 +15,7 @@ _BENCHES = {
     "crowd": "fairness among 48 streams, ten times the limit offered, 256 streams",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
+    "gpu": "a target's step on a CUDA device against its byte limit, graphs or not",
     "hop": "what a round costs outside the engines, with engines that cost nothing",
     "law": "rejection and block verification keep the target's distribution: p-values",
     "memory": "KV cache used against needed, and what 10,000 requests leave behind",

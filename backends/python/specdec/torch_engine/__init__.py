@@ -2,5 +2,6 @@
 
 Read in this order: `engine.py` (one thread, requests in, tokens out), `scheduler.py` (which rows
 run in the next pass), `model.py` (the pass), `attention.py` and `linear.py` (why a row's result
-does not depend on its neighbours), `kv_cache.py` (which tokens need no pass at all).
+does not depend on its neighbours), `kv_cache.py` (which tokens need no pass at all). `native/` is
+the same pass compiled for a CPU, `gpu/` for CUDA.
 """

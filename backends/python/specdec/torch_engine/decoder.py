@@ -1,4 +1,4 @@
-"""A decoder behind one interface: in PyTorch's operations, or as compiled code on a CPU."""
+"""A decoder behind one interface: compiled code on a CPU, graphs on CUDA, PyTorch's operations."""
 
 from __future__ import annotations
 

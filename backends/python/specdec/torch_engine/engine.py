@@ -38,7 +38,7 @@ class EngineSettings:
     num_threads: int = 0
     """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
     kernels: str = "auto"
-    """What computes the layers on a CPU: see LlamaModel."""
+    """What computes the layers: see LlamaModel."""
 
 
 class TorchEngine:
@@ -138,4 +138,5 @@ def _load(settings: EngineSettings) -> Scheduler:
             f"max_seq_len is {settings.limits.max_seq_len}; the checkpoint {settings.checkpoint} "
             f"reads {model.config.max_position} tokens (max_position_embeddings)"
         )
+    model.prepare(settings.limits)
     return Scheduler(model, settings.limits)

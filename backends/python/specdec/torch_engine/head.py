@@ -86,9 +86,13 @@ class Head:
         floor = logits.amax(dim=-1, keepdim=True) - REFINED_RANGE
         rows, candidates = torch.nonzero(logits >= floor, as_tuple=True)
         logits[rows, candidates] = exact_logits(self._rows, hidden, rows, candidates)
+        return self._over_vocabulary(logits)
+
+    def _over_vocabulary(self, logits: Tensor) -> Tensor:
+        """[n, head vocab] → [n, vocab]; −inf where the head has no row."""
         if self._token_of_row is None:
             return logits
-        full = logits.new_full((len(hidden), self._vocab_size), float("-inf"))
+        full = logits.new_full((len(logits), self._vocab_size), float("-inf"))
         full[:, self._token_of_row] = logits
         return full
 

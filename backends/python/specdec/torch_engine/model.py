@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specdec.torch_engine import native, weights
-from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Decoder, Rows
-from specdec.torch_engine.head import Head
+from specdec.acceptance.sampling import Draw
+from specdec.torch_engine import weights
+from specdec.torch_engine.config import EngineLimits, ModelConfig
+from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
-from specdec.torch_engine.torch_decoder import TorchDecoder
+from specdec.torch_engine.parts import assemble
 
 MIN_ROWS_OUT = 2
 """A product with one row sums in another order than one with more (see linear.py)."""
@@ -44,22 +44,51 @@ class LlamaModel:
         """`dtype` of weights, products and KV cache; the residual stream is float32 always.
 
         `kernels`: `native` compiles the CPU's (raises ConfigurationError where that cannot be),
-        `torch` does without, `auto` takes native ones where they can be had.
+        `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
+        where they can be had, and `torch` elsewhere.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
         loaded = weights.load(directory, self.config, device, dtype)
-        is_native = native.is_wanted(kernels, self.config, device, dtype)
-        kind = native.NativeDecoder if is_native else TorchDecoder
-        self._decoder: Decoder = kind(self.config, loaded)
+        self._parts = assemble(kernels, self.config, loaded, device)
+        self._decoder, self.head = self._parts.decoder, self._parts.head
         size = self._decoder.block_size
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size)
-        self.head = Head(
-            loaded.head_rows,
-            loaded.token_of_head_row,
-            self.config.vocab_size,
-            self._decoder.output(loaded.head_rows),
-        )
+        self.sampler = self._parts.sampler
+
+    @torch.inference_mode()
+    def prepare(self, limits: EngineLimits) -> None:
+        """Captures graphs of all passes within the limits, on CUDA, while nothing is cached."""
+        self._parts.prepare(limits, self.cache)
+
+    @property
+    def leaps(self) -> bool:
+        """Whether `can_leap` may ever be true."""
+        return self._parts.leaper is not None
+
+    def can_leap(self, num_sequences: int, num_tokens: int) -> bool:
+        """Whether `leap` serves so many sequences, the longest of `num_tokens` afterwards."""
+        leaper = self._parts.leaper
+        return leaper is not None and leaper.fits(self.cache, num_sequences, num_tokens)
+
+    @torch.inference_mode()
+    def leap(self, segments: list[Segment], draws: list[Draw], num_tokens: int) -> list[list[int]]:
+        """Runs the segments and draws `num_tokens` ≥ 2 behind each, reading the device once.
+
+        `draws`: those of the first tokens. Extends each sequence by its segment and all of its new
+        tokens but the last.
+        """
+        leaper = self._parts.leaper
+        assert leaper is not None
+        first = leaper.sampler.draw(self.run(segments), draws)
+        sequences = [segment.sequence for segment in segments]
+        for sequence in sequences:  # Which tokens they are is known when all have run.
+            self.cache.extend(sequence, np.zeros(num_tokens - 1, dtype=np.int32))
+        behind = leaper.run(first, sequences, draws, num_tokens - 1)
+        tokens: list[list[int]] = torch.cat((first[:, None], behind), dim=1).tolist()
+        for sequence, said in zip(sequences, tokens, strict=True):
+            sequence.tokens[1 - num_tokens :] = said[:-1]
+        return tokens
 
     @torch.inference_mode()
     def run(self, segments: list[Segment]) -> Tensor:

@@ -19,9 +19,9 @@ from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.kv_cache import TokenIds
+from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.running import RunningTask, tokens_needed
-from specdec.torch_engine.sampler import Sampler
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
 
 NUM_PROMPT_ROWS_BESIDE = 128
@@ -37,7 +37,7 @@ class Scheduler:
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
-        self._sampler = Sampler(model.head)
+        self._sampler = model.sampler
         self._limits = limits
         self._waiting: deque[list[RunningTask]] = deque()
         self._running: list[RunningTask] = []
@@ -97,8 +97,12 @@ class Scheduler:
                 self._finish(running)
 
     def step(self) -> None:
-        """One forward pass; hands every task its new tokens."""
+        """One forward pass, or several without a look; hands every task its new tokens."""
         self._admit()
+        num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
+        if num_tokens > 1:
+            self._leap(num_tokens)
+            return
         chunks = list(self._select())
         if not chunks:
             return
@@ -110,6 +114,14 @@ class Scheduler:
             running.choices += chosen
             if not len(running.pending):
                 self._advance(running)
+
+    def _leap(self, num_tokens: int) -> None:
+        tasks = [*self._running]
+        segments = [running.chunk(len(running.pending)) for running in tasks]
+        draws = [running.draws(1)[0] for running in tasks]
+        said = self._model.leap(segments, draws, num_tokens)
+        for running, tokens in zip(tasks, said, strict=True):
+            self._conclude(running, Verdict(tuple(tokens), 0))
 
     def fail_all(self, error: Exception) -> None:
         """Ends every task with `error`: the pass itself failed."""
@@ -209,12 +221,15 @@ class Scheduler:
         stats.first_token_ns = stats.first_token_ns or stats.last_token_ns
         running.num_generated += len(tokens)
         end = len(task.input_ids) + running.num_generated
+        if ended and not num_drafts:
+            assert running.sequence is not None  # What a leap ran behind the end goes.
+            self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
             self._finish(running, said)
         else:
             running.receive(said)
-            running.pending = np.asarray(tokens, dtype=np.int32)
-            running.text[end - len(tokens) : end] = running.pending
+            running.text[end - len(tokens) : end] = tokens
+            running.pending = running.text[end - 1 : end]
 
     def _finish(
         self,

@@ -1,4 +1,4 @@
-"""The decoder in PyTorch's operations: on GPUs, in float32, and where nothing can be compiled."""
+"""The decoder in PyTorch's operations: on CPUs in float32, or where nothing can be compiled."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LANES = 16
 MAX_HEAD_DIM = 256
 """What `merge` in attention.c has room for."""
 
-KERNELS = ("auto", "native", "torch")
+KERNELS = ("auto", "native", "torch", "graph")
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,196 @@
+"""Several tokens of each sequence without a look at any: what a draft engine does in a round.
+
+Each step's token feeds the next on the device. A leap is a few graphs of 4, 2 and 1 chained steps
+replayed behind each other, and one host read at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec.acceptance.sampling import Draw
+from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.gpu.buckets import (
+    Bucket,
+    PassInputs,
+    bucket_of,
+    buckets_within,
+    pack,
+    views,
+)
+from specdec.torch_engine.gpu.device_noise import DeviceNoise, keys_of
+from specdec.torch_engine.gpu.device_sampler import DeviceSampler, temperatures
+from specdec.torch_engine.gpu.layers import Layers
+from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
+from specdec.torch_engine.head import Head
+from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
+
+CHAINS = (4, 2, 1)
+"""Steps in one graph."""
+
+MAX_STEPS = 16
+"""Steps of a leap: a longer one would make a new request wait."""
+
+MAX_SEQUENCES = 16
+"""Sequences of a leap; beyond, a step computes longer than a host read takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the steps read and write on the device, for S sequences at most."""
+
+    tokens: Tensor
+    """[S] int64: the last token of each sequence, to run in the next step."""
+    positions: Tensor
+    """[S] int64: of those tokens."""
+    table: Tensor
+    """[S * N] int64, laid out for the bucket in use."""
+    temperature: Tensor
+    """[S] float32."""
+    noise: Tensor
+    """[MAX_STEPS * S * vocab] float32, laid out for the S in use; zeros for greedy sequences."""
+    step: Tensor
+    """[1] int64: how many steps of the leap have run."""
+    said: Tensor
+    """[MAX_STEPS, S] int64."""
+
+
+class Leaper:
+    """Chained steps over one cache."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        head: Head,
+        sampler: DeviceSampler,
+        noise: DeviceNoise,
+        vocab_size: int,
+    ) -> None:
+        self.sampler = sampler
+        self._layers, self._head, self._noise = layers, head, noise
+        self._vocab_size = vocab_size
+        self._graphs: dict[tuple[Bucket, int], StepGraph] = {}
+        self._cache: KVCache | None = None
+
+    def prepare(self, limits: EngineLimits, cache: KVCache, pool: GraphPool | None) -> None:
+        """Captures the chains of every bucket within the limits."""
+        buckets = [
+            each
+            for each in buckets_within(limits)
+            if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
+        ]
+        device, size = self._layers.device, max(each.num_sequences for each in buckets)
+        num_entries = max(each.num_sequences * each.num_blocks for each in buckets)
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self._state = _State(
+            tokens=zeros(size),
+            positions=zeros(size),
+            table=zeros(num_entries),
+            temperature=torch.ones(size, device=device),
+            noise=zeros(MAX_STEPS * size * self._vocab_size, dtype=torch.float32),
+            step=zeros(1),
+            said=zeros(MAX_STEPS, size),
+        )
+        self._cache, self._has_noise = cache, False
+        self._graphs.clear()
+        for bucket in buckets:
+            for num_steps in CHAINS:
+                # The calls that warm up move the counters.
+                self._state.step.zero_()
+                self._state.positions.zero_()
+                chain = self._chain_of(bucket, num_steps, cache.storage)
+                self._graphs[bucket, num_steps] = StepGraph(chain, pool)
+
+    def fits(self, cache: KVCache, num_sequences: int, num_tokens: int) -> bool:
+        """Whether so many sequences, the longest of `num_tokens` afterwards, can leap."""
+        bucket = bucket_of(num_sequences, 1, -(-num_tokens // SPLIT_SIZE))
+        return cache is self._cache and (bucket, 1) in self._graphs
+
+    def run(
+        self,
+        first: Tensor,
+        sequences: Sequence[CachedSequence],
+        draws: Sequence[Draw],
+        num_steps: int,
+    ) -> Tensor:
+        """first [n] int64, the tokens behind each sequence → [n, num_steps] int64: what follows.
+
+        The sequences have room for the tokens that run, which are `first` and all but the last
+        of what follows. `draws`: those of `first`.
+        """
+        num, state = len(sequences), self._state
+        bucket = bucket_of(num, 1, max(len(each.blocks) for each in sequences))
+        size = bucket.num_sequences
+        # Padding sequences repeat the last: they compute and write what it does.
+        source = np.minimum(np.arange(size), num - 1)
+        padded = [draws[n] for n in source]
+        positions = [np.array([draw.position]) for draw in padded]
+        blocks = [sequences[n].blocks for n in source]
+        packed = torch.from_numpy(
+            pack(bucket, [np.asarray([n], np.int32) for n in source], positions, blocks)
+        )
+        inputs = views(bucket, packed.to(self._layers.device, non_blocking=True))
+        state.step.zero_()
+        state.tokens[:size] = first.index_select(0, inputs.tokens[:, 0])
+        state.positions[:size] = inputs.positions[:, 0]
+        state.table[: inputs.table.numel()] = inputs.table.flatten()
+        state.temperature[:size].copy_(temperatures(padded), non_blocking=True)
+        self._make_noise(padded, num_steps)
+        remaining = num_steps
+        for length in CHAINS:
+            while remaining >= length:
+                self._graphs[bucket, length].replay()
+                remaining -= length
+        return state.said[:num_steps, :num].t()
+
+    def _make_noise(self, draws: Sequence[Draw], num_steps: int) -> None:
+        """For step j of each sequence: the noise of the token that the step draws."""
+        is_greedy = [draw.params.is_greedy for draw in draws]
+        if all(is_greedy):
+            if self._has_noise:
+                self._state.noise.zero_()
+            self._has_noise = False
+            return
+        self._has_noise = True
+        noise = self._noise_of(len(draws))[:num_steps]
+        places = [
+            (draw.params.seed, draw.position + 1 + step)
+            for step in range(num_steps)
+            for draw in draws
+        ]
+        self._noise.fill(noise.flatten(0, 1), keys_of(places))
+        for n in np.flatnonzero(is_greedy):
+            noise[:, n].zero_()
+
+    def _noise_of(self, num_sequences: int) -> Tensor:
+        """[MAX_STEPS, S, vocab] of the buffer."""
+        count = MAX_STEPS * num_sequences * self._vocab_size
+        return self._state.noise[:count].view(MAX_STEPS, num_sequences, self._vocab_size)
+
+    def _chain_of(self, bucket: Bucket, num_steps: int, storage: Tensor) -> Callable[[], None]:
+        state, size = self._state, bucket.num_sequences
+        tokens, positions = state.tokens[:size], state.positions[:size]
+        table = state.table[: size * bucket.num_blocks].view(size, bucket.num_blocks)
+        inputs = PassInputs(tokens[:, None], positions[:, None], table)
+        noise, said = self._noise_of(size), state.said[:, :size]
+        temperature = state.temperature[:size, None]
+
+        def chain() -> None:
+            for _ in range(num_steps):
+                hidden = self._layers.forward(inputs, storage)
+                scores = self._head.logits(hidden) / temperature
+                scores = scores + noise.index_select(0, state.step)[0]
+                tokens.copy_(scores.argmax(dim=-1))
+                said.index_copy_(0, state.step, tokens[None])
+                positions.add_(1)
+                state.step.add_(1)
+
+        return chain

@@ -1,0 +1,59 @@
+"""What computes a model where it runs: compiled for a CPU, graphs on CUDA, or PyTorch's calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from specdec.torch_engine import gpu, native
+from specdec.torch_engine.config import EngineLimits, ModelConfig
+from specdec.torch_engine.decoder import Decoder
+from specdec.torch_engine.head import Head
+from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.sampler import Sampler
+from specdec.torch_engine.torch_decoder import TorchDecoder
+from specdec.torch_engine.weights import ModelWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A decoder and what turns its hidden states into tokens."""
+
+    decoder: Decoder
+    head: Head
+    sampler: Sampler
+    leaper: gpu.Leaper | None = None
+    """Generates several tokens at once; None where each needs a pass of its own."""
+    pool: gpu.GraphPool | None = None
+
+    def prepare(self, limits: EngineLimits, cache: KVCache) -> None:
+        """Captures what passes within the limits need, before anything is cached."""
+        if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
+            self.decoder.prepare(limits, cache, self.pool)
+            if limits.max_draft_len == 0:  # An engine that verifies seldom generates alone.
+                self.leaper.prepare(limits, cache, self.pool)
+
+
+def assemble(
+    kernels: str, config: ModelConfig, weights: ModelWeights, device: torch.device
+) -> Parts:
+    """Raises ConfigurationError where `kernels` (see LlamaModel) cannot be had."""
+    if kernels == "graph":
+        return _with_graphs(config, weights, device)
+    is_native = native.is_wanted(kernels, config, device, weights.embedding.dtype)
+    decoder: Decoder = (native.NativeDecoder if is_native else TorchDecoder)(config, weights)
+    rows, tokens = weights.head_rows, weights.token_of_head_row
+    head = Head(rows, tokens, config.vocab_size, decoder.output(rows))
+    return Parts(decoder, head, Sampler(head))
+
+
+def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.device) -> Parts:
+    decoder = gpu.GraphDecoder(config, weights)
+    rows, tokens = weights.head_rows, weights.token_of_head_row
+    head = gpu.DeviceHead(rows, tokens, config.vocab_size, decoder.output(rows))
+    pool = gpu.new_pool(device)
+    noise = gpu.DeviceNoise(config.vocab_size, device, pool)
+    sampler = gpu.DeviceSampler(head, noise)
+    leaper = gpu.Leaper(decoder.layers, head, sampler, noise, config.vocab_size)
+    return Parts(decoder, head, sampler, leaper, pool)

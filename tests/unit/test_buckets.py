@@ -1,0 +1,85 @@
+"""Shapes of passes: what is padded, what is captured, what a padded pass holds."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.gpu.buckets import (
+    MAX_GRAPH_ROWS,
+    SHORT_ROWS,
+    bucket_of,
+    buckets_within,
+    group,
+    pack,
+    views,
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1, 1, 1), (1, 1, 1)),
+        ((3, 5, 3), (4, 5, 4)),
+        ((4, 6, 4), (4, 9, 4)),
+        ((5, 2, 5), (8, 2, 8)),
+        ((16, 17, 32), (16, 17, 32)),
+        ((1, 300, 2), (1, 300, 2)),
+    ],
+)
+def test_bucket_is_the_next_one(shape, expected):
+    """Powers of two, rows one more; a prompt's rows stay as they are."""
+    assert bucket_of(*shape) == expected
+
+
+@given(sequences=st.integers(1, 16), num_drafts=st.integers(0, 16), num_blocks=st.integers(1, 32))
+def test_what_an_engine_verifies_is_captured(sequences, num_drafts, num_blocks):
+    """Every pass of drafts within the default limits has a graph, up to the graphs' rows."""
+    captured = set(buckets_within(EngineLimits()))
+    bucket = bucket_of(sequences, 1 + num_drafts, num_blocks)
+    fits_pool = bucket.num_sequences * bucket.num_blocks <= 256
+
+    is_small = bucket.num_sequences * bucket.num_rows <= MAX_GRAPH_ROWS
+    assert (bucket in captured) == (is_small and fits_pool)
+
+
+def test_number_of_graphs():
+    """What loading costs: the default target's passes, the default draft's passes."""
+    drafting = EngineLimits(max_draft_len=0)
+
+    assert len(list(buckets_within(EngineLimits()))) == 176
+    assert len(list(buckets_within(drafting))) == 134
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=70))
+@settings(deadline=None)
+def test_groups_hold_every_sequence_once(num_rows):
+    """Nothing is lost; only a prompt's rows or a captured size make a group."""
+    groups = group(num_rows)
+
+    assert sorted(index for members in groups for index in members) == list(range(len(num_rows)))
+    for members in groups:
+        longest = max(num_rows[index] for index in members)
+        bucket = bucket_of(len(members), longest, 1)
+        assert len(members) == 1 or longest <= SHORT_ROWS
+        assert len(members) == 1 or bucket.num_sequences * bucket.num_rows <= MAX_GRAPH_ROWS
+
+
+def test_sixteen_verifications_are_one_group():
+    """The batch that a loaded target has: sixteen times four drafts."""
+    assert len(group([5] * 16)) == 1
+
+
+def test_missing_rows_repeat_the_last():
+    """Short sequences repeat their last row, missing sequences the last one: valid copies."""
+    bucket = bucket_of(3, 3, 2)
+    tokens = [np.array(own, np.int32) for own in ([1, 2, 3], [4], [5, 6])]
+    positions = [np.array(own) for own in ([7, 8, 9], [300], [0, 1])]
+
+    inputs = views(bucket, torch.from_numpy(pack(bucket, tokens, positions, [[8], [3, 6], [2]])))
+
+    assert inputs.tokens.tolist() == [[1, 2, 3], [4, 4, 4], [5, 6, 6], [5, 6, 6]]
+    assert inputs.positions.tolist() == [[7, 8, 9], [300, 300, 300], [0, 1, 1], [0, 1, 1]]
+    assert inputs.table.tolist() == [[8, 8], [3, 6], [2, 2], [2, 2]]

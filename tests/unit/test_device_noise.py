@@ -1,0 +1,58 @@
+"""The device's noise is the CPU's: the same bits for every seed, position and token."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.acceptance.noise import gumbel
+from specdec.torch_engine.gpu.device_noise import NUM_ROWS, DeviceNoise, keys_of
+from tests.unit.graph_path import bits
+
+CPU = torch.device("cpu")
+SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**63 - 1, 2**63, 2**64 - 1]))
+PLACES = st.lists(st.tuples(SEEDS, st.integers(0, 2**31)), min_size=1, max_size=2 * NUM_ROWS + 1)
+
+
+def made(places, vocab_size):
+    """Return the device's rows for (seed, position)."""
+    noise = DeviceNoise(vocab_size, CPU, None)
+    out = torch.empty(len(places), vocab_size)
+    noise.fill(out, keys_of(places))
+    return out
+
+
+@given(places=PLACES, vocab_size=st.integers(1, 300))
+@settings(max_examples=60, deadline=None)
+def test_rows_are_the_noise_of_their_places(places, vocab_size):
+    """Any number of rows, any vocabulary: bit for bit what numpy's generator gives."""
+    expected = torch.stack([gumbel(seed, position, vocab_size) for seed, position in places])
+
+    assert torch.equal(bits(made(places, vocab_size)), bits(expected))
+
+
+def test_whole_vocabulary():
+    """The default pair's vocabulary, where counters run far."""
+    expected = gumbel(2**64 - 3, 8191, 49152)
+
+    assert torch.equal(bits(made([(2**64 - 3, 8191)], 49152)[0]), bits(expected))
+
+
+def test_words_are_numpy_s():
+    """Before any float: the generator's own words, which every device must give."""
+    noise = DeviceNoise(64, CPU, None)
+    expected = np.random.Philox(key=np.array([7, 9], dtype=np.uint64)).random_raw(32)
+
+    words = noise._words(keys_of([(7, 9)]))
+
+    assert words[0].numpy().astype(np.uint32).tolist() == expected.view(np.uint32).tolist()
+
+
+@pytest.mark.parametrize("shift", [1, 2])
+def test_rows_differ(shift):
+    """Neighbouring seeds and positions have nothing in common."""
+    rows = made([(5, 5), (5, 5 + shift), (5 + shift, 5)], 1000)
+
+    assert not (rows[0] == rows[1]).any()
+    assert not (rows[0] == rows[2]).any()

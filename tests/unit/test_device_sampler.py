@@ -1,0 +1,150 @@
+"""Drawing a whole pass on the device gives what drawing token by token gives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.acceptance.sampling import GREEDY, Draw, SamplingParams
+from specdec.torch_engine.gpu.device_noise import DeviceNoise
+from specdec.torch_engine.gpu.device_sampler import DeviceSampler
+from specdec.torch_engine.sampler import draw_token
+
+CPU = torch.device("cpu")
+VOCAB = 300
+
+
+class GivenLogits:
+    """A head whose hidden states are the logits."""
+
+    def logits(self, hidden):
+        return hidden.clone()
+
+    def most_likely(self, hidden):
+        return hidden.argmax(dim=-1)
+
+
+SAMPLER = DeviceSampler(GivenLogits(), DeviceNoise(VOCAB, CPU, None))
+
+PARAMS = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 1, 2, 40, 1000]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 0.01]),
+    min_p=st.sampled_from([0.0, 0.05, 1.0]),
+    seed=st.integers(0, 2**64 - 1),
+)
+
+
+def draw_of(params, position=20, **more):
+    """Return a draw at a position."""
+    text = np.arange(position, dtype=np.int32)
+    return Draw(params, text, num_prompt_tokens=5, **more)
+
+
+def logits_of(count, seed, *, is_coarse=False):
+    """Return random rows; coarse ones have many equal values."""
+    rows = torch.randn(count, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
+    return rows.round() if is_coarse else rows
+
+
+@given(st.lists(PARAMS, min_size=1, max_size=20), st.integers(0, 999), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_batch_is_token_by_token(params, seed, is_coarse):
+    """Any mix of temperatures and truncations, ties included."""
+    logits = logits_of(len(params), seed, is_coarse=is_coarse)
+    draws = [draw_of(each, position=20 + n) for n, each in enumerate(params)]
+    expected = [
+        draw_token(row.clone(), draw).token for row, draw in zip(logits, draws, strict=True)
+    ]
+
+    assert SAMPLER.draw(logits, draws).tolist() == expected
+
+
+@pytest.mark.parametrize("top_k", [0, 2, 40])
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+@pytest.mark.parametrize("min_p", [0.0, 0.2])
+def test_truncations_follow_each_other(top_k, top_p, min_p):
+    """Each works on what the one before has left: forty draws of every combination."""
+    params = SamplingParams(temperature=1.5, top_k=top_k, top_p=top_p, min_p=min_p, seed=8)
+    logits = logits_of(40, 2)
+    draws = [draw_of(params, 20 + n) for n in range(40)]
+    expected = [
+        draw_token(row.clone(), draw).token for row, draw in zip(logits, draws, strict=True)
+    ]
+
+    assert SAMPLER.draw(logits, draws).tolist() == expected
+
+
+def test_truncation_matters():
+    """The property above is about something: truncated draws differ from plain ones."""
+    logits = logits_of(50, 1)
+    plain = SamplingParams(temperature=2.0, seed=5)
+
+    def tokens(params):
+        return SAMPLER.draw(logits, [draw_of(params, 20 + n) for n in range(50)]).tolist()
+
+    assert tokens(plain) != tokens(replace(plain, top_p=0.5))
+    assert tokens(plain) != tokens(replace(plain, top_k=3))
+    assert tokens(plain) != tokens(replace(plain, min_p=0.3))
+    assert tokens(plain) != tokens(replace(plain, seed=6))
+
+
+@pytest.mark.parametrize("wrong_at", [0, 1, 2, None])
+def test_nothing_is_said_behind_a_wrong_guess(wrong_at):
+    """Tokens up to the first disagreement, -1 behind it, as the other sampler says it."""
+    params = SamplingParams(temperature=1.0, seed=9)
+    logits = logits_of(4, 7)
+    right = SAMPLER.draw(logits, [draw_of(params, 20 + n) for n in range(4)]).tolist()
+    guesses = [(token + 1) % VOCAB if n == wrong_at else token for n, token in enumerate(right[:3])]
+    chain = [draw_of(params, 20 + n, guess=guess) for n, guess in enumerate([*guesses, None])]
+
+    (choices,) = SAMPLER.choose(logits, [chain])
+
+    num_said = 4 if wrong_at is None else wrong_at + 1
+    assert [each.token for each in choices] == right[:num_said] + [-1] * (4 - num_said)
+
+
+@pytest.mark.parametrize(
+    "company",
+    [
+        draw_of(SamplingParams(temperature=1.0, repetition_penalty=1.3, seed=4)),
+        draw_of(GREEDY, wants_log_prob=True),
+        draw_of(SamplingParams(temperature=1.0, seed=4), keeps_logits=True),
+        draw_of(SamplingParams(temperature=1.0, logit_bias=((3, 50.0),), seed=4)),
+    ],
+    ids=["penalty", "log_prob", "logits", "bias"],
+)
+def test_draws_that_need_a_look_go_beside(company, monkeypatch):
+    """They get what they ask for, and the others are drawn as without them."""
+    direct = [draw_of(SamplingParams(temperature=1.0, seed=4), 30), draw_of(GREEDY)]
+    logits = logits_of(3, 3)
+    expected = [each.token for (each,) in SAMPLER.choose(logits[1:], [[d] for d in direct])]
+    calls = []
+    drawn = SAMPLER.draw
+    monkeypatch.setattr(
+        SAMPLER, "draw", lambda hidden, draws: (calls.append(draws), drawn(hidden, draws))[1]
+    )
+
+    (own,), (first,), (second,) = SAMPLER.choose(logits, [[company], *([d] for d in direct)])
+
+    alone = draw_token(logits[0].clone(), company)
+    assert [first.token, second.token] == expected
+    assert own.token == alone.token
+    assert (own.log_probs is None, own.logits is None) == (
+        alone.log_probs is None,
+        alone.logits is None,
+    )
+    assert calls == [direct]
+
+
+def test_prompts_ask_for_nothing():
+    """Chains of a pass may be empty."""
+    (nothing, (choice,)) = SAMPLER.choose(logits_of(2, 1)[:1], [[], [draw_of(GREEDY)]])
+
+    assert nothing == []
+    assert choice.token == int(logits_of(2, 1)[0].argmax())
+    assert SAMPLER.choose(torch.empty(0, VOCAB), [[], []]) == [[], []]

@@ -1,0 +1,223 @@
+"""Several tokens in one go are the tokens of as many steps, and leave the same cache."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.gpu.leap import MAX_STEPS
+from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.task import Task
+from tests.unit.by_hand import CPU, Receiver, ids, prompt, run, task
+from tests.unit.graph_path import (
+    DRAFTING,
+    NUCLEUS,
+    NUM_CACHE_TOKENS,
+    SAMPLED,
+    VERIFYING,
+    calls_of_a_draft,
+    new_scheduler,
+    step_by_step,
+    tokens_of,
+)
+from tests.unit.tiny_llama import save_tiny_llama
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def model(request, one_thread, tmp_path_factory):
+    """Return a model on the CUDA path, uncaptured."""
+    directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    dtype = getattr(torch, request.param)
+    return LlamaModel(directory, NUM_CACHE_TOKENS, CPU, dtype, "graph")
+
+
+@pytest.fixture
+def leaps(model, monkeypatch):
+    """Return a list that notes the tokens of every leap."""
+    noted = []
+    leap = LlamaModel.leap
+
+    def watched(self, segments, draws, num_tokens):
+        noted.append(num_tokens)
+        return leap(self, segments, draws, num_tokens)
+
+    monkeypatch.setattr(LlamaModel, "leap", watched)
+    return noted
+
+
+def cached_tokens(scheduler):
+    """Return what lies in the cache, of each sequence."""
+    return sorted(each.tokens.tolist() for each in scheduler._model.cache._sequences)
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("num_tokens", [2, 3, 4, 5, 8, 9, 17])
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_leap_says_what_steps_say(model, monkeypatch, leaps, params, num_tokens, count):
+    """One call and sixteen, every length: the same tokens, the same cache behind them."""
+    tasks = calls_of_a_draft(num_tokens, count, params)
+    limits = replace(DRAFTING, max_num_tokens=1024, num_cache_tokens=80 * 256)
+    results = []
+    for expected_leaps in ([num_tokens], []):
+        scheduler = new_scheduler(model, limits)
+        run(scheduler, [replace(each, max_new_tokens=1) for each in tasks])  # caches the prompts
+        said = [each.tokens for each in run(scheduler, tasks)]
+        results.append((said, cached_tokens(scheduler)))
+        assert leaps == expected_leaps
+        del leaps[:]
+        step_by_step(monkeypatch, model)
+
+    assert results[0] == results[1]
+
+
+def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
+    """What a draft engine is asked again and again: one read of the device a call."""
+    scheduler = new_scheduler(model, DRAFTING)
+    text = prompt(12).tolist()
+    for _ in range(5):
+        (result,) = run(scheduler, [task(text, 4)])
+        text += [*result.tokens[:2], 7]
+
+    assert leaps == [4] * 5
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
+    """What ran behind the end token is neither said nor kept."""
+    start = prompt(253)
+    ((*said,),) = tokens_of(model, [task(start, 6)], DRAFTING)
+    ending = task(start, 6, end_id=said[place])
+    other = task(prompt(9), 6, end_id=said[place])
+    results = []
+    for is_leaping in (True, False):
+        if not is_leaping:
+            step_by_step(monkeypatch, model)
+        scheduler = new_scheduler(model, DRAFTING)
+        found = run(scheduler, [ending, other])
+        results.append(([each.tokens for each in found], cached_tokens(scheduler)))
+
+    assert results[0] == results[1]
+    assert results[0][0][0] == said[: said.index(said[place])]
+    assert leaps
+
+
+def test_leap_crosses_a_block_border(model, leaps):
+    """Room for all its tokens is there before the first is known."""
+    for length in range(250, 258):
+        start = prompt(length)
+        (short,) = tokens_of(model, [task(start, 12)], DRAFTING)
+        (long,) = tokens_of(model, [task(start, 2 + MAX_STEPS)], DRAFTING)
+
+        assert short == long[:12]
+    assert leaps == [11] * 7 + [
+        12
+    ]  # the first token came with the prompt's last chunk, if it was long
+
+
+def test_calls_of_different_lengths_leap_together(model, monkeypatch, leaps):
+    """As far as the shortest goes, then the others go on."""
+    tasks = [task(prompt(5, seed=n), n) for n in (3, 3, 7, 12)]
+    said = tokens_of(model, tasks, DRAFTING)
+    assert leaps == [3, 4, 5]
+    step_by_step(monkeypatch, model)
+
+    assert said == tokens_of(model, tasks, DRAFTING)
+
+
+def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
+    """A row takes its own temperature and noise; noise of an earlier leap is gone."""
+    tasks = [
+        *calls_of_a_draft(6, 2, SAMPLED),
+        *calls_of_a_draft(6, 2, GREEDY),
+        *calls_of_a_draft(6, 1, replace(SAMPLED, temperature=2.0)),
+    ]
+    scheduler = new_scheduler(model, DRAFTING)
+    said = [each.tokens for each in run(scheduler, tasks)]
+    again = [each.tokens for each in run(scheduler, calls_of_a_draft(6, 2, GREEDY))]
+    step_by_step(monkeypatch, model)
+
+    assert said == tokens_of(model, tasks, DRAFTING)
+    assert again == said[2:4]
+    assert said[0] != said[2]
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"max_new_tokens": 2 + MAX_STEPS},
+        {"params": NUCLEUS},
+        {"params": SamplingParams(frequency_penalty=0.5)},
+        {"params": SamplingParams(temperature=1.0, logit_bias=((3, 1.0),))},
+        {"wants_log_probs": True},
+        {"wants_logits": True},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_one_call_that_must_be_looked_at_keeps_all_from_leaping(model, leaps, special):
+    """Long answers, truncation, what looks back, and what is asked beside tokens."""
+    plain = Task("r", ids(prompt(9)), 5)
+    looked_at = replace(plain, request_id="s", **special)
+
+    together = tokens_of(model, [plain, looked_at], DRAFTING)
+
+    assert 5 not in leaps
+    assert together[0] == tokens_of(model, [plain], DRAFTING)[0]
+
+
+def test_number_of_chains(model):
+    """What loading the default draft engine costs beside its passes (test_buckets.py)."""
+    new_scheduler(model, EngineLimits(max_seq_len=8192, max_draft_len=0, num_cache_tokens=65536))
+
+    assert len(model._parts.leaper._graphs) == 87
+
+
+def test_engine_that_verifies_does_not_leap(model, leaps):
+    """Its graphs are those of verification."""
+    tokens_of(model, [task(prompt(9), 5)], VERIFYING)
+
+    assert not leaps
+
+
+def test_prompt_runs_in_chunks_before_the_leap(model, monkeypatch, leaps):
+    """A prompt that is not cached comes first; its first token is no part of the leap."""
+    tasks = [task(prompt(300), 6), task(prompt(3), 6)]
+    said = tokens_of(model, tasks, DRAFTING)
+    assert leaps
+    step_by_step(monkeypatch, model)
+
+    assert said == tokens_of(model, tasks, DRAFTING)
+
+
+def test_cancelled_between_leaps(model):
+    """The tokens so far stand, nothing stays behind."""
+    scheduler = new_scheduler(model, DRAFTING)
+    receivers = [Receiver(), Receiver()]
+    scheduler.add([task(prompt(5), 4, request_id="a")], receivers[0])
+    scheduler.add([task(prompt(6), 9, request_id="b")], receivers[1])
+    scheduler.step()
+
+    scheduler.cancel("b")
+
+    scheduler.check_integrity()
+    assert [len(each.tokens) for each in receivers] == [4, 4]
+    assert all(each.is_done for each in receivers)
+
+
+def test_failing_leap_leaves_no_invented_tokens(model, monkeypatch):
+    """The room that was made for tokens to come is no cached text."""
+    scheduler = new_scheduler(model, DRAFTING)
+    receiver = Receiver()
+    leaper = model._parts.leaper
+    monkeypatch.setattr(type(leaper), "run", lambda *_: 1 / 0)
+    scheduler.add([task(prompt(5), 4)], receiver)
+    with pytest.raises(ZeroDivisionError):
+        scheduler.step()
+
+    scheduler.fail_all(RuntimeError("failed"))
+
+    assert cached_tokens(scheduler) == []
+    assert receiver.outputs[-1].error is not None
+    assert np.count_nonzero(scheduler._model.cache._references) == 0
