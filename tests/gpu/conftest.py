@@ -24,7 +24,8 @@ def pytest_collection_modifyitems(items):
 def model(request, tmp_path_factory):
     """Return a tiny model on the device, with graphs."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
-    return LlamaModel(directory, NUM_CACHE_TOKENS, CUDA, getattr(torch, request.param))
+    dtype = getattr(torch, request.param)
+    return LlamaModel(directory, NUM_CACHE_TOKENS, CUDA, dtype, "graph")
 
 
 @pytest.fixture(scope="module")
