@@ -40,19 +40,25 @@ class LlamaModel:
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
         kernels: str = "auto",
+        weight_dtype: str = "auto",
     ) -> None:
         """`dtype` of weights, products and KV cache; the residual stream is float32 always.
 
         `kernels`: `native` compiles the CPU's (raises ConfigurationError where that cannot be),
-        `torch` does without, `auto` takes native ones where they can be had.
+        `torch` does without, `auto` takes native ones where they can be had. `weight_dtype`:
+        `auto` leaves the matrices in `dtype`, `int8` quantises them for the native ones alone
+        (raises ConfigurationError without those).
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
+        is_native = native.is_wanted(kernels, weight_dtype, self.config, device, dtype)
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        is_native = native.is_wanted(kernels, self.config, device, dtype)
-        kind = native.NativeDecoder if is_native else TorchDecoder
-        self._decoder: Decoder = kind(self.config, loaded)
+        self._decoder: Decoder = (
+            native.NativeDecoder(self.config, loaded, weight_dtype)
+            if is_native
+            else TorchDecoder(self.config, loaded)
+        )
         self.head = Head(
             loaded.head_rows,
             loaded.token_of_head_row,

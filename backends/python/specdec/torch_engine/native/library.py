@@ -41,12 +41,22 @@ class DecoderShape(ctypes.Structure):
     )
 
 
+class Matrix(ctypes.Structure):
+    """`matrix` of products.h."""
+
+    _fields_ = (("panels", ctypes.c_void_p), ("scales", ctypes.c_void_p))
+
+
 class LayerPointers(ctypes.Structure):
     """`layer_weights` of decoder.h."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in ("attention_norm", "mlp_norm", "qkv", "output", "gate_up", "down")
+    _fields_ = (
+        ("attention_norm", ctypes.c_void_p),
+        ("mlp_norm", ctypes.c_void_p),
+        ("qkv", Matrix),
+        ("output", Matrix),
+        ("gate_up", Matrix),
+        ("down", Matrix),
     )
 
 
@@ -92,12 +102,12 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NoLibraryError(str(error)) from error
-    number, pointer = ctypes.c_int32, ctypes.c_void_p
+    number, pointer, matrix = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Matrix)
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
-    library.product.argtypes = (pointer, pointer, number, number, pointer, number, pointer)
-    library.product.restype = None
+    library.product.argtypes = (pointer, matrix, number, number, pointer, number, pointer)
+    library.product.restype = number
     library.largest_columns.argtypes = (
-        *(pointer, pointer, pointer, number, number, pointer, number),
+        *(pointer, matrix, pointer, number, number, pointer, number),
         *(ctypes.c_float, pointer),
     )
     library.largest_columns.restype = number
