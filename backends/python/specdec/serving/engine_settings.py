@@ -19,6 +19,7 @@ class EngineModelSettings:
     dtype: str = "bfloat16"
     num_threads: int = 0
     kernels: str = "auto"
+    weight_dtype: str = "auto"
     max_seq_len: int = 8192
     max_draft_len: int = 16
     max_num_tokens: int = 512
@@ -35,5 +36,11 @@ class EngineModelSettings:
         )
         checkpoint = version_directory / self.checkpoint_dir
         return EngineSettings(
-            checkpoint, limits, self.device, self.dtype, self.num_threads, self.kernels
+            checkpoint,
+            limits,
+            self.device,
+            self.dtype,
+            self.num_threads,
+            self.kernels,
+            self.weight_dtype,
         )

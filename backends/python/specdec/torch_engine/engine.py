@@ -39,6 +39,8 @@ class EngineSettings:
     """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
     kernels: str = "auto"
     """What computes the layers: see LlamaModel."""
+    weight_dtype: str = "auto"
+    """`int8` quantises the matrices on a CPU: half the memory traffic, another model's tokens."""
 
 
 class TorchEngine:
@@ -132,6 +134,7 @@ def _load(settings: EngineSettings) -> Scheduler:
         torch.device(device),
         _DTYPES[settings.dtype],
         settings.kernels,
+        settings.weight_dtype,
     )
     if settings.limits.max_seq_len > model.config.max_position:
         raise ConfigurationError(

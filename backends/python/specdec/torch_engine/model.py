@@ -15,7 +15,7 @@ from specdec.torch_engine import weights
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
-from specdec.torch_engine.parts import assemble
+from specdec.torch_engine.parts import assemble, choose_kernels
 
 MIN_ROWS_OUT = 2
 """A product with one row sums in another order than one with more (see linear.py)."""
@@ -40,17 +40,21 @@ class LlamaModel:
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
         kernels: str = "auto",
+        weight_dtype: str = "auto",
     ) -> None:
         """`dtype` of weights, products and KV cache; the residual stream is float32 always.
 
         `kernels`: `native` compiles the CPU's (raises ConfigurationError where that cannot be),
         `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
-        where they can be had, and `torch` elsewhere.
+        where they can be had, and `torch` elsewhere. `weight_dtype`: `auto` leaves the matrices in
+        `dtype`, `int8` quantises them for the native ones alone (raises ConfigurationError without
+        those).
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
+        chosen = choose_kernels(kernels, weight_dtype, self.config, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        self._parts = assemble(kernels, self.config, loaded, device)
+        self._parts = assemble(chosen, self.config, loaded, device, weight_dtype)
         self._decoder, self.head = self._parts.decoder, self._parts.head
         size = self._decoder.block_size
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size)

@@ -35,14 +35,33 @@ class Parts:
                 self.leaper.prepare(limits, cache, self.pool)
 
 
+def choose_kernels(
+    kernels: str, weight_dtype: str, config: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> str:
+    """`native`, `graph` or `torch`.
+
+    Raises ConfigurationError where `kernels` and `weight_dtype` (see LlamaModel) cannot be had.
+    """
+    if native.is_wanted(kernels, weight_dtype, config, device, dtype):
+        return "native"
+    return "graph" if kernels == "graph" else "torch"
+
+
 def assemble(
-    kernels: str, config: ModelConfig, weights: ModelWeights, device: torch.device
+    kernels: str,
+    config: ModelConfig,
+    weights: ModelWeights,
+    device: torch.device,
+    weight_dtype: str = "auto",
 ) -> Parts:
-    """Raises ConfigurationError where `kernels` (see LlamaModel) cannot be had."""
+    """`kernels`: what `choose_kernels` says."""
     if kernels == "graph":
         return _with_graphs(config, weights, device)
-    is_native = native.is_wanted(kernels, config, device, weights.embedding.dtype)
-    decoder: Decoder = (native.NativeDecoder if is_native else TorchDecoder)(config, weights)
+    decoder: Decoder
+    if kernels == "native":
+        decoder = native.NativeDecoder(config, weights, weight_dtype)
+    else:
+        decoder = TorchDecoder(config, weights)
     rows, tokens = weights.head_rows, weights.token_of_head_row
     head = Head(rows, tokens, config.vocab_size, decoder.output(rows))
     return Parts(decoder, head, Sampler(head))

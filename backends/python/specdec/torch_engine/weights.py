@@ -59,12 +59,13 @@ def load(
     take = _Taker(tensors, directory, dtype)
 
     hidden = config.hidden_size
-    embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden)
+    # These two may outlive all else, and a part of the mapped file would keep the whole of it.
+    embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden).clone()
     num_head_rows = config.draft_vocab_size or config.vocab_size
     if config.tie_embeddings and config.draft_vocab_size is None:
         head_rows = embedding
     else:
-        head_rows = take.matrix("lm_head.weight", num_head_rows, hidden)
+        head_rows = take.matrix("lm_head.weight", num_head_rows, hidden).clone()
     token_of_head_row = None
     if config.draft_vocab_size is not None:  # d2t and its index: EAGLE-3's convention.
         offsets = take("d2t", num_head_rows)

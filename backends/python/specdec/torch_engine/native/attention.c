@@ -25,12 +25,12 @@ ALWAYS_INLINE void add_pairs(int count, int num_inner, const bf16 *const *vector
     for (int inner = 0; inner < num_inner; inner += 2) {
         ivec pairs[4];
         for (int w = 0; w < WIDTH(count); w++) {
-            pairs[w] = load_pairs(vectors[w] + inner * LANES);
+            pairs[w] = load_bits(vectors[w] + inner * LANES);
             prefetch(vectors[w] + inner * LANES);
         }
 #pragma GCC unroll 12
         for (int n = 0; n < count; n++) {
-            ivec factor = splat_pair(factors[n] + first + inner);
+            ivec factor = splat_bits(factors[n] + first + inner);
             for (int w = 0; w < WIDTH(count); w++)
                 sums[n][w] = dot_pairs(sums[n][w], pairs[w], factor);
         }
@@ -164,7 +164,8 @@ static void attend_split(const query_tile *tile, const bf16 *const *keys,
 }
 
 // Partial results of one row and head → its mixed values. Blocks follow in order.
-static void merge(const float *partial, int num_splits, int head_dim, bf16 *to) {
+static void merge(const float *partial, int num_splits, int head_dim, operand to,
+                  size_t first_vector) {
     int size = head_dim + 2;
     float top = partial[head_dim];
     for (int n = 1; n < num_splits; n++) top = fmaxf(top, partial[n * size + head_dim]);
@@ -177,7 +178,8 @@ static void merge(const float *partial, int num_splits, int head_dim, bf16 *to) 
         sum += part[head_dim + 1] * scale;
         for (int d = 0; d < head_dim; d += LANES) mixed[d / LANES] += load(part + d) * scale;
     }
-    for (int d = 0; d < head_dim; d += LANES) store_bf16(to + d, mixed[d / LANES] / sum);
+    for (int d = 0; d < head_dim; d += LANES)
+        put(to, first_vector + d / LANES, mixed[d / LANES] / sum);
 }
 
 void attend(pool *threads, int thread, const decoder *model, int layer, const row_batch *batch,
@@ -231,7 +233,7 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
          pair < num_pairs * (thread + 1) / num_threads; pair++) {
         int num_splits = batch->positions[pair / shape->num_heads] / SPLIT_SIZE + 1;
         merge(room->partial + (size_t)pair * room->num_splits * part, num_splits, head_dim,
-              room->mixed + (size_t)pair * head_dim);
+              room->mixed, (size_t)pair * head_dim / LANES);
     }
     pool_meet(threads);
 }

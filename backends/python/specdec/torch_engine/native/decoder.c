@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "products.h"
-
 typedef struct {
     const decoder *model;
     const row_batch *batch;
@@ -30,9 +28,9 @@ static void activate(void *context, int panel, int first_row, int num_rows, vec 
     const pass *now = context;
     for (int row = 0; row < num_rows; row++) {
         vec gate = columns[row][0];
-        bf16 *to = now->room.activated + (size_t)(first_row + row) * now->model->shape->inner;
-        store_bf16(to + panel * LANES,
-                   gate / (exponential(-gate) + 1.0f) * columns[row][1]);
+        size_t first = (size_t)(first_row + row) * now->model->shape->inner / LANES;
+        put(now->room.activated, first + panel,
+            gate / (exponential(-gate) + 1.0f) * columns[row][1]);
     }
 }
 
@@ -112,10 +110,10 @@ static void normalise(const pass *now, int thread, int num_threads, const float 
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
         const float *from = now->room.residual + (size_t)row * hidden;
-        bf16 *to = now->room.normed + (size_t)row * hidden;
+        size_t first = (size_t)row * hidden / LANES;
         float scale = norm_scale(now, from);
         for (int n = 0; n < hidden; n += LANES)
-            store_bf16(to + n, load(from + n) * scale * load(weight + n));
+            put(now->room.normed, first + n / LANES, load(from + n) * scale * load(weight + n));
     }
 }
 
@@ -150,19 +148,19 @@ static void run_pass(pool *threads, int thread, void *argument) {
         const layer_weights *layer = now.model->layers + now.layer;
         normalise(&now, thread, num_threads, layer->attention_norm);
         pool_meet(threads);
-        multiply(threads, thread, layer->qkv, panels_of(num_columns), shape->hidden,
+        multiply(threads, thread, &layer->qkv, panels_of(num_columns), shape->hidden,
                  now.room.normed, num_rows, split_heads, &now);
         pool_meet(threads);
         attend(threads, thread, now.model, now.layer, now.batch, &now.room);
-        multiply(threads, thread, layer->output, panels_of(shape->hidden), width,
+        multiply(threads, thread, &layer->output, panels_of(shape->hidden), width,
                  now.room.mixed, num_rows, add_to_residual, &now);
         pool_meet(threads);
         normalise(&now, thread, num_threads, layer->mlp_norm);
         pool_meet(threads);
-        multiply(threads, thread, layer->gate_up, shape->inner / LANES, shape->hidden,
+        multiply(threads, thread, &layer->gate_up, shape->inner / LANES, shape->hidden,
                  now.room.normed, num_rows, activate, &now);
         pool_meet(threads);
-        multiply(threads, thread, layer->down, panels_of(shape->hidden), shape->inner,
+        multiply(threads, thread, &layer->down, panels_of(shape->hidden), shape->inner,
                  now.room.activated, num_rows, add_to_residual, &now);
         pool_meet(threads);
     }
@@ -181,10 +179,10 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     size_t num_splits = (size_t)last / SPLIT_SIZE + 1;
     size_t sizes[] = {
         rounded(num_rows * shape->hidden * sizeof(float)),
-        rounded(num_rows * shape->hidden * sizeof(bf16)),
+        operand_size(num_rows, shape->hidden),
         rounded(num_rows * width * sizeof(bf16)),
-        rounded(num_rows * width * sizeof(bf16)),
-        rounded(num_rows * shape->inner * sizeof(bf16)),
+        operand_size(num_rows, (int)width),
+        operand_size(num_rows, shape->inner),
         rounded(num_rows * shape->num_heads * num_splits * (shape->head_dim + 2) * sizeof(float)),
         rounded(num_rows * sizeof(int32_t)),
     };
@@ -194,10 +192,11 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     char *memory = aligned_alloc(64, total), *parts[NUM_PARTS];
     if (memory == NULL) return -1;
     for (size_t n = 0, at = 0; n < NUM_PARTS; at += sizes[n++]) parts[n] = memory + at;
+    int is_int8 = model->layers->qkv.scales != NULL;
     pass now = {
         model, batch,
-        {(float *)parts[0], (bf16 *)parts[1], (bf16 *)parts[2], (bf16 *)parts[3],
-         (bf16 *)parts[4], (float *)parts[5], (int32_t)num_splits},
+        {(float *)parts[0], {parts[1], is_int8}, (bf16 *)parts[2], {parts[3], is_int8},
+         {parts[4], is_int8}, (float *)parts[5], (int32_t)num_splits},
         (int32_t *)parts[6], 0,
     };
     for (int s = 0; s < batch->num_segments; s++)

@@ -3,7 +3,7 @@
 #define SPECDEC_DECODER_H
 
 #include "pool.h"
-#include "vectors.h"
+#include "products.h"
 
 // Positions in one block of the KV cache (native_decoder.py has the same), and in one split of
 // attention.
@@ -17,7 +17,7 @@ typedef struct {
 
 typedef struct {
     const float *attention_norm, *mlp_norm;          // [hidden]
-    const bf16 *qkv, *output, *gate_up, *down;       // packed (products.h)
+    matrix qkv, output, gate_up, down;               // all bf16, or all int8
 } layer_weights;
 
 typedef struct {
@@ -42,10 +42,10 @@ typedef struct {
 // Room for the intermediate results of one pass.
 typedef struct {
     float *residual;                                 // [rows, hidden]
-    bf16 *normed;                                    // [rows, hidden]
+    operand normed;                                  // [rows, hidden]
     bf16 *queries;                                   // [rows, heads * head_dim]
-    bf16 *mixed;                                     // [rows, heads * head_dim]
-    bf16 *activated;                                 // [rows, inner]
+    operand mixed;                                   // [rows, heads * head_dim]
+    operand activated;                               // [rows, inner]
     float *partial;                                  // [rows, heads, splits, head_dim + 2]
     int32_t num_splits;
 } workspace;

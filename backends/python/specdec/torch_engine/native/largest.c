@@ -10,11 +10,12 @@ typedef struct {
 } finding;
 
 typedef struct {
-    const bf16 *weight, *rows;
+    const matrix *weight;
+    const bf16 *rows;
     const float *hidden;
     int num_columns, inner, num_rows;
     float near_tie;
-    bf16 *x;
+    operand x;
     float *logits;                                   // [num_rows, num_columns padded]
     finding *found;                                  // [threads, num_rows]
     int64_t *chosen;
@@ -104,20 +105,20 @@ static void run_search(pool *threads, int thread, void *argument) {
     }
 }
 
-int largest_columns(pool *threads, const bf16 *weight, const bf16 *rows, int num_columns, int inner,
-                    const float *hidden, int num_rows, float near_tie, int64_t *chosen) {
+int largest_columns(pool *threads, const matrix *weight, const bf16 *rows, int num_columns,
+                    int inner, const float *hidden, int num_rows, float near_tie, int64_t *chosen) {
     search job = {.weight = weight, .rows = rows, .hidden = hidden, .num_columns = num_columns,
                   .inner = inner, .num_rows = num_rows, .near_tie = near_tie, .chosen = chosen};
-    size_t x_size = rounded((size_t)num_rows * inner * sizeof(bf16));
+    size_t x_size = operand_size(num_rows, inner);
     size_t logits_size = rounded((size_t)num_rows * num_padded(&job) * sizeof(float));
     size_t found_size = rounded((size_t)num_rows * pool_size(threads) * sizeof(finding));
     char *memory = aligned_alloc(64, x_size + logits_size + found_size);
     if (memory == NULL) return -1;
-    job.x = (bf16 *)memory;
+    job.x = (operand){memory, weight->scales != NULL};
     job.logits = (float *)(memory + x_size);
     job.found = (finding *)(memory + x_size + logits_size);
     for (size_t n = 0; n < (size_t)num_rows * inner; n += LANES)
-        store_bf16(job.x + n, load(hidden + n));
+        put(job.x, n / LANES, load(hidden + n));
     pool_run(threads, run_search, &job);
     free(memory);
     return 0;

@@ -41,12 +41,22 @@ class DecoderShape(ctypes.Structure):
     )
 
 
+class Matrix(ctypes.Structure):
+    """`matrix` of products.h."""
+
+    _fields_ = (("panels", ctypes.c_void_p), ("scales", ctypes.c_void_p))
+
+
 class LayerPointers(ctypes.Structure):
     """`layer_weights` of decoder.h."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in ("attention_norm", "mlp_norm", "qkv", "output", "gate_up", "down")
+    _fields_ = (
+        ("attention_norm", ctypes.c_void_p),
+        ("mlp_norm", ctypes.c_void_p),
+        ("qkv", Matrix),
+        ("output", Matrix),
+        ("gate_up", Matrix),
+        ("down", Matrix),
     )
 
 
@@ -92,12 +102,12 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NoLibraryError(str(error)) from error
-    number, pointer = ctypes.c_int32, ctypes.c_void_p
+    number, pointer, matrix = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Matrix)
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
-    library.product.argtypes = (pointer, pointer, number, number, pointer, number, pointer)
-    library.product.restype = None
+    library.product.argtypes = (pointer, matrix, number, number, pointer, number, pointer)
+    library.product.restype = number
     library.largest_columns.argtypes = (
-        *(pointer, pointer, pointer, number, number, pointer, number),
+        *(pointer, matrix, pointer, number, number, pointer, number),
         *(ctypes.c_float, pointer),
     )
     library.largest_columns.restype = number
@@ -140,7 +150,7 @@ def _compile(kept: Path | None) -> Path:
     """Compiles to a new name and renames, so that processes that start together do not meet."""
     folder = kept.parent if kept else Path(tempfile.mkdtemp(prefix="specdec-native-"))
     new = folder / f"decoder-{os.getpid()}.so"
-    compiler = _compiler()
+    compiler = find_compiler()
     sources = [str(source) for source in sorted(_FOLDER.glob("*.c"))]
     try:
         done = subprocess.run(
@@ -157,7 +167,8 @@ def _compile(kept: Path | None) -> Path:
     return new.replace(kept) if kept else new
 
 
-def _compiler() -> list[str]:
+def find_compiler() -> list[str]:
+    """The command that compiles C here. Raises NoLibraryError where there is none."""
     wanted = os.environ.get("CC")
     for name in (wanted,) if wanted else ("cc", "gcc", "clang"):
         if found := shutil.which(name):

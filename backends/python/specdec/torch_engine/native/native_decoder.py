@@ -19,10 +19,8 @@ from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.head import NEAR_TIE, Output
 from specdec.torch_engine.kv_cache import KVCache
 from specdec.torch_engine.native import library
+from specdec.torch_engine.native.packing import PackedMatrix, pack
 from specdec.torch_engine.weights import LayerWeights, ModelWeights
-
-PANEL = 32
-"""Columns of a result that are computed together (products.h)."""
 
 LANES = 16
 """Floats in a vector: what hidden size, head size and inner size must be multiples of."""
@@ -32,18 +30,32 @@ MAX_HEAD_DIM = 256
 
 KERNELS = ("auto", "native", "torch", "graph")
 
+WEIGHT_DTYPES = ("auto", "int8")
+
 logger = logging.getLogger(__name__)
 
 
-def is_wanted(kernels: str, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+def is_wanted(
+    kernels: str, weight_dtype: str, config: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> bool:
     """Whether this model is to run here. Raises ConfigurationError if it must and cannot."""
-    if kernels not in KERNELS:
-        raise ConfigurationError(f"kernels must be one of {KERNELS}; given {kernels!r}")
-    if kernels == "torch":
+    for name, given, known in (
+        ("kernels", kernels, KERNELS),
+        ("weight_dtype", weight_dtype, WEIGHT_DTYPES),
+    ):
+        if given not in known:
+            raise ConfigurationError(f"{name} must be one of {known}; given {given!r}")
+    if kernels in {"torch", "graph"} and weight_dtype == "auto":
         return False
-    reason = _obstacle(config, device, dtype)
+    is_other = kernels in {"torch", "graph"}
+    reason = f"kernels is {kernels}" if is_other else _obstacle(config, device, dtype)
     if reason is None:
         return True
+    if weight_dtype != "auto":
+        raise ConfigurationError(
+            f"weight_dtype is {weight_dtype}, which only the compiled kernels multiply "
+            f"(kernels auto or native, device cpu, dtype bfloat16): {reason}"
+        )
     if kernels == "native":
         raise ConfigurationError(f"kernels is native, which cannot be here: {reason}")
     if device.type == "cpu" and dtype == torch.bfloat16:
@@ -72,11 +84,18 @@ class NativeDecoder:
     min_rows = 1
     block_size = 32
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: ModelWeights, weight_dtype: str = "auto"
+    ) -> None:
+        """`weight_dtype`: `auto` packs the matrices as they are, `int8` quantises them.
+
+        The embedding stays as it is; of the others nothing is kept but the packed form.
+        """
+        self._is_int8 = weight_dtype == "int8"
         self._library = library.load()
         self._pool = _threads()
         cosines, sines = _rotation_tables(config)
-        packed = [_pack_layer(layer) for layer in weights.layers]
+        packed = [_pack_layer(layer, is_int8=self._is_int8) for layer in weights.layers]
         shape = library.DecoderShape(
             config.hidden_size,
             config.intermediate_size,
@@ -87,7 +106,14 @@ class NativeDecoder:
             config.rms_norm_eps,
         )
         pointers = (library.LayerPointers * len(packed))(
-            *(library.LayerPointers(*(each.data_ptr() for each in layer)) for layer in packed)
+            *(
+                library.LayerPointers(
+                    layer.attention_norm.data_ptr(),
+                    layer.mlp_norm.data_ptr(),
+                    *(matrix.pointers() for matrix in matrices),
+                )
+                for layer, matrices in zip(weights.layers, packed, strict=True)
+            )
         )
         self._model = library.DecoderPointers(
             ctypes.pointer(shape),
@@ -97,7 +123,8 @@ class NativeDecoder:
             weights.embedding.data_ptr(),
             weights.final_norm.data_ptr(),
         )
-        self._kept = (cosines, sines, packed, weights.embedding, weights.final_norm)
+        norms = [(layer.attention_norm, layer.mlp_norm) for layer in weights.layers]
+        self._kept = (cosines, sines, packed, norms, weights.embedding, weights.final_norm)
         self._hidden_size = config.hidden_size
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
@@ -126,34 +153,34 @@ class NativeDecoder:
         return out
 
     def output(self, weight: Tensor) -> Output:
-        return NativeOutput(self._library, self._pool, weight)
+        return NativeOutput(self._library, self._pool, weight, is_int8=self._is_int8)
 
 
 class NativeOutput:
     """The product with an output matrix, and its largest columns."""
 
-    def __init__(self, functions: ctypes.CDLL, pool: int, weight: Tensor) -> None:
-        """`weight` [head vocab, hidden] bf16."""
+    def __init__(self, functions: ctypes.CDLL, pool: int, weight: Tensor, *, is_int8: bool) -> None:
+        """`weight` [head vocab, hidden] bf16, which stays: near ties are told apart with it."""
         self._library = functions
         self._pool = pool
         self._rows = weight.contiguous()
-        self._packed = pack(weight)
+        self._packed = pack(weight, is_int8=is_int8)
+        self._matrix = self._packed.pointers()
 
     def logits(self, hidden: Tensor) -> Tensor:
         (num_columns, inner), num_rows = self._rows.shape, len(hidden)
-        x = hidden.to(torch.bfloat16).contiguous()
-        out = torch.empty(num_rows, num_columns)
-        self._library.product(
-            self._pool, self._packed.data_ptr(), num_columns, inner, x.data_ptr(), num_rows,
-            out.data_ptr(),
-        )  # fmt: skip
+        x, out = hidden.contiguous(), torch.empty(num_rows, num_columns)
+        if self._library.product(
+            self._pool, self._matrix, num_columns, inner, x.data_ptr(), num_rows, out.data_ptr()
+        ):
+            raise MemoryError(f"no memory for the logits of {num_rows} rows")
         return out
 
     def most_likely(self, hidden: Tensor) -> Tensor:
         (num_columns, inner), num_rows = self._rows.shape, len(hidden)
         x, chosen = hidden.contiguous(), torch.empty(num_rows, dtype=torch.int64)
         if self._library.largest_columns(
-            self._pool, self._packed.data_ptr(), self._rows.data_ptr(), num_columns, inner,
+            self._pool, self._matrix, self._rows.data_ptr(), num_columns, inner,
             x.data_ptr(), num_rows, NEAR_TIE, chosen.data_ptr(),
         ):  # fmt: skip
             raise MemoryError(f"no memory for the logits of {num_rows} rows")
@@ -189,27 +216,12 @@ def _memory(num_bytes: int) -> npt.NDArray[np.uint8]:
     return np.ones(num_bytes, dtype=np.uint8)
 
 
-def pack(weight: Tensor) -> Tensor:
-    """[out, in] bf16 → panels [out / 32, in / 2, 32, 2] (products.h), zeros behind the last row."""
-    num_out, num_in = weight.shape
-    num_panels = -(-num_out // PANEL)
-    padded = weight.new_zeros(num_panels * PANEL, num_in)
-    padded[:num_out] = weight
-    return padded.view(num_panels, PANEL, num_in // 2, 2).transpose(1, 2).contiguous()
-
-
-def _pack_layer(layer: LayerWeights) -> tuple[Tensor, ...]:
+def _pack_layer(layer: LayerWeights, *, is_int8: bool) -> list[PackedMatrix]:
     """In the order of LayerPointers; sixteen rows of the gate, then the sixteen of `up`."""
     num_in = layer.gate.shape[1]
     both = torch.stack((layer.gate.view(-1, LANES, num_in), layer.up.view(-1, LANES, num_in)), 1)
-    return (
-        layer.attention_norm,
-        layer.mlp_norm,
-        pack(layer.qkv),
-        pack(layer.output),
-        pack(both.view(-1, num_in)),
-        pack(layer.down),
-    )
+    matrices = (layer.qkv, layer.output, both.view(-1, num_in), layer.down)
+    return [pack(matrix, is_int8=is_int8) for matrix in matrices]
 
 
 def _rotation_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:

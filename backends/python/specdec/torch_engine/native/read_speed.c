@@ -15,8 +15,8 @@ static void read_share(pool *threads, int thread, void *argument) {
     ivec sums[8] = {{0}};
     for (int64_t n = first; n + 8 <= end; n += 8)
         for (int k = 0; k < 8; k++) {
-            prefetch(job->memory + (n + k) * PAIRS);
-            sums[k] ^= load_pairs(job->memory + (n + k) * PAIRS);
+            prefetch(job->memory + (n + k) * (2 * LANES));
+            sums[k] ^= load_bits(job->memory + (n + k) * (2 * LANES));
         }
     for (int k = 1; k < 8; k++) sums[0] ^= sums[k];
     for (int lane = 0; lane < LANES; lane++) job->sums[thread] ^= sums[0][lane];

@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512BF16__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
-enum { LANES = 16, PAIRS = 2 * LANES };
+enum { LANES = 16 };
 
 typedef uint16_t bf16;
 typedef float vec __attribute__((vector_size(64)));
@@ -30,8 +30,8 @@ ALWAYS_INLINE vec load(const float *from) {
 
 ALWAYS_INLINE void store(float *to, vec v) { memcpy(to, &v, sizeof v); }
 
-// 16 pairs of bfloat16 that lie side by side.
-ALWAYS_INLINE ivec load_pairs(const bf16 *from) {
+// 16 pairs of bfloat16, or 16 times four bytes, that lie side by side.
+ALWAYS_INLINE ivec load_bits(const void *from) {
     ivec v;
     memcpy(&v, from, sizeof v);
     return v;
@@ -40,13 +40,15 @@ ALWAYS_INLINE ivec load_pairs(const bf16 *from) {
 // Asks for what is needed 8 KB further on. The processor's own prefetching falls behind as soon as
 // more than one row is multiplied with what arrives (measured on Zen 5: 8 rows cost 1.4 times one row
 // without, 1.1 times with).
-ALWAYS_INLINE void prefetch(const bf16 *from) { __builtin_prefetch(from + 4096, 0, 3); }
+ALWAYS_INLINE void prefetch(const void *from) {
+    __builtin_prefetch((const char *)from + 8192, 0, 3);
+}
 
-// The same pair in every lane.
-ALWAYS_INLINE ivec splat_pair(const bf16 *from) {
-    int32_t pair;
-    memcpy(&pair, from, sizeof pair);
-    return pair - (ivec){0};
+// The same pair, or the same four bytes, in every lane.
+ALWAYS_INLINE ivec splat_bits(const void *from) {
+    int32_t bits;
+    memcpy(&bits, from, sizeof bits);
+    return bits - (ivec){0};
 }
 
 ALWAYS_INLINE vec splat(float x) { return x - (vec){0}; }
@@ -92,10 +94,18 @@ ALWAYS_INLINE vec larger(vec a, vec b) {
 
 ALWAYS_INLINE vec smaller(vec a, vec b) { return -larger(-a, -b); }
 
+// Each lane changes places with the one `distance` (a power of 2) away.
+#define SWAPPED(v, distance)                                                                       \
+    __builtin_shufflevector(v, v, 0 ^ distance, 1 ^ distance, 2 ^ distance, 3 ^ distance,          \
+                            4 ^ distance, 5 ^ distance, 6 ^ distance, 7 ^ distance, 8 ^ distance,  \
+                            9 ^ distance, 10 ^ distance, 11 ^ distance, 12 ^ distance,             \
+                            13 ^ distance, 14 ^ distance, 15 ^ distance)
+
 ALWAYS_INLINE float largest_lane(vec v) {
-    float largest = v[0];
-    for (int lane = 1; lane < LANES; lane++) largest = v[lane] > largest ? v[lane] : largest;
-    return largest;
+    v = larger(v, SWAPPED(v, 8));
+    v = larger(v, SWAPPED(v, 4));
+    v = larger(v, SWAPPED(v, 2));
+    return larger(v, SWAPPED(v, 1))[0];
 }
 
 // e^x to 2 units in the last place; 0 below -87, e^88 above 88 (a float ends there). The polynomial is
