@@ -33,6 +33,8 @@ class AutoDrafter:
     def observe(self, confirmed: Round) -> None:
         for drafter in self._free:
             drafter.observe(confirmed)
+        if self._engine is not None:
+            self._engine.observe(confirmed)
         # The first round also pays for the prompt, in both engines.
         if self._gain is not None and not self._is_first_round:
             self._gain.observe(confirmed)
