@@ -1,14 +1,16 @@
-"""A copy of a model repository in which other models draft as well."""
+"""A copy of a model repository, changed: other models draft as well, other parameters hold."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from builder.add_draft import add_draft
 from builder.assembly import WEIGHTS
+from builder.errors import BuildError
 from builder.vocabulary import TRANSLATIONS
 
 
@@ -45,3 +47,23 @@ def with_drafts(
     for name, checkpoint in checkpoints:
         print(f"{name}: {add_draft(directory, name, Path(checkpoint), translation=translation)}")
     return directory
+
+
+def set_parameters(model: Path, **parameters: str) -> None:
+    """Replace parameters in a model's config.pbtxt. Raises BuildError for one that is not there."""
+    path = model / "config.pbtxt"
+    text = path.read_text("utf-8")
+    for name, value in parameters.items():
+        pattern = rf'(key: "{name}" value {{ string_value: )"[^"]*"'
+        text, count = re.subn(pattern, rf'\1"{value}"', text)
+        if count != 1:
+            raise BuildError(f"{path} has the parameter {name} {count} times, not once")
+    path.write_text(text, "utf-8")
+
+
+def add_front_door(repository: Path, name: str, **parameters: str) -> None:
+    """Add another orchestrator over the same engines, with other parameters."""
+    shutil.copytree(repository / "specdec", repository / name)
+    path = repository / name / "config.pbtxt"
+    path.write_text(path.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"'), "utf-8")
+    set_parameters(repository / name, **parameters)

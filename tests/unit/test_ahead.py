@@ -307,3 +307,17 @@ def test_measures_neither_prompts_nor_ended_calls(threads):
 
     assert drafter._pass_s == 0.2
     assert drafter._call_s is not None
+
+
+def test_who_is_asked_now_and_then_is_answered_at_once(threads):
+    """`auto` tries a draft that does not pay in single rounds: a plain pass tells it nothing."""
+    drafter = ahead_drafter(threads, ScriptedEngine(), 2)
+    context = np.asarray(PROMPT, dtype=np.int32)
+    assert drafter.propose(context, 9) == NO_PROPOSAL
+    drafter.observe(make_round())
+    drafter.observe(make_round())
+
+    proposal = drafter.propose(np.append(context, np.asarray((1, 1), dtype=np.int32)), 7)
+
+    assert proposal.tokens == TEXT[2:4]
+    drafter._call.result()

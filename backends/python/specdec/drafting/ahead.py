@@ -58,12 +58,16 @@ class AheadDrafter:
         self._call: Future[Proposal] | None = None
         self._running: list[Future[Proposal]] = []
         self._has_prompts = False
+        self._is_asked, self._was_asked = False, True
         self._pass_s: float | None = None
         self._call_s: float | None = None
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         proposal = self._ready(context)
-        if not proposal.tokens and self._is_draft_short():
+        # Who is asked now and then may not be asked for what a call ahead will have said.
+        may_wait = self._was_asked and not self._is_draft_short()
+        self._is_asked = True
+        if not proposal.tokens and not may_wait:
             proposal = self._drafter.propose(context, max_tokens)
         self._begin(context, proposal.tokens, max_tokens)
         return proposal
@@ -72,6 +76,7 @@ class AheadDrafter:
         if self._has_prompts:
             self._pass_s = confirmed.target_s
         self._has_prompts = True  # From here on: the first round has paid for them.
+        self._was_asked, self._is_asked = self._is_asked, False
         self._drafter.observe(confirmed)
 
     def _ready(self, context: TokenIds) -> Proposal:
