@@ -1,10 +1,9 @@
 """`specdec bench overlap`: drafting while the target verifies, replayed and run.
 
 Draft and target get a core and a thread each, so that neither takes from the other; two front doors
-on the same engines draft behind each other and ahead. Recorded first, without overlap: what a step
-takes at three numbers of guesses, and from the deepest where the draft is right. From that the
-replay says what a run takes, checked against the recorded one, and what overlap would gain; then
-both are run in turns.
+on the same engines draft one behind the other and ahead, in turns. Recorded without overlap: what a
+step takes at some numbers of guesses, and from the deepest of them where the draft is right. From
+half of the prompts the replay says what the other half takes, and then what overlap would gain.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +24,6 @@ from loadtest.bench.overlapping import Costs, Trace
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
 from loadtest.bench.repository import (
-    add_draft_options,
     add_front_door,
     set_parameters,
     with_drafts,
@@ -35,6 +32,7 @@ from loadtest.bench.separating import separate
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 
+DRAFT, TARGET = "draft", "target"
 SERIAL, AHEAD, OFF = "serial", "ahead", "off"
 DOORS = {SERIAL: "specdec", AHEAD: "specdec_ahead"}
 
@@ -69,43 +67,44 @@ def main(argv: list[str]) -> int:
         directory = Path(stack.enter_context(TemporaryDirectory()))
         repository = _repository(arguments, directory / "models")
         server = stack.enter_context(TritonServer(repository))
-        cores = separate(server.pid, arguments.drafter, "target")
-        asker = _Asker(stack, server.grpc_url, arguments)
+        cores = separate(server.pid, DRAFT, TARGET)
+        asker = _Asker(stack, server.grpc_url, arguments.max_tokens)
         k, deepest = arguments.num_guesses, arguments.deepest
         for arm in (OFF, SERIAL, AHEAD, AHEAD):  # Warm-up, on text that no prompt contains.
             asker.ask(TokenPrompt("warm-up", "", tuple(range(1000, 1040))), arm, k)
-        recorded = {
-            depth: [asker.ask(prompt, SERIAL, depth) for prompt in prompts]
-            for depth in sorted({1, k, deepest})
-        }
         found: list[Answer] = []
         for turn in range(arguments.repeats):
             for number, prompt in enumerate(prompts):
+                plan = [(OFF, k), (SERIAL, k), (AHEAD, k)]
+                if turn == 0:
+                    plan += [(SERIAL, depth) for depth in sorted({1, k + 1, deepest} - {k})]
                 # Each arm is first as often as last: the machine's speed drifts.
-                arms = (OFF, SERIAL, AHEAD) if (turn + number) % 2 == 0 else (AHEAD, SERIAL, OFF)
-                found += [asker.ask(prompt, arm, k) for arm in arms]
+                order = plan if (turn + number) % 2 == 0 else reversed(plan)
+                found += [asker.ask(prompt, *each) for each in order]
                 print(f"\rturn {turn + 1}: {number + 1}/{len(prompts)}", end="", file=sys.stderr)
         print(file=sys.stderr)
-    costs = _costs(recorded, slice(0, None, 2))
-    traces = [
-        Trace.of_sources(each.sources, deepest, arguments.max_tokens) for each in recorded[deepest]
-    ]
-    everything = [*found, *chain(*recorded.values())]
-    differing = _differing(everything)
+    recorded = [each for each in found if each.arm == SERIAL]
+    fitted = {each.prompt_id for each in prompts[::2]}
+    costs = _costs([each for each in recorded if each.prompt_id in fitted])
+    traces = {
+        each.prompt_id: Trace.of_sources(each.sources, deepest, arguments.max_tokens)
+        for each in recorded
+        if each.num_guesses == deepest
+    }
+    others = [e for e in recorded if e.num_guesses == k and e.prompt_id not in fitted]
+    differing = _differing(found)
     facts = {
         "conditions": conditions(command_line("overlap", argv)),
         "max_tokens": arguments.max_tokens,
         "cores": {"draft": cores[0], "target": cores[1]},
         "costs": asdict(costs),
-        "recorded": {depth: [asdict(each) for each in recorded[depth]] for depth in recorded},
         "answers": [asdict(each) for each in found],
     }
-    num_equal = len(everything) - len(differing)
     parts = (
-        recorded_table(costs, recorded[k], traces, k),
-        comparison_table(costs, traces, found, k),
-        f"Equal to the answer without speculation: {num_equal} of {len(everything)} answers.",
-        what_if_table(traces),
+        recorded_table(costs, others, traces, k),
+        comparison_table(costs, traces, [each for each in found if each.num_guesses == k], k),
+        f"Equal to the answer without speculation: {len(found) - len(differing)} of {len(found)}.",
+        what_if_table(list(traces.values())),
     )
     table = "\n\n".join(parts)
     write_result(arguments.name, arguments.out, facts, table)
@@ -119,8 +118,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
     parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--drafter", default="draft", help="the draft model (default: draft)")
-    add_draft_options(parser)
+    parser.add_argument(
+        "--twin",
+        action="store_true",
+        help="draft with the target's own checkpoint: right almost always, and as large",
+    )
     parser.add_argument("--num-guesses", type=int, default=2, metavar="K", help="per round")
     parser.add_argument(
         "--deepest", type=int, default=16, help="guesses by which it is recorded what is right"
@@ -140,10 +142,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _repository(arguments: argparse.Namespace, directory: Path) -> Path:
     """A copy with both front doors, each engine on one thread."""
-    drafts = arguments.draft or []
-    repository = with_drafts(arguments.model_repository, directory, drafts, arguments.translation)
-    set_parameters(repository / "target", num_threads="1", kernels=arguments.target_kernels)
-    set_parameters(repository / arguments.drafter, num_threads="1")
+    repository = with_drafts(arguments.model_repository, directory, ())
+    set_parameters(repository / TARGET, num_threads="1", kernels=arguments.target_kernels)
+    set_parameters(repository / DRAFT, num_threads="1")
+    if arguments.twin:
+        set_parameters(repository / DRAFT, checkpoint_dir="../../target/1/checkpoint")
     add_front_door(repository, DOORS[AHEAD], draft_ahead="true")
     return repository
 
@@ -151,20 +154,19 @@ def _repository(arguments: argparse.Namespace, directory: Path) -> Path:
 class _Asker:
     """Asks one prompt of one arm."""
 
-    def __init__(self, stack: ExitStack, url: str, arguments: argparse.Namespace) -> None:
-        """`arguments`: drafter, max_tokens. Connections are closed with `stack`."""
+    def __init__(self, stack: ExitStack, url: str, max_tokens: int) -> None:
+        """Connections are closed with `stack`."""
         self._clients = {
             arm: stack.enter_context(GrpcClient(url, model_name=door))
             for arm, door in DOORS.items()
         }
-        self._drafter: str = arguments.drafter
-        self._max_tokens: int = arguments.max_tokens
+        self._max_tokens = max_tokens
 
     def ask(self, prompt: TokenPrompt, arm: str, num_guesses: int) -> Answer:
         request = GenerationRequest(
             input_ids=list(prompt.token_ids),
             max_tokens=self._max_tokens,
-            drafter=None if arm == OFF else self._drafter,
+            drafter=None if arm == OFF else DRAFT,
             num_draft_tokens=0 if arm == OFF else num_guesses,
             return_perf_metrics=True,
         )
@@ -196,19 +198,18 @@ class _Asker:
         )
 
 
-def _costs(recorded: dict[int, list[Answer]], part: slice) -> Costs:
-    """Mean times of a round at each recorded number of guesses, from that part of the answers."""
+def _costs(recorded: Sequence[Answer]) -> Costs:
+    """Mean times of a round at each number of guesses, of what is left of it at any of them."""
     drafting, verifying = [], []
-    rest_s = 0.0
-    for depth in sorted(recorded):
-        answers = recorded[depth][part]
-        times = {name: sum(a.times[name] for a in answers) for name in answers[0].times}
-        count = times["num_rounds"]
-        num_drafts = sum(a.num_drafted for a in answers) / sum(a.num_steps for a in answers)
-        drafting.append((num_drafts, times["draft_s"] / count))
-        verifying.append((num_drafts, times["target_s"] / count))
-        rest_s += (times["total_s"] - times["draft_s"] - times["target_s"]) / count / len(recorded)
-    return Costs(tuple(drafting), tuple(verifying), rest_s)
+    for depth in sorted({each.num_guesses for each in recorded}):
+        own = [each for each in recorded if each.num_guesses == depth]
+        count = sum(each.times["num_rounds"] for each in own)
+        num_drafts = sum(e.num_drafted for e in own) / sum(e.num_steps for e in own)
+        drafting.append((num_drafts, sum(each.times["draft_s"] for each in own) / count))
+        verifying.append((num_drafts, sum(each.times["target_s"] for each in own) / count))
+    times = {name: sum(each.times[name] for each in recorded) for name in recorded[0].times}
+    rest_s = times["total_s"] - times["draft_s"] - times["target_s"]
+    return Costs(tuple(drafting), tuple(verifying), rest_s / times["num_rounds"])
 
 
 def _differing(answers: Sequence[Answer]) -> list[Answer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -38,16 +38,18 @@ class Answer(Protocol):
 
 
 def recorded_table(
-    costs: Costs, answers: Sequence[Answer], traces: Sequence[Trace], num_guesses: int
+    costs: Costs, others: Sequence[Answer], traces: Mapping[str, Trace], num_guesses: int
 ) -> str:
-    """What a step takes, how often the draft is right, and how far off the replay of it all is."""
+    """What a step takes, how often the draft is right, and how far off the replay of it all is.
+
+    `others` gave no costs: what they took is held against their replay.
+    """
     token_s = costs.draft_s(num_guesses + 1) / (num_guesses + 1)
-    places = [right for trace in traces for right in trace.right]
-    checked = list(zip(answers, traces, strict=True))[1::2]
-    replays = [replay(trace, num_guesses, costs, "serial") for _, trace in checked]
-    taken_s = sum(answer.times["total_s"] for answer, _ in checked)
+    places = [right for trace in traces.values() for right in trace.right]
+    replays = [replay(traces[each.prompt_id], num_guesses, costs, "serial") for each in others]
+    taken_s = sum(each.times["total_s"] for each in others)
     said_s = sum(each.total_s for each in replays)
-    rounds = sum(answer.times["num_rounds"] for answer, _ in checked)
+    rounds = sum(each.times["num_rounds"] for each in others)
     rows = [
         [f"draft of {number:.1f} tokens, ms", f"{seconds * 1000:.2f}"]
         for number, seconds in costs.drafting
@@ -60,7 +62,10 @@ def recorded_table(
         ["rest of a round, ms", f"{costs.rest_s * 1000:.2f}"],
         ["c: drafted token ÷ target pass", f"{token_s / costs.target_s(num_guesses):.2f}"],
         ["places where the draft is right", f"{sum(places) / len(places):.3f}"],
-        ["the guess behind a draft that stood is right", _share_right(traces, num_guesses)],
+        [
+            "the guess behind a draft that stood is right",
+            _share_right(traces.values(), num_guesses),
+        ],
         ["rounds, recorded / replayed", f"{rounds:.0f} / {sum(e.num_rounds for e in replays)}"],
         ["seconds, recorded / replayed", f"{taken_s:.2f} / {said_s:.2f}"],
         ["error of the replay", f"{said_s / taken_s - 1:+.1%}"],
@@ -68,7 +73,7 @@ def recorded_table(
     return markdown_table([f"without overlap, k = {num_guesses}", ""], rows)
 
 
-def _share_right(traces: Sequence[Trace], num_guesses: int) -> str:
+def _share_right(traces: Iterable[Trace], num_guesses: int) -> str:
     """Of the rounds whose whole draft stood, those whose own token the draft would have said."""
     num_asked = num_right = 0
     for trace in traces:
@@ -83,16 +88,13 @@ def _share_right(traces: Sequence[Trace], num_guesses: int) -> str:
 
 
 def comparison_table(
-    costs: Costs,
-    traces: Sequence[Trace],
-    found: Sequence[Answer],
-    num_guesses: int,
+    costs: Costs, traces: Mapping[str, Trace], found: Sequence[Answer], num_guesses: int
 ) -> str:
     """Tokens per second behind the first response: as replayed, and as run in turns."""
     rows = []
-    base = _replayed(costs, traces, num_guesses, "serial")
+    base = _replayed(costs, list(traces.values()), num_guesses, "serial")
     for mode in MODES:
-        rate = _replayed(costs, traces, num_guesses, mode)
+        rate = _replayed(costs, list(traces.values()), num_guesses, mode)
         rows.append([f"replayed, {mode}", f"{rate:.1f}", f"{rate / base:.2f}"])
     for arm in ("off", "serial", "ahead"):
         own = [each for each in found if each.arm == arm]

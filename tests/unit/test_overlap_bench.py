@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import pytest
 
@@ -31,21 +31,20 @@ class FakeAnswer:
 
 
 def test_replay_is_held_against_answers_that_gave_no_costs():
-    """The error is that of the second of each two answers, in rounds and in seconds."""
-    traces = [Trace.of_chance(0.6, 60, seed) for seed in range(4)]
-    replays = [replay(trace, 2, COSTS, "serial") for trace in traces]
-    times = [
-        {"num_rounds": each.num_rounds, "total_s": each.total_s * (1.25 if number % 2 else 9.0)}
-        for number, each in enumerate(replays)
+    """In rounds and in seconds; c is the drafted token's time by the target pass's."""
+    traces = {str(seed): Trace.of_chance(0.6, 60, seed) for seed in range(4)}
+    replays = {name: replay(traces[name], 2, COSTS, "serial") for name in "13"}
+    others = [
+        FakeAnswer(name, "serial", times=asdict(each) | {"total_s": each.total_s * 1.25})
+        for name, each in replays.items()
     ]
-    answers = [FakeAnswer(str(n), "serial", times=each) for n, each in enumerate(times)]
 
-    table = recorded_table(COSTS, answers, traces, 2)
+    table = recorded_table(COSTS, others, traces, 2)
 
-    num_rounds = replays[1].num_rounds + replays[3].num_rounds
+    num_rounds = sum(each.num_rounds for each in replays.values())
     assert f"{num_rounds} / {num_rounds}" in table
     assert "-20.0%" in table
-    assert "| 0.20 " in table  # c = 2 ms of 10 ms
+    assert "| 0.20 " in table  # 2 ms of 10 ms
 
 
 def test_rates_leave_the_first_response_out():
@@ -56,7 +55,7 @@ def test_rates_leave_the_first_response_out():
         for arm in ("off", "serial", "ahead")
     ]
 
-    rows = comparison_table(COSTS, [Trace.of_chance(0.6, 60)], found, 2).splitlines()
+    rows = comparison_table(COSTS, {"a": Trace.of_chance(0.6, 60)}, found, 2).splitlines()
 
     cells = {row.split("|")[1].strip(): [c.strip() for c in row.split("|")[2:4]] for row in rows}
     assert cells["run, serial"] == ["40.0", "1"]
