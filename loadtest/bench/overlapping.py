@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from specdec.drafting.ahead import SHORT_DRAFT
+from specdec.control.waiting import is_worth_waiting
 
 Mode = Literal["serial", "post", "pre", "ahead"]
 """One engine behind the other; calls ahead, and a fresh draft behind every miss; a plain pass
@@ -111,8 +111,12 @@ class _DraftEngine:
     def __init__(self, trace: Trace, num_guesses: int, costs: Costs, mode: Mode) -> None:
         self._trace, self._num_guesses, self._costs = trace, num_guesses, costs
         self._is_serial = mode == "serial"
-        call_s, pass_s = costs.draft_s(num_guesses + 1), costs.target_s(num_guesses)
-        self._drafts_first = mode != "pre" if mode != "ahead" else call_s <= SHORT_DRAFT * pass_s
+        self._drafts_first = mode != "pre"
+        if mode == "ahead":
+            # As if it had seen the whole text: half of two guesses more are right.
+            alpha = (sum(trace.right) + 1) / (len(trace.right) + 2)
+            draft_passes = costs.draft_s(num_guesses) / costs.target_s(num_guesses)
+            self._drafts_first = is_worth_waiting(alpha, num_guesses, draft_passes)
         self._step_s = costs.draft_s(2) - costs.draft_s(1)
         self._begun: tuple[int, int, float] | None = None
         """The call ahead: its place, its tokens, and when they are there."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specdec.acceptance.exact import verify_chain
 from specdec.acceptance.noise import gumbel
-from specdec.drafting.ahead import MAX_RUNNING, SHORT_DRAFT, AheadDrafter
+from specdec.drafting.ahead import MAX_RUNNING, AheadDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
 from specdec.drafting.protocol import NO_PROPOSAL
 from specdec.engines.protocol import Draft, Verification
@@ -99,6 +99,7 @@ def ahead_drafter(threads, engine, k, *, health=None, failures=None, abort=None)
     return AheadDrafter(
         engine_drafter(engine, k, health, failures),
         engine_drafter(engine, k + 1, health, failures),
+        k,
         abort or (lambda: None),
         threads,
     )
@@ -131,7 +132,8 @@ def test_output_is_the_targets_own(threads, data):
     failures = []
     always_usable = DraftHealth(clock=iter(range(0, 10**9, 1000)).__next__)
     drafter = ahead_drafter(threads, engine, k, health=always_usable, failures=failures)
-    drafter._call_s = data.draw(st.sampled_from([None, 0.0]), label="short drafts")
+    if data.draw(st.booleans(), label="short drafts"):
+        drafter._meter.called(k, 0.0)
 
     rounds = list(speculate(new_context(max_tokens), KnowingTarget(text), drafter))
 
@@ -202,11 +204,10 @@ def test_right_guesses_are_waiting(threads):
 @pytest.mark.parametrize("is_short", [True, False])
 def test_behind_a_miss_short_drafts_are_waited_for(threads, is_short):
     """A cheap draft is asked at once; the target makes a plain pass beside an expensive one."""
-    call_s = SHORT_DRAFT + (-0.01 if is_short else 0.01)
-    clock = iter([0.0, 0.0, call_s, 0.0, 0.0])
+    clock = iter([0.0, 0.0, 0.3 if is_short else 1.2, 0.0, 0.0])
     engine = ScriptedEngine()
     draft, longer = engine_drafter(engine, 4), engine_drafter(engine, 5)
-    drafter = AheadDrafter(draft, longer, lambda: None, threads, clock.__next__)
+    drafter = AheadDrafter(draft, longer, 4, lambda: None, threads, clock.__next__)
     context = np.asarray(PROMPT, dtype=np.int32)
     for said in (0, 1):  # The first round is not measured, the second is.
         drafter.propose(np.append(context, np.asarray(TEXT[:said], dtype=np.int32)), 20)
@@ -233,8 +234,9 @@ def test_wrong_guesses_end_the_call(threads):
         aborted.append(len(aborted))
         released.set()
 
-    drafter = AheadDrafter(engine_drafter(engine, 3), engine_drafter(Slow(), 4), abort, threads)
-    drafter._pass_s, drafter._call_s = 1.0, 0.0
+    drafter = AheadDrafter(engine_drafter(engine, 3), engine_drafter(Slow(), 4), 3, abort, threads)
+    drafter._meter.passed(1.0)
+    drafter._meter.called(3, 0.0)
     context = np.asarray(PROMPT, dtype=np.int32)
     assert drafter.propose(context, 20).tokens == TEXT[:3]
     assert is_asked.wait(LIMIT_S)
@@ -292,21 +294,22 @@ def test_failure_ahead_counts_and_pauses(threads):
 
 def test_measures_neither_prompts_nor_ended_calls(threads):
     """The first round pays for the prompt; a call without tokens may have been ended early."""
-    engine = ScriptedEngine(text=())
-    drafter = ahead_drafter(threads, engine, 2)
+    engine = ScriptedEngine()
+    usable = DraftHealth(clock=iter(range(0, 10**6, 1000)).__next__)
+    drafter = ahead_drafter(threads, engine, 2, health=usable)
+    measured = []
+    drafter._meter.called = lambda *call: measured.append(call)
+    drafter._meter.passed = measured.append
     context = np.asarray(PROMPT, dtype=np.int32)
 
-    drafter.propose(context, 9)
-    drafter._call.result()
-    drafter.observe(make_round(target_s=5.0))
-    assert (drafter._pass_s, drafter._call_s) == (None, None)
+    for manner, target_s in (("prompt", 5.0), ("failing", 0.2), ("prompt", 0.3)):
+        engine._manners = [manner]
+        drafter.propose(context, 9)
+        drafter._call.result()
+        drafter.observe(make_round(target_s=target_s))
 
-    drafter.propose(np.append(context, np.int32(50)), 8)
-    drafter._call.result()
-    drafter.observe(make_round(target_s=0.2))
-
-    assert drafter._pass_s == 0.2
-    assert drafter._call_s is not None
+    assert [each for each in measured if isinstance(each, float)] == [0.2, 0.3]
+    assert [each[0] for each in measured if isinstance(each, tuple)] == [3]
 
 
 def test_who_is_asked_now_and_then_is_answered_at_once(threads):

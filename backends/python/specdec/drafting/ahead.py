@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from specdec.control.waiting import WaitMeter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
@@ -27,11 +28,6 @@ from specdec.rounds import Round
 MAX_RUNNING = 2
 """Calls ahead of one request: the newest, and one that is being ended. An engine that hangs gets no
 more of them."""
-
-SHORT_DRAFT = 0.7
-"""Of a target pass: a call ahead that takes no longer is worth waiting for when nothing is ready.
-A plain pass gains one token in a pass, a draft the pass's many tokens in a pass and its own time;
-`specdec bench overlap` shows what either comes to."""
 
 
 class AheadDrafter:
@@ -41,16 +37,18 @@ class AheadDrafter:
         self,
         drafter: Drafter,
         ahead: Drafter,
+        num_tokens: int,
         abort: Callable[[], None],
         executor: Executor,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Both propose chains without logits; `ahead` one token more than `drafter`, on any thread.
+        """`drafter` proposes chains of `num_tokens`, `ahead` of one more, on any thread; no logits.
 
         `abort` ends the newest call of `ahead`.
         """
         self._drafter = drafter
         self._ahead = ahead
+        self._num_tokens = num_tokens
         self._abort = abort
         self._executor = executor
         self._clock = clock
@@ -59,24 +57,29 @@ class AheadDrafter:
         self._running: list[Future[Proposal]] = []
         self._has_prompts = False
         self._is_asked, self._was_asked = False, True
-        self._pass_s: float | None = None
-        self._call_s: float | None = None
+        self._num_offered = 0
+        self._meter = WaitMeter()
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         proposal = self._ready(context)
         # Who is asked now and then may not be asked for what a call ahead will have said.
-        may_wait = self._was_asked and not self._is_draft_short()
-        self._is_asked = True
-        if not proposal.tokens and not may_wait:
+        is_alone = not self._was_asked
+        num_tokens = min(self._num_tokens, max_tokens)
+        if not proposal.tokens and (is_alone or self._meter.is_worth_waiting(num_tokens)):
             proposal = self._drafter.propose(context, max_tokens)
+        self._is_asked, self._num_offered = True, len(proposal.tokens)
         self._begin(context, proposal.tokens, max_tokens)
         return proposal
 
     def observe(self, confirmed: Round) -> None:
         if self._has_prompts:
-            self._pass_s = confirmed.target_s
+            self._meter.passed(confirmed.target_s)
         self._has_prompts = True  # From here on: the first round has paid for them.
         self._was_asked, self._is_asked = self._is_asked, False
+        if self._num_offered:
+            num_right = confirmed.num_accepted
+            self._meter.judged(num_right, min(num_right + 1, self._num_offered))
+        self._num_offered = 0
         self._drafter.observe(confirmed)
 
     def _ready(self, context: TokenIds) -> Proposal:
@@ -92,15 +95,12 @@ class AheadDrafter:
             return NO_PROPOSAL
         found = call.result()
         said = tuple(context[len(begun) :].tolist())
-        if found.tokens[:num_said] != said or len(found.tokens) == num_said:
+        is_right = found.tokens[:num_said] == said
+        if found.tokens:
+            self._meter.judged(int(is_right), 1)
+        if not is_right or len(found.tokens) == num_said:
             return NO_PROPOSAL
         return replace(found, tokens=found.tokens[num_said:], log_probs=found.log_probs[num_said:])
-
-    def _is_draft_short(self) -> bool:
-        """Unmeasured it is long: at first both engines work on the prompt, side by side."""
-        if self._pass_s is None or self._call_s is None:
-            return False
-        return self._call_s <= SHORT_DRAFT * self._pass_s
 
     def _begin(self, context: TokenIds, draft: tuple[int, ...], max_tokens: int) -> None:
         num_tokens = max_tokens - len(draft)  # The guess, and what may be drafted behind it.
@@ -116,5 +116,5 @@ class AheadDrafter:
         start_s = self._clock()
         proposal = self._ahead.propose(context, num_tokens)
         if is_measured and proposal.tokens:  # A call that was ended has none.
-            self._call_s = self._clock() - start_s
+            self._meter.called(len(proposal.tokens), self._clock() - start_s)
         return proposal

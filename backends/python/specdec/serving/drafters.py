@@ -130,7 +130,8 @@ class DrafterFactory:
             return drafter
         calls = self._calls(name, occasion, is_ahead=True)
         ahead = self._engine(name, occasion, ahead=calls)
-        return AheadDrafter(drafter, ahead, calls.abort, self._ahead_threads)
+        num_tokens = self._num_tokens(occasion)
+        return AheadDrafter(drafter, ahead, num_tokens, calls.abort, self._ahead_threads)
 
     def _named(self, name: str, occasion: Occasion) -> Drafter:
         request = occasion.request
@@ -152,6 +153,9 @@ class DrafterFactory:
             return AutoDrafter(members, None, None)  # Chains alone: the first with an offer.
         limit = self._settings.max_draft_len
         return TreeDrafter(TREE, members, limit, keeps_apart=is_by_rejection)
+
+    def _num_tokens(self, occasion: Occasion) -> int:
+        return occasion.request.num_draft_tokens or self._settings.num_draft_tokens
 
     def _source(self, name: str) -> int:
         return self._settings.drafters.index(name) + 1
@@ -183,9 +187,9 @@ class DrafterFactory:
         ahead: EngineCalls | None = None,
     ) -> EngineDrafter:
         """`ahead`: the calls of a drafter that guesses the target's own token too."""
-        request, settings, sampling = occasion.request, self._settings, occasion.sampling
+        settings, sampling = self._settings, occasion.sampling
         calls = ahead or self._calls(name, occasion, is_voter=is_voter)
-        num_tokens = request.num_draft_tokens or settings.num_draft_tokens
+        num_tokens = self._num_tokens(occasion)
         stranger = self._strangers.get(name)
         end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
         if sampling.is_judged:
