@@ -40,6 +40,14 @@ class Costs:
         """A target pass of one second whatever it checks, and `ratio` for each drafted token."""
         return cls(((0, 0.0), (100, 100 * ratio)), ((0, 1.0),), 0.0)
 
+    def slower(self, factor: float) -> Costs:
+        """Where two engines at work hold each other up: all steps take `factor` of their time."""
+        drafting, verifying = (
+            tuple((number, factor * seconds) for number, seconds in points)
+            for points in (self.drafting, self.verifying)
+        )
+        return Costs(drafting, verifying, self.rest_s)
+
     def draft_s(self, num_tokens: int) -> float:
         return _between(self.drafting, num_tokens)
 

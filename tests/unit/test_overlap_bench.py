@@ -50,7 +50,12 @@ def test_replay_is_held_against_answers_that_gave_no_costs():
 def test_rates_leave_the_first_response_out():
     """Tokens and seconds behind the first response, which waits for the prompt."""
     found = [
-        FakeAnswer(prompt, arm, last_s=0.5 + (0.8 if arm == "ahead" else 1.0))
+        FakeAnswer(
+            prompt,
+            arm,
+            last_s=0.5 + (0.8 if arm == "ahead" else 1.0),
+            times={"num_rounds": 10, "target_s": 0.3 if arm == "ahead" else 0.2},
+        )
         for prompt in "abc"
         for arm in ("off", "serial", "ahead")
     ]
@@ -58,6 +63,7 @@ def test_rates_leave_the_first_response_out():
     rows = comparison_table(COSTS, {"a": Trace.of_chance(0.6, 60)}, found, 2).splitlines()
 
     cells = {row.split("|")[1].strip(): [c.strip() for c in row.split("|")[2:4]] for row in rows}
+    assert "replayed, ahead, steps × 1.50" in cells
     assert cells["run, serial"] == ["40.0", "1"]
     assert cells["run, ahead"] == ["50.0", "1.25 (1.25–1.25)"]
 
