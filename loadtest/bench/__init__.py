@@ -20,6 +20,7 @@ _BENCHES = {
     "law": "rejection and block verification keep the target's distribution: p-values",
     "memory": "KV cache used against needed, and what 10,000 requests leave behind",
     "prediction": "what right, half right and wrong predictions come to",
+    "overlap": "drafting while the target verifies, a core each: replayed and run",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }

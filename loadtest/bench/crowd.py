@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
         crowds.append(flood)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = with_drafts(arguments.model_repository, Path(scratch) / "repository", [])
-        set_parameters(repository, inflight_limit=str(arguments.most))
+        set_parameters(repository / "specdec", inflight_limit=str(arguments.most))
         with (
             TritonServer(repository, inflight_limit=arguments.most) as server,
             GrpcClient(server.grpc_url, timeout_s=600.0) as client,

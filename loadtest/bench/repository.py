@@ -1,4 +1,4 @@
-"""A copy of a model repository in which other models draft as well."""
+"""A copy of a model repository, changed: other models draft as well, other parameters hold."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from builder.add_draft import add_draft
 from builder.assembly import WEIGHTS
 from builder.colocate import colocate
+from builder.errors import BuildError
 from builder.vocabulary import TRANSLATIONS
 
 COLOCATED = "colocated"
@@ -64,13 +65,21 @@ def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> N
     config.write_text(renamed, "utf-8")
 
 
-def set_parameters(repository: Path, **values: str) -> None:
-    """Change parameters of the orchestrator in a model repository of our own."""
-    path = repository / "specdec" / "config.pbtxt"
-    config = path.read_text("utf-8")
-    for name, value in values.items():
-        pattern = rf'(?<=key: "{name}" value {{ string_value: ")[^"]*'
-        config, count = re.subn(pattern, value.replace("\\", r"\\"), config)
+def set_parameters(model: Path, **parameters: str) -> None:
+    """Replace parameters in a model's config.pbtxt. Raises BuildError for one that is not there."""
+    path = model / "config.pbtxt"
+    text = path.read_text("utf-8")
+    for name, value in parameters.items():
+        pattern = rf'(key: "{name}" value {{ string_value: )"[^"]*"'
+        text, count = re.subn(pattern, rf'\1"{value}"', text)
         if count != 1:
-            raise ValueError(f"{path}: {name} stands there {count} times, not once")
-    path.write_text(config, "utf-8")
+            raise BuildError(f"{path} has the parameter {name} {count} times, not once")
+    path.write_text(text, "utf-8")
+
+
+def add_front_door(repository: Path, name: str, **parameters: str) -> None:
+    """Add another orchestrator over the same engines, with other parameters."""
+    shutil.copytree(repository / "specdec", repository / name)
+    path = repository / name / "config.pbtxt"
+    path.write_text(path.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"'), "utf-8")
+    set_parameters(repository / name, **parameters)

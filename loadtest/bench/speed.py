@@ -97,7 +97,7 @@ def _repository(
         for name, tau in taus.items():
             write_scripts(files[name], prompts, answers, agreement(tau, k), vocab_size)
         set_parameters(
-            copy,
+            copy / "specdec",
             scripted_drafters=",".join(f"{name}={file}" for name, file in files.items()),
             lookup_num_draft_tokens=str(k),
         )

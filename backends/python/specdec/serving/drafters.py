@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdec.control.gain import GainMeter
+from specdec.drafting.ahead import AheadDrafter
 from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
 from specdec.drafting.late import LateDrafter
@@ -18,7 +19,7 @@ from specdec.drafting.scripted import ScriptedDrafter, Scripts
 from specdec.drafting.suffix import Memory, SuffixDrafter
 from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
-from specdec.engines.calls import Engines
+from specdec.engines.calls import EngineCalls, Engines
 from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine, EngineClock, TokenIds
 from specdec.engines.sampling_inputs import OFF, REJECTION, Sampling
@@ -75,10 +76,15 @@ class DrafterFactory:
         self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
-        self._threads = ThreadPoolExecutor(settings.inflight_limit, thread_name_prefix="draft")
+        limit = settings.inflight_limit
+        # Calls ahead wait on threads of their own for calls of the engine, of which a request may
+        # have three: one to wait for, one ahead, and one that is being ended.
+        self._ahead_threads = ThreadPoolExecutor(2 * limit, thread_name_prefix="ahead")
+        self._threads = ThreadPoolExecutor(3 * limit, thread_name_prefix="draft")
         self.memory = Memory()
 
     def close(self) -> None:
+        self._ahead_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False)
 
     def make(self, occasion: Occasion) -> Drafter | None:
@@ -97,8 +103,9 @@ class DrafterFactory:
         if asked == VOTE:
             voters = [self._engine(each, occasion, is_voter=True) for each in names]
             return LateDrafter(VoteDrafter(VOTE, voters))
-        members = [self._named(each, occasion) for each in names]
-        return members[0] if asked == names[0] else self._tree(members, occasion)
+        if asked == names[0]:
+            return self._alone(asked, occasion)
+        return self._tree([self._named(each, occasion) for each in names], occasion)
 
     def _members(self, occasion: Occasion) -> list[str]:
         """The drafters that the request means, the likeliest to be right first; none for off."""
@@ -118,10 +125,22 @@ class DrafterFactory:
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
-        members = [self._named(each, occasion) for each in names]
         if self._gain is None:
-            return AutoDrafter(members, None, None)
-        return AutoDrafter(members[:-1], members[-1], self._gain)
+            return AutoDrafter([self._named(each, occasion) for each in names], None, None)
+        free = [self._named(each, occasion) for each in names[:-1]]
+        return AutoDrafter(free, self._alone(names[-1], occasion), self._gain)
+
+    def _alone(self, name: str, occasion: Occasion) -> Drafter:
+        """A drafter beside which nobody else drafts: an engine may work ahead."""
+        settings, drafter = self._settings, self._named(name, occasion)
+        if name not in settings.draft_models or not settings.draft_ahead:
+            return drafter
+        if occasion.sampling.is_judged:
+            return drafter
+        calls = self._calls(name, occasion, is_ahead=True)
+        ahead = self._engine(name, occasion, ahead=calls)
+        num_tokens = self._num_tokens(occasion)
+        return AheadDrafter(drafter, ahead, num_tokens, calls.abort, self._ahead_threads)
 
     def _named(self, name: str, occasion: Occasion) -> Drafter:
         request = occasion.request
@@ -148,23 +167,43 @@ class DrafterFactory:
         limit = self._settings.max_draft_len
         return TreeDrafter(TREE, members, limit, keeps_apart=is_by_rejection)
 
+    def _num_tokens(self, occasion: Occasion) -> int:
+        return occasion.request.num_draft_tokens or self._settings.num_draft_tokens
+
     def _source(self, name: str) -> int:
         return self._settings.drafters.index(name) + 1
 
-    def _engine(self, name: str, occasion: Occasion, *, is_voter: bool = False) -> EngineDrafter:
-        request, settings, sampling = occasion.request, self._settings, occasion.sampling
-        stranger = self._strangers.get(name)
-        source = self._source(name)
+    def _calls(
+        self, name: str, occasion: Occasion, *, is_voter: bool = False, is_ahead: bool = False
+    ) -> EngineCalls:
         # A stranger's noise and penalties would mean other tokens: it drafts greedily.
-        own = sampling.for_draft(source) if stranger is None else Sampling()
+        is_stranger = name in self._strangers
+        own = Sampling() if is_stranger else occasion.sampling.for_draft(self._source(name))
+        # Nobody waits for all of a call ahead: its time is not on the request's clock.
+        has_clock = occasion.request.return_perf_metrics and not is_ahead
         calls = self._engines.calls(
             name,
             occasion.request_id,
-            name,
+            f"{name}-ahead" if is_ahead else name,
             replace(own, wants_log_probs=is_voter),
-            occasion.clock if request.return_perf_metrics else None,
+            occasion.clock if has_clock else None,
         )
         occasion.flight.watch(calls)
+        return calls
+
+    def _engine(
+        self,
+        name: str,
+        occasion: Occasion,
+        *,
+        is_voter: bool = False,
+        ahead: EngineCalls | None = None,
+    ) -> EngineDrafter:
+        """`ahead`: the calls of a drafter that guesses the target's own token too."""
+        settings, sampling = self._settings, occasion.sampling
+        calls = ahead or self._calls(name, occasion, is_voter=is_voter)
+        num_tokens = self._num_tokens(occasion)
+        stranger = self._strangers.get(name)
         end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
         if sampling.is_judged:
             # A draft that ends at its end token has drawn it and kept it back: what is left was not
@@ -181,8 +220,8 @@ class DrafterFactory:
             engine = stranger.translating(engine, self._tokenizer, settings.max_seq_len)
         return EngineDrafter(
             name=name,
-            source=source,
-            num_tokens=request.num_draft_tokens or settings.num_draft_tokens,
+            source=self._source(name),
+            num_tokens=num_tokens + 1 if ahead else num_tokens,
             vocab_size=self._tokenizer.vocab_size,
             engine=engine,
             health=self._health[name],

@@ -135,6 +135,7 @@ class TritonPythonModel:
             outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
             self._control.release(flight)
             self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
+        flight.abort_calls()  # A draft that was begun ahead is for nobody now.
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
     def _job(

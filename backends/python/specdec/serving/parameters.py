@@ -10,14 +10,27 @@ from specdec.errors import ConfigurationError
 
 Settings = TypeVar("Settings")
 
-_READERS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
+
+def _bool(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(text)
+    return text == "true"
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": _bool,
+}
 
 
 def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Settings:
-    """Fills `kind` (fields of type str, int, float) from `parameters` of a Triton model config.
+    """Fills `kind` (fields str, int, float, bool) from `parameters` of a Triton model config.
 
-    Raises ConfigurationError for a value of the wrong type, a missing one without a default, and
-    a name that the model does not know: a typing mistake must not become a silent default.
+    A bool is written true or false. Raises ConfigurationError for a value of the wrong type, a
+    missing one without a default, and a name that the model does not know: a typing mistake must
+    not become a silent default.
     """
     given = {name: value["string_value"] for name, value in model_config["parameters"].items()}
     values: dict[str, Any] = {}

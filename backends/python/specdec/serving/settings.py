@@ -46,6 +46,9 @@ class OrchestratorSettings:
     at least twice as large."""
     draft_timeout_ms: int = 1000
     """A draft that takes longer is given up, and the round goes on without."""
+    draft_ahead: bool = False
+    """Drafts while the target verifies, for a draft engine on a device of its own. Applies where
+    one draft engine drafts (by its name, or for `auto`) and drafts are verified by equality."""
     cancellation_check_period_ms: int = 50
     """How often it is looked whether the clients of requests in flight are still there."""
 

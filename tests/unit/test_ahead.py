@@ -1,0 +1,326 @@
+"""Drafting ahead of the target: the same tokens, sooner where the guesses are right."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.acceptance.exact import verify_chain
+from specdec.acceptance.noise import gumbel
+from specdec.drafting.ahead import MAX_RUNNING, AheadDrafter
+from specdec.drafting.engine import DraftHealth, EngineDrafter
+from specdec.drafting.protocol import NO_PROPOSAL
+from specdec.engines.protocol import Draft, Verification
+from specdec.errors import DraftTimeoutError, EngineFailedError
+from specdec.loop import Context, speculate
+from tests.unit.scripted import END_ID, PROMPT, KnowingTarget, make_round
+
+TEXT = tuple(range(100, 140))
+VOCAB_SIZE = 1000
+LIMIT_S = 10.0
+"""No test may hang longer."""
+
+
+@pytest.fixture(scope="module")
+def threads():
+    """Return the threads on which calls ahead run."""
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def new_context(max_tokens):
+    """Return the context of a new request."""
+    return Context(np.asarray(PROMPT, dtype=np.int32), max_tokens)
+
+
+class ScriptedEngine:
+    """Continues the text, but for some places; each call may fail, take long or come late.
+
+    Attributes:
+        calls: (context, most tokens) of each call.
+        num_open: calls that have begun and not ended.
+    """
+
+    def __init__(self, text=TEXT, wrong_places=(), manners=()):
+        self._text, self._wrong_places = text, wrong_places
+        self._manners = list(manners)
+        self._lock = threading.Lock()
+        self.calls = []
+        self.num_open = 0
+
+    def draft(self, context, num_tokens):
+        with self._lock:
+            self.calls.append((tuple(context.tolist()), num_tokens))
+            manner = self._manners.pop(0) if self._manners else "prompt"
+            self.num_open += 1
+        try:
+            return self._answer(context, num_tokens, manner)
+        finally:
+            with self._lock:
+                self.num_open -= 1
+
+    def _answer(self, context, num_tokens, manner):
+        if manner == "failing":
+            raise EngineFailedError("gone")
+        if manner in {"late", "hanging"}:
+            time.sleep(0.002)
+        if manner == "hanging":  # The adapter gives a call up that takes too long.
+            raise DraftTimeoutError("slow")
+        if manner == "foreign":
+            return Draft((VOCAB_SIZE,) * num_tokens)
+        place = len(context) - len(PROMPT)
+        places = range(place, place + (num_tokens // 2 if manner == "short" else num_tokens))
+        right = [self._text[each] if each < len(self._text) else END_ID for each in places]
+        wrong = self._wrong_places
+        return Draft(tuple(1 if p in wrong else t for p, t in zip(places, right, strict=True)))
+
+
+def engine_drafter(engine, k, health=None, failures=None):
+    """Return an EngineDrafter of `k` tokens."""
+    failures = [] if failures is None else failures
+    return EngineDrafter(
+        name="draft",
+        source=2,
+        num_tokens=k,
+        vocab_size=VOCAB_SIZE,
+        engine=engine,
+        health=health or DraftHealth(clock=lambda: 0.0),
+        report_failure=lambda name, error: failures.append((name, error)),
+    )
+
+
+def ahead_drafter(threads, engine, k, *, health=None, failures=None, abort=None):
+    """Return an AheadDrafter over one scripted engine."""
+    health = health or DraftHealth()
+    return AheadDrafter(
+        engine_drafter(engine, k, health, failures),
+        engine_drafter(engine, k + 1, health, failures),
+        k,
+        abort or (lambda: None),
+        threads,
+    )
+
+
+class PatientTarget(KnowingTarget):
+    """Verifies only when no call of the draft engine is open any more."""
+
+    def __init__(self, text, engine):
+        super().__init__(text)
+        self._engine, self.waits = engine, True
+
+    def verify(self, context, draft):
+        deadline_s = time.monotonic() + LIMIT_S
+        while self.waits and self._engine.num_open and time.monotonic() < deadline_s:
+            time.sleep(0.0002)
+        return super().verify(context, draft)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_output_is_the_targets_own(threads, data):
+    """Right, wrong, short, late, failing or hanging: with calls ahead the target's tokens come."""
+    text = tuple(data.draw(st.lists(st.integers(1, 5), max_size=24), label="text"))
+    k = data.draw(st.integers(1, 5), label="k")
+    max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
+    wrong = data.draw(st.sets(st.integers(0, 30)), label="wrong places")
+    kinds = st.sampled_from(["prompt", "late", "short", "failing", "hanging", "foreign"])
+    engine = ScriptedEngine(text, wrong, data.draw(st.lists(kinds, max_size=30), label="manners"))
+    failures = []
+    always_usable = DraftHealth(clock=iter(range(0, 10**9, 1000)).__next__)
+    drafter = ahead_drafter(threads, engine, k, health=always_usable, failures=failures)
+    if data.draw(st.booleans(), label="short drafts"):
+        drafter._meter.called(k, 0.0)
+
+    rounds = list(speculate(new_context(max_tokens), KnowingTarget(text), drafter))
+
+    assert tuple(token for each in rounds for token in each.tokens) == text[:max_tokens]
+    assert rounds[-1].ended == (len(text) < max_tokens)
+    assert all(name == "draft" for name, _ in failures)
+    assert all(len(context) - len(PROMPT) + n < max_tokens for context, n in engine.calls)
+
+
+class DrawingEngine:
+    """Target and draft in one: laws of the last token, drawn by the noise of (seed, position)."""
+
+    def __init__(self, laws, seed):
+        self._laws, self._seed = laws, seed
+
+    def _next(self, text):
+        law = self._laws[text[-1] % len(self._laws)]
+        return int(np.argmax(law + gumbel(self._seed, len(text), len(law)).numpy()))
+
+    def _chain(self, context, count):
+        text = context.tolist()
+        for _ in range(count):
+            text.append(self._next(text))
+        return tuple(text[len(context) :])
+
+    def draft(self, context, num_tokens):
+        return Draft(self._chain(context, num_tokens))
+
+    def verify(self, context, draft):
+        text, choices = context.tolist(), []
+        for token in (*draft.tokens, None):
+            choices.append(self._next(text))
+            text.append(token)
+        return Verification(verify_chain(draft.tokens, choices).tokens, ended=False)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.0, 3.0))
+def test_seeded_draws_are_the_targets_own(threads, seed, k, distance):
+    """Sampled with a seed, near drafts and far ones: the text is that of the target alone."""
+    rng = np.random.default_rng(seed)
+    laws = rng.normal(size=(8, 8))
+    target = DrawingEngine(laws, seed)
+    draft = DrawingEngine(laws + distance * rng.normal(size=laws.shape), seed)
+    expected = target._chain(np.asarray(PROMPT, dtype=np.int32), 40)
+
+    rounds = list(speculate(new_context(40), target, ahead_drafter(threads, draft, k)))
+
+    assert tuple(token for each in rounds for token in each.tokens) == expected
+
+
+def test_right_guesses_are_waiting(threads):
+    """A draft that is always right is asked ahead alone; each pass but one confirms k + 1 tokens.
+
+    The first pass is a plain one: both engines work on the prompt meanwhile.
+    """
+    engine = ScriptedEngine()
+    target = PatientTarget(TEXT, engine)
+
+    rounds = list(speculate(new_context(31), target, ahead_drafter(threads, engine, 4)))
+
+    assert [len(each.tokens) for each in rounds] == [1] + [5] * 6
+    lengths = [len(context) - len(PROMPT) for context, _ in engine.calls]
+    assert lengths == [0, 5, 10, 15, 20, 25]
+    assert [most for _, most in engine.calls] == [5, 5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_behind_a_miss_short_drafts_are_waited_for(threads, is_short):
+    """A cheap draft is asked at once; the target makes a plain pass beside an expensive one."""
+    clock = iter([0.0, 0.0, 0.3 if is_short else 1.2, 0.0, 0.0])
+    engine = ScriptedEngine()
+    draft, longer = engine_drafter(engine, 4), engine_drafter(engine, 5)
+    drafter = AheadDrafter(draft, longer, 4, lambda: None, threads, clock.__next__)
+    context = np.asarray(PROMPT, dtype=np.int32)
+    for said in (0, 1):  # The first round is not measured, the second is.
+        drafter.propose(np.append(context, np.asarray(TEXT[:said], dtype=np.int32)), 20)
+        drafter._call.result()
+        drafter.observe(make_round(target_s=1.0))
+
+    proposal = drafter.propose(np.append(context, np.int32(1)), 20)
+
+    assert len(proposal.tokens) == (4 if is_short else 0)
+
+
+def test_wrong_guesses_end_the_call(threads):
+    """A call behind a draft that fell is ended, once, and its answer is never used."""
+    is_asked, released, aborted = threading.Event(), threading.Event(), []
+    engine = ScriptedEngine()
+
+    class Slow(ScriptedEngine):
+        def draft(self, context, num_tokens):
+            is_asked.set()
+            assert released.wait(LIMIT_S)
+            return super().draft(context, num_tokens)
+
+    def abort():
+        aborted.append(len(aborted))
+        released.set()
+
+    drafter = AheadDrafter(engine_drafter(engine, 3), engine_drafter(Slow(), 4), 3, abort, threads)
+    drafter._meter.passed(1.0)
+    drafter._meter.called(3, 0.0)
+    context = np.asarray(PROMPT, dtype=np.int32)
+    assert drafter.propose(context, 20).tokens == TEXT[:3]
+    assert is_asked.wait(LIMIT_S)
+
+    proposal = drafter.propose(np.append(context, np.int32(1)), 19)
+
+    assert aborted == [0]
+    assert proposal.tokens == TEXT[1:4]
+    assert len(engine.calls) == 2
+
+
+def test_engine_that_hangs_holds_few_threads(threads):
+    """However many rounds go by, MAX_RUNNING calls wait for an engine that does not answer."""
+    release, is_asked = threading.Event(), threading.Event()
+    num_begun = []
+
+    class Hanging:
+        def draft(self, _context, _num_tokens):
+            num_begun.append(1)
+            is_asked.set()
+            release.wait(LIMIT_S)
+            raise DraftTimeoutError("slow")
+
+    failures = []
+    drafter = ahead_drafter(threads, Hanging(), 3, failures=failures)
+    context = np.asarray(PROMPT, dtype=np.int32)
+    try:
+        drafter.propose(context, 20)
+        assert is_asked.wait(LIMIT_S)
+        for token in range(1, 8):  # None of them what the call continues.
+            assert drafter.propose(np.append(context[:-1], np.int32(token)), 20) == NO_PROPOSAL
+            assert len(drafter._running) <= MAX_RUNNING
+    finally:
+        release.set()
+
+    for call in drafter._running:
+        call.result(LIMIT_S)
+    assert len(num_begun) <= MAX_RUNNING
+    assert {type(error) for _, error in failures} == {DraftTimeoutError}
+
+
+def test_failure_ahead_counts_and_pauses(threads):
+    """A call ahead that fails is a failure of the draft engine: reported, and left alone after."""
+    failures, health = [], DraftHealth(clock=lambda: 0.0)
+    engine = ScriptedEngine(manners=["failing"])
+    drafter = ahead_drafter(threads, engine, 3, health=health, failures=failures)
+
+    rounds = list(speculate(new_context(10), KnowingTarget(TEXT), drafter))
+
+    assert [len(each.tokens) for each in rounds] == [1] * 10
+    assert [(name, type(error)) for name, error in failures] == [("draft", EngineFailedError)]
+    assert len(engine.calls) == 1
+    assert not health.usable()
+
+
+def test_measures_neither_prompts_nor_ended_calls(threads):
+    """The first round pays for the prompt; a call without tokens may have been ended early."""
+    engine = ScriptedEngine()
+    usable = DraftHealth(clock=iter(range(0, 10**6, 1000)).__next__)
+    drafter = ahead_drafter(threads, engine, 2, health=usable)
+    measured = []
+    drafter._meter.called = lambda *call: measured.append(call)
+    drafter._meter.passed = measured.append
+    context = np.asarray(PROMPT, dtype=np.int32)
+
+    for manner, target_s in (("prompt", 5.0), ("failing", 0.2), ("prompt", 0.3)):
+        engine._manners = [manner]
+        drafter.propose(context, 9)
+        drafter._call.result()
+        drafter.observe(make_round(target_s=target_s))
+
+    assert [each for each in measured if isinstance(each, float)] == [0.2, 0.3]
+    assert [each[0] for each in measured if isinstance(each, tuple)] == [3]
+
+
+def test_who_is_asked_now_and_then_is_answered_at_once(threads):
+    """`auto` tries a draft that does not pay in single rounds: a plain pass tells it nothing."""
+    drafter = ahead_drafter(threads, ScriptedEngine(), 2)
+    context = np.asarray(PROMPT, dtype=np.int32)
+    assert drafter.propose(context, 9) == NO_PROPOSAL
+    drafter.observe(make_round())
+    drafter.observe(make_round())
+
+    proposal = drafter.propose(np.append(context, np.asarray((1, 1), dtype=np.int32)), 7)
+
+    assert proposal.tokens == TEXT[2:4]
+    drafter._call.result()
