@@ -14,6 +14,7 @@ _BENCHES = {
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
     "law": "rejection and block verification keep the target's distribution: p-values",
+    "peers": "transformers, vLLM, OpenVINO, llama.cpp and us on the same weights and prompts",
     "prediction": "what right, half right and wrong predictions come to",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",

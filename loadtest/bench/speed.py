@@ -21,6 +21,7 @@ from clients import Final, GenerationRequest, GrpcClient
 from loadtest.bench.arms import Arm, Case
 from loadtest.bench.direct import DirectTarget
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
+from loadtest.bench.ratios import Timed, rate, ratio
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
@@ -33,7 +34,6 @@ from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
 
-NUM_RESAMPLES = 2000
 TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
 
 
@@ -172,24 +172,17 @@ def _of(found: list[Measurement], arm: str, column: str | None = None) -> list[M
 
 
 def _rate(measured: list[Measurement]) -> float:
-    """Tokens per second over whole requests, prompt processing included."""
-    return sum(each.num_tokens for each in measured) / sum(each.last_s for each in measured)
+    return rate(_timed(each) for each in measured)
+
+
+def _timed(measured: Measurement) -> Timed:
+    return Timed(measured.num_tokens, measured.last_s)
 
 
 def _ratio(found: list[Measurement], arm: str, base: str, column: str | None) -> str:
-    """Ratio of rates, with a 95 % interval from resampling the prompts."""
-    over = {each.prompt_id: each for each in _of(found, arm, column)}
-    under = {each.prompt_id: each for each in _of(found, base, column)}
-    ids = sorted(over)
-    order = random.Random(0)
-    ratios = []
-    for _ in range(NUM_RESAMPLES):
-        drawn = order.choices(ids, k=len(ids))
-        ratios.append(_rate([over[i] for i in drawn]) / _rate([under[i] for i in drawn]))
-    ratios.sort()
-    middle = _rate(list(over.values())) / _rate(list(under.values()))
-    low, high = ratios[int(0.025 * NUM_RESAMPLES)], ratios[int(0.975 * NUM_RESAMPLES)]
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+    over = {each.prompt_id: _timed(each) for each in _of(found, arm, column)}
+    under = {each.prompt_id: _timed(each) for each in _of(found, base, column)}
+    return str(ratio(over, under))
 
 
 def _speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
