@@ -83,6 +83,7 @@ PEERS = {
                 "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
                 "VLLM_CACHE_ROOT": "{cache}",
                 "VLLM_NO_USAGE_STATS": "1",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes that stays
             },
             preload="lib/libiomp5.so",  # vLLM warns that it is slower without
         ),

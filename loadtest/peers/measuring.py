@@ -88,14 +88,18 @@ class Contest:
     def many_streams(
         self, num_streams: int, repetitions: Sequence[Sequence[TokenPrompt]], max_tokens: int
     ) -> None:
-        """Each repetition's prompts, all at once, to every arm that is measured so."""
-        arms = [arm for arm in self._running if arm.has_load]
-        for arm in arms:
+        """Each repetition's prompts, all at once, to the arms that are measured so.
+
+        The others are stopped for good: many streams need the memory.
+        """
+        for arm in [arm for arm in self._running if not arm.has_load]:
+            self._running.pop(arm).stop()
+        for arm in list(self._running):
             self._attempt(arm, _warm_up(num_streams))
         for number, prompts in enumerate(repetitions, 1):
             _say(f"{num_streams} streams: repetition {number}/{len(repetitions)}")
             question = Question(tuple(each.token_ids for each in prompts), max_tokens)
-            for arm in self._shuffled([arm for arm in arms if arm in self._running]):
+            for arm in self._shuffled(list(self._running)):
                 self._measure(arm, num_streams, str(number), question)
 
     def _shuffled(self, arms: list[ArmName]) -> list[ArmName]:
