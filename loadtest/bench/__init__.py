@@ -19,6 +19,7 @@ _BENCHES = {
     "hop": "what a round costs outside the engines, with engines that cost nothing",
     "law": "rejection and block verification keep the target's distribution: p-values",
     "memory": "KV cache used against needed, and what 10,000 requests leave behind",
+    "peers": "transformers, vLLM, OpenVINO, llama.cpp and us on the same weights and prompts",
     "prediction": "what right, half right and wrong predictions come to",
     "overlap": "drafting while the target verifies, a core each: replayed and run",
     "speed": "one stream, on / off / target alone: tokens per second by column",

@@ -28,12 +28,19 @@ class TokenPrompt:
     token_ids: tuple[int, ...]
 
 
-def load_token_prompts(path: Path, checkpoint: Path) -> tuple[tuple[TokenPrompt, ...], int]:
-    """The prompts of `path`, and the target's end token."""
+def load_token_prompts(
+    path: Path, checkpoint: Path, salt: str = ""
+) -> tuple[tuple[TokenPrompt, ...], int]:
+    """The prompts of `path`, and the target's end token.
+
+    With `salt`, which with the prompt's id begins every turn, no cached prefix of another salt
+    helps.
+    """
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
 
-    def encode(turn: str) -> tuple[int, ...]:
-        messages = [{"role": "user", "content": turn}]
+    def encode(turn: str, prompt_id: str) -> tuple[int, ...]:
+        content = f"({salt}-{prompt_id}) {turn}" if salt else turn
+        messages = [{"role": "user", "content": content}]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return tuple(tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
@@ -41,7 +48,7 @@ def load_token_prompts(path: Path, checkpoint: Path) -> tuple[tuple[TokenPrompt,
         TokenPrompt(
             prompt_id=prompt.prompt_id,
             column="mt_bench" if prompt.category in MT_BENCH else prompt.category,
-            token_ids=encode(prompt.turns[0]),
+            token_ids=encode(prompt.turns[0], prompt.prompt_id),
         )
         for prompt in load_prompts(path)
     )

@@ -32,7 +32,7 @@ from loadtest.bench.speed_tables import (
     Measurement,
     acceptance_table,
     of,
-    rate,
+    rate_of,
     speed_table,
     times_table,
 )
@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
     if arguments.times:
         table += "\n\n" + times_table(found, drafted)
     write_result(arguments.name, arguments.out, facts, table)
-    best_alone = max(rate(of(found, arm)) for arm in arms[:2])
-    return 0 if rate(of(found, arms[2])) > best_alone else 1
+    best_alone = max(rate_of(of(found, arm)) for arm in arms[:2])
+    return 0 if rate_of(of(found, arms[2])) > best_alone else 1
 
 
 def _repository(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from loadtest.bench.ratios import Timed, rate, ratio
 from loadtest.bench.reporting import markdown_table
 
-NUM_RESAMPLES = 2000
 TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
 
 
@@ -36,37 +35,32 @@ def of(found: list[Measurement], arm: str, column: str | None = None) -> list[Me
     return [each for each in found if each.arm == arm and column in {None, each.column}]
 
 
-def rate(measured: list[Measurement]) -> float:
-    """Tokens per second over whole requests, prompt processing included."""
-    return sum(each.num_tokens for each in measured) / sum(each.last_s for each in measured)
+def whole(measured: Measurement) -> Timed:
+    """Of the whole request, prompt processing included."""
+    return Timed(measured.num_tokens, measured.last_s)
 
 
-def later_rate(measured: list[Measurement]) -> float:
-    """Tokens per second behind the first response, which waits for the prompt."""
-    num_tokens = sum(each.num_tokens - each.num_first for each in measured)
-    return num_tokens / sum(each.last_s - each.first_s for each in measured)
+def later(measured: Measurement) -> Timed:
+    """Behind the first response, which waits for the prompt."""
+    return Timed(measured.num_tokens - measured.num_first, measured.last_s - measured.first_s)
 
 
-def ratio(
+def rate_of(measured: Iterable[Measurement], part: Callable[[Measurement], Timed] = whole) -> float:
+    """Tokens per second."""
+    return rate(part(each) for each in measured)
+
+
+def ratio_of(
     found: list[Measurement],
     arm: str,
     base: str,
     column: str | None = None,
-    rate: Callable[[list[Measurement]], float] = rate,
+    part: Callable[[Measurement], Timed] = whole,
 ) -> str:
     """Ratio of rates, with a 95 % interval from resampling the prompts."""
-    over = {each.prompt_id: each for each in of(found, arm, column)}
-    under = {each.prompt_id: each for each in of(found, base, column)}
-    ids = sorted(over)
-    order = random.Random(0)
-    ratios = []
-    for _ in range(NUM_RESAMPLES):
-        drawn = order.choices(ids, k=len(ids))
-        ratios.append(rate([over[i] for i in drawn]) / rate([under[i] for i in drawn]))
-    ratios.sort()
-    middle = rate(list(over.values())) / rate(list(under.values()))
-    low, high = ratios[int(0.025 * NUM_RESAMPLES)], ratios[int(0.975 * NUM_RESAMPLES)]
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+    over = {each.prompt_id: part(each) for each in of(found, arm, column)}
+    under = {each.prompt_id: part(each) for each in of(found, base, column)}
+    return str(ratio(over, under))
 
 
 def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
@@ -74,17 +68,17 @@ def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
     columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
     drafted = arms[2:]
     rows = [
-        [column or "all", *(f"{rate(of(found, arm, column)):.1f}" for arm in arms)]
+        [column or "all", *(f"{rate_of(of(found, arm, column)):.1f}" for arm in arms)]
         for column in columns
     ]
-    rows.append(["behind the first", *(f"{later_rate(of(found, arm)):.1f}" for arm in arms)])
+    rows.append(["behind the first", *(f"{rate_of(of(found, arm), later):.1f}" for arm in arms)])
     first_ms = (statistics.median(m.first_s for m in of(found, arm)) * 1000 for arm in arms)
     rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
     ratios = [
         [
             f"{arm} ÷ {base}",
-            *(ratio(found, arm, base, column) for column in columns),
-            ratio(found, arm, base, rate=later_rate),
+            *(ratio_of(found, arm, base, column) for column in columns),
+            ratio_of(found, arm, base, part=later),
         ]
         for arm in drafted
         for base in arms[:2]

@@ -1,0 +1,97 @@
+"""The peers that are measured, and in which modes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Way(Enum):
+    """How an arm guesses; arms of the same way are compared with each other."""
+
+    PLAIN = "plain"
+    LOOKUP = "prompt lookup"
+    DRAFT = "our draft"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmName:
+    """One engine in one mode: a row of the table."""
+
+    peer: str
+    mode: str
+    way: Way
+    label: str
+    has_load: bool = True
+    """Measured with many streams too: it computes them in shared passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An engine that is not ours; its packages are in NAME.txt, its worker in workers/NAME.py."""
+
+    name: str
+    title: str
+    arms: tuple[ArmName, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    preload: str | None = None
+    """A library to load first, relative to the peer's virtual environment."""
+
+    @property
+    def requirements(self) -> Path:
+        return Path(__file__).parent / f"{self.name}.txt"
+
+
+OURS = "specdec"
+OUR_ARMS = (
+    ArmName(OURS, "off", Way.PLAIN, "specdec, off"),
+    ArmName(OURS, "lookup", Way.LOOKUP, "specdec, lookup", has_load=False),
+    ArmName(OURS, "draft", Way.DRAFT, "specdec, draft", has_load=False),
+    ArmName(OURS, "suffix", Way.OTHER, "specdec, suffix", has_load=False),
+    ArmName(OURS, "auto", Way.OTHER, "specdec, auto"),
+)
+JUDGED = OUR_ARMS[-1]
+"""Every arm is compared with our default."""
+REFERENCE = OUR_ARMS[0]
+"""Whose tokens the others' are compared with: the target alone."""
+
+
+def _modes(
+    name: str, title: str, *ways: tuple[str, Way], has_load: bool = True
+) -> tuple[ArmName, ...]:
+    return tuple(ArmName(name, mode, way, f"{title}, {way.value}", has_load) for mode, way in ways)
+
+
+_ALL_WAYS = (("plain", Way.PLAIN), ("lookup", Way.LOOKUP), ("draft", Way.DRAFT))
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "transformers",
+            "transformers bf16",
+            _modes("transformers", "transformers bf16", *_ALL_WAYS, has_load=False),
+        ),
+        Peer(
+            "vllm",
+            "vLLM bf16",
+            _modes("vllm", "vLLM bf16", *_ALL_WAYS),
+            environment={
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker is the engine
+                "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+                "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
+                "VLLM_CACHE_ROOT": "{cache}",
+                "VLLM_NO_USAGE_STATS": "1",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes that stays
+            },
+            preload="lib/libiomp5.so",  # vLLM warns that it is slower without
+        ),
+        Peer("openvino", "OpenVINO fp16", _modes("openvino", "OpenVINO fp16", *_ALL_WAYS)),
+        Peer(
+            "llamacpp",
+            "llama.cpp Q4_1 (4-bit)",
+            _modes("llamacpp", "llama.cpp Q4_1 (4-bit)", ("plain", Way.PLAIN), has_load=False),
+        ),
+    )
+}

@@ -1,0 +1,72 @@
+"""Our own arms: `specdec` behind a real tritonserver, asked over gRPC."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from clients import GenerationRequest, GrpcClient, SpecdecError
+from loadtest.bench.arms import Arm
+from loadtest.peers import processes
+from loadtest.peers.errors import PeerError
+from loadtest.peers.protocol import Answer, Question, Reply, without_end
+from specdec import __version__
+from specdec.serving.launcher import LaunchError, TritonServer
+
+
+class OurServer:
+    """One server for one arm: a cache warmed by another arm would be an advantage over peers."""
+
+    def __init__(self, model_repository: Path, mode: str, end_id: int) -> None:
+        """`mode`: a drafter, or "off"."""
+        self._server = TritonServer(model_repository)
+        self._fields = Arm.parse(mode).fields()
+        self._end_id = end_id
+        self._client: GrpcClient | None = None
+
+    def start(self) -> str:
+        """Raises PeerError if the server does not start."""
+        try:
+            self._server.start()
+        except LaunchError as error:
+            raise PeerError(" ".join(str(error).split())) from error
+        self._client = GrpcClient(self._server.grpc_url)
+        return f"specdec {__version__}"
+
+    def ask(self, question: Question) -> Reply:
+        """Streams all prompts at once; times are the client's. Raises PeerError."""
+        with ThreadPoolExecutor(len(question.prompts)) as pool:
+            start_s = time.perf_counter()
+            try:
+                answers = tuple(
+                    pool.map(lambda ids: self._answer(ids, question.max_tokens), question.prompts)
+                )
+            except SpecdecError as error:
+                raise PeerError(str(error)) from error
+            seconds = time.perf_counter() - start_s
+        return Reply(answers, seconds)
+
+    def pause(self) -> None:
+        processes.pause(self._server.pid)
+
+    def resume(self) -> None:
+        processes.resume(self._server.pid)
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self.resume()
+        self._server.stop()
+
+    def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
+        assert self._client is not None
+        request = GenerationRequest(input_ids=list(ids), max_tokens=max_tokens, **self._fields)
+        start_s = time.perf_counter()
+        first_s = 0.0
+        tokens: list[int] = []
+        for chunk in self._client.stream(request):
+            if chunk.token_ids and not first_s:
+                first_s = time.perf_counter() - start_s
+            tokens += chunk.token_ids
+        return Answer(without_end(tokens, self._end_id), first_s)

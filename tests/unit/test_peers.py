@@ -1,0 +1,370 @@
+"""The bench against peers, without any peer: lines, ratios, tables, and what a failure does."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench.peers import _spread, main
+from loadtest.bench.prompting import TokenPrompt
+from loadtest.bench.ratios import Timed, rate, ratio
+from loadtest.peers import install, processes
+from loadtest.peers.catalogue import JUDGED, OUR_ARMS, PEERS, REFERENCE, ArmName
+from loadtest.peers.errors import PeerError
+from loadtest.peers.measuring import Contest, Measurement
+from loadtest.peers.picture import plot_peers
+from loadtest.peers.protocol import Answer, Hello, Question, Reply, without_end
+from loadtest.peers.report import against, load_table, one_stream_table
+from loadtest.peers.weights import PairPaths
+from loadtest.peers.worker import Worker, WorkerCommand
+
+PEER_ARM = PEERS["vllm"].arms[0]
+ARMS = [REFERENCE, JUDGED, PEER_ARM]
+
+
+def measured(arm: ArmName, question_id: str, tokens: tuple[int, ...], seconds: float, streams=1):
+    """A question answered in `streams` equal answers."""
+    answers = tuple(Answer(tokens, seconds / 4) for _ in range(streams))
+    return Measurement(arm, streams, question_id, Reply(answers, seconds))
+
+
+class Scripted:
+    """A contestant without an engine; says its prompt back, and fails from the nth question on."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+        self.calls: list[str] = []
+        self.num_asked = 0
+
+    def start(self) -> str:
+        self.calls.append("start")
+        return "scripted 1"
+
+    def ask(self, question: Question) -> Reply:
+        self.calls.append("ask")
+        self.num_asked += 1
+        if self.num_asked == self.fails_at:
+            raise PeerError("out of ideas")
+        return Reply(tuple(Answer(ids, 0.1) for ids in question.prompts), 1.0)
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class TestProtocol:
+    """The lines between the bench and a worker."""
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            Hello("vLLM 1"),
+            Hello(error="no weights"),
+            Question(((1, 2), (3,)), 64),
+            Reply((Answer((1, 2), 0.5), Answer((), 0.0)), 1.5),
+            Reply(error="it broke"),
+        ],
+    )
+    def test_messages_survive_their_line(self, message):
+        """What one side writes the other reads back unchanged, from one line."""
+        line = message.line()
+
+        assert "\n" not in line
+        assert message == type(message).parse(line)
+
+    def test_the_end_token_and_what_follows_is_no_answer(self):
+        """Engines that report the end token count no more tokens than those that do not."""
+        assert without_end([5, 6, 2, 9], 2) == (5, 6)
+        assert without_end([5, 6], 2) == (5, 6)
+
+    def test_reply_counts_all_answers(self):
+        """The rate of many streams is over all of their tokens."""
+        assert Reply((Answer((1, 2), 0.1), Answer((3,), 0.1)), 1.0).num_tokens == 3
+
+
+class TestRatios:
+    """Rates and the interval of their ratio."""
+
+    def test_rate_is_tokens_over_time_not_a_mean_of_rates(self):
+        """Long answers weigh more than short ones."""
+        assert rate([Timed(10, 10.0), Timed(100, 1.0)]) == 110 / 11
+
+    def test_constant_ratio_has_no_spread(self):
+        """Prompts are resampled for both arms together, so what they share cancels out."""
+        under = {str(i): Timed(i + 1, float(i + 1) ** 2) for i in range(9)}
+        over = {name: Timed(each.num_tokens, each.seconds / 2) for name, each in under.items()}
+
+        found = ratio(over, under)
+
+        assert pytest.approx((found.middle, found.low, found.high)) == (2.0, 2.0, 2.0)
+        assert str(found) == "2.00 (2.00–2.00)"
+
+    def test_interval_holds_the_middle_and_widens_with_disagreement(self):
+        """Prompts that disagree give an interval around the overall ratio."""
+        under = {str(i): Timed(10, 1.0) for i in range(10)}
+        over = {str(i): Timed(10, 0.5 if i % 2 else 1.0) for i in range(10)}
+
+        found = ratio(over, under)
+
+        assert 1.0 <= found.low < found.middle < found.high <= 2.0
+
+
+class TestTables:
+    """What a reader sees of the measurements."""
+
+    FOUND = (
+        measured(REFERENCE, "a", (1, 2), 1.0),
+        measured(REFERENCE, "b", (3, 4), 1.0),
+        measured(JUDGED, "a", (1, 2), 0.5),
+        measured(JUDGED, "b", (3, 4), 0.5),
+        measured(PEER_ARM, "a", (1, 2), 2.0),
+        measured(PEER_ARM, "b", (3, 5), 2.0),
+    )
+
+    def test_row_of_a_peer(self):
+        """Rate, ratios of ours to it by default and of the same way, and equal answers."""
+        row = one_stream_table(self.FOUND, ARMS, {}).splitlines()[-1]
+
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert [PEER_ARM.label, "1.0", "1.0 (1.0–1.0)", "500"] == cells[:4]
+        assert cells[4:] == ["4.00 (4.00–4.00)", "2.00 (2.00–2.00)", "1/2", ""]
+
+    def test_failure_is_a_row_with_its_reason(self):
+        """A peer that failed has no figures, not even of what it answered before."""
+        row = one_stream_table(self.FOUND, ARMS, {PEER_ARM: "no wheel"}).splitlines()[-1]
+
+        assert "no wheel" in row
+        assert "1.0" not in row
+
+    def test_incomplete_arms_are_not_compared(self):
+        """A ratio is over the same prompts or is not given."""
+        assert against(self.FOUND[:-1], JUDGED, PEER_ARM, 1) is None
+        assert against(self.FOUND, JUDGED, PEER_ARM, 1) is not None
+
+    def test_many_streams_have_medians_and_ranges(self):
+        """Rates over all streams of a repetition; ratios within the repetition."""
+        found = [
+            measured(arm, str(number), (1, 2, 3), seconds, streams=4)
+            for arm, times in ((JUDGED, (1.0, 2.0, 3.0)), (PEER_ARM, (2.0, 2.0, 12.0)))
+            for number, seconds in enumerate(times)
+        ]
+
+        row = load_table(found, ARMS, {}, 4).splitlines()[-1]
+
+        assert "6.0 (1.0–6.0)" in row
+        assert "2.00 (1.00–4.00)" in row
+
+    def test_picture_has_every_panel(self, tmp_path):
+        """A picture can be drawn of one stream and of many, with an arm missing in one."""
+        found = [*self.FOUND, measured(JUDGED, "1", (1, 2), 1.0, streams=16)]
+
+        plot_peers(found, ARMS, "title", tmp_path / "peers.png")
+
+        assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestContest:
+    """Who is asked what, and when."""
+
+    PROMPTS = tuple(TokenPrompt(str(i), "", (i, i + 1)) for i in range(4))
+
+    def test_all_arms_answer_all_prompts_one_awake_at_a_time(self):
+        """Whoever is not asked is paused; each question is asked between resume and pause."""
+        contestants = {arm: Scripted() for arm in ARMS}
+        contest = Contest(seed=1)
+
+        with contest.running(contestants):
+            contest.one_stream(self.PROMPTS, 8)
+
+        assert len(ARMS) * len(self.PROMPTS) == len(contest.measurements)
+        for each in contestants.values():
+            assert each.calls[:3] == ["start", "ask", "pause"]
+            assert ["resume", "ask", "pause"] * len(self.PROMPTS) == each.calls[3:-1]
+            assert each.calls[-1] == "stop"
+
+    def test_a_failing_arm_does_not_stop_the_others(self):
+        """It is stopped, its reason is kept, and everyone else is still asked everything."""
+        contestants = {arm: Scripted() for arm in ARMS}
+        contestants[PEER_ARM] = Scripted(fails_at=3)
+        contest = Contest(seed=1)
+
+        with contest.running(contestants):
+            contest.one_stream(self.PROMPTS, 8)
+            contest.many_streams(2, [self.PROMPTS[:2]], 8)
+
+        assert contest.failures == {PEER_ARM: "out of ideas"}
+        assert contestants[PEER_ARM].calls.count("stop") == 1
+        others = [each for each in contest.measurements if each.arm != PEER_ARM]
+        assert 2 * (len(self.PROMPTS) + 1) == len(others)
+
+    def test_arms_without_load_are_asked_alone_only(self):
+        """Engines that do not batch have no row with many streams."""
+        alone = PEERS["transformers"].arms[0]
+        contest = Contest(seed=1)
+
+        with contest.running({alone: Scripted(), PEER_ARM: Scripted()}):
+            contest.many_streams(2, [self.PROMPTS[:2]], 8)
+
+        assert [each.arm for each in contest.measurements] == [PEER_ARM]
+
+
+class TestInstalling:
+    """Environments of peers."""
+
+    def test_no_install_leaves_out_what_is_missing(self, tmp_path):
+        """`--no-install` reports instead of installing."""
+        with pytest.raises(PeerError, match="not installed"):
+            install.ensure_installed(PEERS["vllm"], tmp_path, may_install=False)
+
+    def test_changed_requirements_are_not_installed(self, tmp_path, monkeypatch):
+        """An environment of other requirements counts as missing."""
+        peer = PEERS["llamacpp"]
+        (tmp_path / peer.name).mkdir()
+        (tmp_path / peer.name / "installed").write_text(install._fingerprint(peer))
+        assert install.is_installed(peer, tmp_path)
+
+        monkeypatch.setattr(install, "_fingerprint", lambda _: "another")
+
+        assert not install.is_installed(peer, tmp_path)
+
+    @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+    def test_every_peer_pins_everything(self, peer):
+        """Requirements name exact versions, torch's above all: another brings gigabytes."""
+        lines = [line for line in peer.requirements.read_text("utf-8").splitlines() if line]
+
+        packages = [line for line in lines if not line.startswith("#")]
+        assert packages
+        assert all("==" in line for line in packages)
+        assert {"torch==2.13.0"} >= {line for line in packages if line.startswith("torch=")}
+
+    @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+    def test_every_peer_has_a_worker(self, peer):
+        """The module that a peer's Python is started with exists."""
+        assert (Path(install.__file__).parent / "workers" / f"{peer.name}.py").is_file()
+
+
+class TestProcesses:
+    """Stopping those that are not measured."""
+
+    def test_a_paused_tree_stands_still_children_included(self):
+        """Stopped and continued as a whole: a child that spins would disturb a measurement."""
+        script = "import subprocess; subprocess.run(['cat'])"
+        with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+            while len(processes.tree(process.pid)) < 2:
+                assert process.poll() is None
+            pids = processes.tree(process.pid)
+
+            processes.pause(process.pid)
+            assert [state(pid, "T") for pid in pids] == ["T", "T"]
+            processes.resume(process.pid)
+            assert "T" not in [state(pid, "S") for pid in pids]
+            process.communicate()
+
+
+def state(pid: int, wanted: str) -> str:
+    """The state letter of a process, once it is `wanted` or after a while."""
+    for _ in range(10_000):
+        found = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        if found == wanted:
+            break
+    return found
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker whose peer is a script of this test's own."""
+
+    def make(script: str) -> Worker:
+        command = WorkerCommand(PEERS["vllm"], PEER_ARM, PairPaths(tmp_path, tmp_path), 2, tmp_path)
+        (tmp_path / "vllm").mkdir()
+        monkeypatch.setattr(
+            WorkerCommand, "words", property(lambda _: [sys.executable, "-c", script])
+        )
+        monkeypatch.setattr(WorkerCommand, "environment", property(lambda _: dict(os.environ)))
+        return Worker(command)
+
+    return make
+
+
+class TestWorker:
+    """A worker process from the bench's side."""
+
+    SCRIPT = """
+import json, sys
+from loadtest.peers.protocol import Answer, Hello, Question, Reply
+print(Hello("echo 1").line(), flush=True)
+for line in sys.stdin:
+    question = Question.parse(line)
+    if question.max_tokens == 0:
+        sys.exit(1)
+    if question.max_tokens == 1:
+        print(Reply(error="too short").line(), flush=True)
+    else:
+        print(Reply(tuple(Answer(ids, 0.1) for ids in question.prompts), 1.0).line(), flush=True)
+"""
+
+    def test_asks_and_stops(self, worker):
+        """A question gets its answer, across a pause; afterwards the process is gone."""
+        peer = worker(self.SCRIPT)
+        assert peer.start() == "echo 1"
+        pid = peer._process.pid
+        peer.pause()
+        peer.resume()
+
+        reply = peer.ask(Question(((7, 8),), 64))
+        peer.stop()
+
+        assert tuple(answer.tokens for answer in reply.answers) == ((7, 8),)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    def test_failures_are_told(self, worker):
+        """An error of the engine and a process that ends are both PeerErrors with a reason."""
+        peer = worker(self.SCRIPT)
+        peer.start()
+
+        with pytest.raises(PeerError, match="too short"):
+            peer.ask(Question(((7,),), 1))
+        with pytest.raises(PeerError, match="ended"):
+            peer.ask(Question(((7,),), 0))
+        peer.stop()
+
+    def test_a_peer_that_does_not_load_says_why(self, worker):
+        """The reason of a failed start is the peer's own."""
+        peer = worker(f"print({Hello(error='no such weights').line()!r})")
+
+        with pytest.raises(PeerError, match="no such weights"):
+            peer.start()
+        peer.stop()
+
+
+def test_prompts_of_many_streams_come_from_the_whole_file():
+    """Not from its first columns."""
+    assert _spread(list(range(8)), 4) == [0, 2, 4, 6]
+    assert _spread(list(range(8)), 8) == list(range(8))
+
+
+def test_more_streams_than_prompts_are_refused(capsys):
+    """The limit and the value given; twice the same prompt would profit from its own cache."""
+    checkpoint = Path(__file__).parents[2] / "model_repository/target/1/checkpoint/tokenizer.json"
+    if not checkpoint.is_file():
+        pytest.skip("no weights: make setup")
+
+    with pytest.raises(SystemExit):
+        main(["--streams", "1000"])
+
+    assert "at most the number of prompts, 54; given: 1000" in capsys.readouterr().err
+
+
+def test_judged_and_reference_are_ours():
+    """Every arm is compared with our default, and its tokens with our target's."""
+    assert {JUDGED, REFERENCE} < set(OUR_ARMS)
+    assert (JUDGED.mode, REFERENCE.mode) == ("auto", "off")
