@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loadtest.bench.prompting import TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
-from loadtest.peers.catalogue import OUR_ARMS, OURS, PEERS, ArmName, Peer
+from loadtest.peers.catalogue import JUDGED, OUR_ARMS, OURS, PEERS, REFERENCE, ArmName, Peer
 from loadtest.peers.errors import PeerError
 from loadtest.peers.install import ensure_installed, python_of
 from loadtest.peers.measuring import Contest, Contestant
@@ -40,12 +40,13 @@ def main(argv: list[str]) -> int:
             f"given: {max(arguments.streams)}"
         )
     contest = Contest(arguments.seed)
+    ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours or arm in (JUDGED, REFERENCE)]
     contestants: dict[ArmName, Contestant] = {
-        arm: OurServer(arguments.model_repository, arm.mode, end_id) for arm in OUR_ARMS
+        arm: OurServer(arguments.model_repository, arm.mode, end_id) for arm in ours
     }
     peers = [PEERS[name] for name in arguments.peers]
     contestants |= _workers(peers, arguments, end_id, contest.failures)
-    arms = [*OUR_ARMS, *(arm for peer in peers for arm in peer.arms)]
+    arms = [*ours, *(arm for peer in peers for arm in peer.arms)]
     prompts = every_prompt[:: arguments.every]
     with contest.running(contestants):
         if 1 in arguments.streams:
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
         title += f"{arguments.max_tokens} tokens, prompt processing included"
         path = arguments.out / f"{arguments.name}.png"
         plot_peers(contest.measurements, arms, title, path)
-    return 1 if any(arm in contest.failures for arm in OUR_ARMS) else 0
+    return 1 if any(arm in contest.failures for arm in ours) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +88,14 @@ def _parser() -> argparse.ArgumentParser:
         choices=tuple(PEERS),
         default=list(PEERS),
         help=f"beside {OURS}, which always takes part (default: all)",
+    )
+    modes = [arm.mode for arm in OUR_ARMS]
+    parser.add_argument(
+        "--ours",
+        nargs="*",
+        choices=modes,
+        default=modes,
+        help="our arms beside off and auto; each has a server, and memory, of its own",
     )
     parser.add_argument(
         "--streams", type=int, nargs="+", default=[1, 16, 48], help="prompts at the same time"

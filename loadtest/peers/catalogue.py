@@ -51,8 +51,11 @@ OUR_ARMS = (
     ArmName(OURS, "draft", Way.DRAFT, "specdec, draft", has_load=False),
     ArmName(OURS, "suffix", Way.OTHER, "specdec, suffix", has_load=False),
     ArmName(OURS, "auto", Way.OTHER, "specdec, auto"),
+    ArmName(OURS, "off@colocated", Way.PLAIN, "specdec colocated, off"),
+    ArmName(OURS, "lookup@colocated", Way.LOOKUP, "specdec colocated, lookup", has_load=False),
+    ArmName(OURS, "auto@colocated", Way.OTHER, "specdec colocated, auto"),
 )
-JUDGED = OUR_ARMS[-1]
+JUDGED = OUR_ARMS[4]
 """Every arm is compared with our default."""
 REFERENCE = OUR_ARMS[0]
 """Whose tokens the others' are compared with: the target alone."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from builder.colocate import colocate
+from builder.errors import BuildError
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.bench.arms import Arm
+from loadtest.bench.repository import COLOCATED
 from loadtest.peers import processes
 from loadtest.peers.errors import PeerError
 from loadtest.peers.protocol import Answer, Question, Reply, without_end
@@ -19,17 +23,24 @@ class OurServer:
     """One server for one arm: a cache warmed by another arm would be an advantage over peers."""
 
     def __init__(self, model_repository: Path, mode: str, end_id: int) -> None:
-        """`mode`: a drafter, or "off"."""
-        self._server = TritonServer(model_repository)
-        self._fields = Arm.parse(mode).fields()
+        """`mode`: a drafter, or "off", behind it @colocated for engines in one process."""
+        arm = Arm.parse(mode)
+        self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
+        self._source = model_repository if arm.model == COLOCATED else None
+        repository = Path(self._scratch.name) / COLOCATED if self._source else model_repository
+        self._server = TritonServer(repository)
+        self._repository = repository
+        self._fields = arm.fields()
         self._end_id = end_id
         self._client: GrpcClient | None = None
 
     def start(self) -> str:
         """Raises PeerError if the server does not start."""
         try:
+            if self._source is not None:
+                colocate(self._source, self._repository)
             self._server.start()
-        except LaunchError as error:
+        except (LaunchError, BuildError) as error:
             raise PeerError(" ".join(str(error).split())) from error
         self._client = GrpcClient(self._server.grpc_url)
         return f"specdec {__version__}"
@@ -58,6 +69,7 @@ class OurServer:
             self._client.close()
             self.resume()
         self._server.stop()
+        self._scratch.cleanup()
 
     def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
         assert self._client is not None
