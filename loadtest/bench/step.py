@@ -34,6 +34,9 @@ NUM_CACHE_TOKENS = 16384
 NUM_READ_BYTES = 2**28
 """Many times what the caches hold."""
 
+BYTES_PER_WEIGHT = {"auto": 2.0, "int8": 1 + 2 / 64}
+"""In bfloat16; in int8 with a scale for 64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -53,11 +56,17 @@ def main(argv: list[str]) -> int:
     """Run the bench; 0 always."""
     arguments = _parser().parse_args(argv)
     model = LlamaModel(
-        arguments.checkpoint, NUM_CACHE_TOKENS, torch.device("cpu"), kernels=arguments.kernels
+        arguments.checkpoint,
+        NUM_CACHE_TOKENS,
+        torch.device("cpu"),
+        kernels=arguments.kernels,
+        weight_dtype=arguments.weight_dtype,
     )
+    per_weight = BYTES_PER_WEIGHT[arguments.weight_dtype]
     steps, speeds = [], []
     for num_context in arguments.contexts:
-        found, read = _measure(model, num_context, arguments.rows, arguments.repeats)
+        num_bytes = _bytes_read(model.config, num_context, per_weight)
+        found, read = _measure(model, num_context, arguments.rows, arguments.repeats, num_bytes)
         steps += found
         speeds += read
         print(f"context {num_context}: done", file=sys.stderr)
@@ -71,14 +80,13 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(
-    model: LlamaModel, num_context: int, rows: list[int], num_repeats: int
+    model: LlamaModel, num_context: int, rows: list[int], num_repeats: int, num_bytes: float
 ) -> tuple[list[Step], list[float]]:
     generator = np.random.default_rng(num_context)
     ids = generator.integers(5, 40000, num_context + max(rows)).astype(np.int32)
     sequence = model.cache.acquire(ids)
     for start in range(sequence.length, num_context, 256):
         model.run([Segment(sequence, ids[start : min(start + 256, num_context)], 0)])
-    num_bytes = _bytes_read(model.config, num_context)
     speeds: list[float] = []
     times: dict[int, list[float]] = {count: [] for count in rows}
     for repeat in range(num_repeats + 1):
@@ -115,12 +123,12 @@ def _pass_ms(
     return elapsed_ms
 
 
-def _bytes_read(config: ModelConfig, num_context: int) -> int:
+def _bytes_read(config: ModelConfig, num_context: int, per_weight: float) -> float:
     width, kv_width = (count * config.head_dim for count in (config.num_heads, config.num_kv_heads))
     layer = config.hidden_size * (2 * width + 2 * kv_width + 3 * config.intermediate_size)
     head = (config.draft_vocab_size or config.vocab_size) * config.hidden_size
     context = num_context * config.num_layers * 2 * kv_width
-    return 2 * (config.num_layers * layer + head + context)
+    return per_weight * (config.num_layers * layer + head) + 2 * context
 
 
 def _table(steps: list[Step], gb_per_s: float) -> str:
@@ -146,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 5, 8, 16])
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--kernels", default="auto", help="auto, native or torch")
+    parser.add_argument("--weight-dtype", choices=BYTES_PER_WEIGHT, default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="step")
     return parser
