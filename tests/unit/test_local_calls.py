@@ -5,6 +5,7 @@ import pytest
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
+from specdec.engines.calls import Call
 from specdec.engines.engine_call import parse_call
 from specdec.engines.local_calls import LocalCalls
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
@@ -90,7 +91,7 @@ def test_task_is_the_one_of_the_contract(params, verification, draft):
     )
     engine = Recorder(TaskOutput((1,), stats=STATS))
 
-    list(local(engine, sampling).run(CONTEXT, 3, end_id=2, draft=draft))
+    list(local(engine, sampling).run(Call(CONTEXT, 3, 2, draft)))
 
     expected, (task,) = through_tensors(sampling, draft, 3), engine.tasks
     assert {name: getattr(task, name) for name in COMPARED} == {
@@ -106,9 +107,9 @@ def test_outputs_come_as_responses_would():
     clock = EngineClock()
 
     streamed = list(
-        local(Recorder(*outputs), Sampling()).run(CONTEXT, 3, end_id=None, streaming=True)
+        local(Recorder(*outputs), Sampling()).run(Call(CONTEXT, 3, None, streaming=True))
     )
-    (whole,) = local(Recorder(*outputs), Sampling(), clock).run(CONTEXT, 3, end_id=None)
+    (whole,) = local(Recorder(*outputs), Sampling(), clock).run(Call(CONTEXT, 3, None))
 
     assert [said.tokens for said in streamed] == [(4,), (5, 6)]
     assert whole.tokens == (4, 5, 6)
@@ -122,7 +123,7 @@ def test_failure_names_the_engine():
     engine = Recorder(TaskOutput((), error=RuntimeError("no memory")))
 
     with pytest.raises(EngineFailedError, match="target: no memory"):
-        list(local(engine, Sampling()).run(CONTEXT, 1, end_id=None))
+        list(local(engine, Sampling()).run(Call(CONTEXT, 1, None)))
 
 
 def test_abort_reaches_the_call_in_flight_only():
@@ -131,7 +132,7 @@ def test_abort_reaches_the_call_in_flight_only():
     calls = local(engine, Sampling())
     calls.abort()
 
-    parts = calls.run(CONTEXT, 2, end_id=None, streaming=True)
+    parts = calls.run(Call(CONTEXT, 2, None, streaming=True))
     next(parts)
     calls.abort()
     list(parts)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
-from specdec.engines.calls import Said
-from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
+from specdec.engines.calls import Call, Said
+from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 from specdec.errors import EngineFailedError
 
@@ -73,32 +73,23 @@ class BlsCalls:
         self._current: str | None = None
         self._is_aborting = False
 
-    def run(
-        self,
-        context: TokenIds,
-        max_new_tokens: int,
-        *,
-        end_id: int | None,
-        draft: Draft = NO_DRAFT,
-        returns_logits: bool = False,
-        streaming: bool = False,
-    ) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[Said]:
         """What each response adds. Raises EngineFailedError."""
         self._number += 1
         call_id = f"{self._prefix}:{self._number}"
-        inputs = self._inputs(context, max_new_tokens, end_id, draft)
+        inputs = self._inputs(call)
         outputs = self._outputs
         # Only the engine knows what stands where the correction may repeat the draft's token, or
         # may be a token of a branch that was not verified.
         is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
-        if draft.tokens and (is_judged or draft.parents):
+        if call.draft.tokens and (is_judged or call.draft.parents):
             counts = (contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS)
             outputs = [*outputs, *counts]
         if self._clock is not None or len(outputs) > len(self._outputs):
             inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
-        if streaming:
+        if call.streaming:
             inputs.append(_bool(contract.STREAMING, True))
-        if returns_logits:
+        if call.returns_logits:
             inputs.append(_bool(contract.RETURN_GENERATION_LOGITS, True))
             outputs = [*outputs, contract.GENERATION_LOGITS]
         request = pb_utils.InferenceRequest(
@@ -122,18 +113,17 @@ class BlsCalls:
             if self._current == call_id:  # A call that was given up may end after its successor.
                 self._current = None
 
-    def _inputs(
-        self, context: TokenIds, max_new_tokens: int, end_id: int | None, draft: Draft
-    ) -> list[Any]:
+    def _inputs(self, call: Call) -> list[Any]:
+        context, draft = call.context, call.draft
         inputs = [
             _tensor(contract.INPUT_IDS, context[None]),
             _int32(contract.INPUT_LENGTHS, len(context)),
-            _int32(contract.REQUEST_OUTPUT_LEN, max_new_tokens),
+            _int32(contract.REQUEST_OUTPUT_LEN, call.max_new_tokens),
             _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
         ]
         inputs += [_tensor(*each) for each in sampling_inputs(self._sampling, len(context))]
-        if end_id is not None:
-            inputs.append(_int32(contract.END_ID, end_id))
+        if call.end_id is not None:
+            inputs.append(_int32(contract.END_ID, call.end_id))
         if draft.tokens:  # An empty tensor is refused by the C++ backend.
             inputs.append(
                 _tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft.tokens], dtype=np.int32))

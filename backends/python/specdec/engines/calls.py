@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,6 +11,21 @@ import numpy.typing as npt
 
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
 from specdec.engines.sampling_inputs import Sampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Generate behind a context, or verify a draft there; the rest is the request's own."""
+
+    context: TokenIds
+    """[n] int32."""
+    max_new_tokens: int
+    end_id: int | None
+    draft: Draft = NO_DRAFT
+    returns_logits: bool = False
+    """What the tokens were drawn from comes with them."""
+    streaming: bool = False
+    """A response for each step, instead of one for all."""
 
 
 class Said(NamedTuple):
@@ -29,16 +45,7 @@ class EngineCalls(Protocol):
     the engine, because it is repeated until the request has ended.
     """
 
-    def run(
-        self,
-        context: TokenIds,
-        max_new_tokens: int,
-        *,
-        end_id: int | None,
-        draft: Draft = NO_DRAFT,
-        returns_logits: bool = False,
-        streaming: bool = False,
-    ) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[Said]:
         """What each response adds. Raises EngineFailedError."""
 
     def abort(self) -> None:

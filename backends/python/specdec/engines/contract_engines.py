@@ -9,7 +9,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from specdec.engines.calls import EngineCalls
+from specdec.engines.calls import Call, EngineCalls
 from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
 
@@ -25,8 +25,8 @@ class ContractTarget:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
         num_accepted = num_drafted = None
-        max_new_tokens = len(draft.tokens) + 1
-        for part in self._calls.run(context, max_new_tokens, end_id=self._end_id, draft=draft):
+        call = Call(context, len(draft.tokens) + 1, self._end_id, draft)
+        for part in self._calls.run(call):
             tokens += part.tokens
             log_probs += part.log_probs
             num_accepted, num_drafted = part.num_accepted, part.num_drafted
@@ -38,7 +38,7 @@ class ContractTarget:
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         num_tokens = 0
-        parts = self._calls.run(context, max_tokens, end_id=self._end_id, streaming=True)
+        parts = self._calls.run(Call(context, max_tokens, self._end_id, streaming=True))
         finished = False
         try:
             for part in parts:
@@ -87,9 +87,8 @@ class ContractDraft:
         tokens: tuple[int, ...] = ()
         log_probs: tuple[float, ...] = ()
         logits = None
-        for part in self._calls.run(
-            context, num_tokens, end_id=self._end_id, returns_logits=self._returns_logits
-        ):
+        call = Call(context, num_tokens, self._end_id, returns_logits=self._returns_logits)
+        for part in self._calls.run(call):
             tokens += part.tokens
             log_probs += part.log_probs
             logits = part.logits

@@ -8,9 +8,9 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from specdec.engines.calls import Said
+from specdec.engines.calls import Call, Said
 from specdec.engines.engine_call import sampling_params
-from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
+from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import EXACT, Sampling, round_seed, sampling_inputs
 from specdec.errors import EngineFailedError
 from specdec.torch_engine.engine import TorchEngine
@@ -44,19 +44,10 @@ class LocalCalls:
         self._number = 0
         self._current: str | None = None
 
-    def run(
-        self,
-        context: TokenIds,
-        max_new_tokens: int,
-        *,
-        end_id: int | None,
-        draft: Draft = NO_DRAFT,
-        returns_logits: bool = False,
-        streaming: bool = False,
-    ) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[Said]:
         self._number += 1
         call_id = f"{self._prefix}:{self._number}"
-        task = self._task(call_id, context, max_new_tokens, end_id, draft, returns_logits)
+        task = self._task(call_id, call)
         outputs: SimpleQueue[TaskOutput] = SimpleQueue()
         self._current = call_id
         self._engine.submit(task, outputs.put)
@@ -64,7 +55,7 @@ class LocalCalls:
             is_over = False
             while not is_over:
                 said: list[TaskOutput] = []
-                while not is_over and not (streaming and said):
+                while not is_over and not (call.streaming and said):
                     output = outputs.get()
                     if output.error is not None:
                         raise EngineFailedError(f"{self._model}: {output.error}")
@@ -81,29 +72,21 @@ class LocalCalls:
         if call_id is not None:
             self._engine.cancel(call_id)
 
-    def _task(
-        self,
-        call_id: str,
-        context: TokenIds,
-        max_new_tokens: int,
-        end_id: int | None,
-        draft: Draft,
-        returns_logits: bool,
-    ) -> Task:
-        sampling, params = self._sampling, self._params
+    def _task(self, call_id: str, call: Call) -> Task:
+        sampling, params, draft = self._sampling, self._params, call.draft
         if sampling.is_judged:
-            params = replace(params, seed=round_seed(sampling.params.seed, len(context)))
+            params = replace(params, seed=round_seed(sampling.params.seed, len(call.context)))
         ids = np.asarray(draft.tokens, dtype=np.int32) if draft.tokens else NO_TOKENS
         return Task(
             request_id=call_id,
-            input_ids=context,
-            max_new_tokens=max_new_tokens,
+            input_ids=call.context,
+            max_new_tokens=call.max_new_tokens,
             draft_ids=ids,
             draft_parents=draft.parents,
-            end_id=end_id,
+            end_id=call.end_id,
             params=params,
             num_prompt_tokens=self._num_prompt_tokens,
-            wants_logits=returns_logits,
+            wants_logits=call.returns_logits,
             verification=sampling.verification if sampling.is_judged and draft.tokens else EXACT,
             draft_logits=draft.logits,
             wants_log_probs=sampling.wants_log_probs,
