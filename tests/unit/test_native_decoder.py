@@ -1,7 +1,10 @@
 """The compiled decoder: right, and the same bits for a row whatever runs beside it."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -288,3 +291,19 @@ def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
         library.load.cache_clear()
     assert isinstance(model._decoder, TorchDecoder)
     assert "no C compiler" in caplog.text
+
+
+def test_models_of_one_process_have_their_own_numbers_of_threads():
+    """A small draft with one thread leaves the target that is loaded behind it all of its own."""
+    script = """
+import torch
+from specdec.torch_engine.native import NativeDecoder, library
+from tests.unit.test_native_decoder import CONFIG, decoder_of
+
+torch.set_num_threads(2)
+kinds = [lambda *given, n=n: NativeDecoder(*given, num_threads=n) for n in (1, 0, 3, 1)]
+pools = [decoder_of(CONFIG, kind)._pool for kind in kinds]
+assert [library.load().pool_size(pool) for pool in pools] == [1, 2, 3, 1]
+assert pools[0] == pools[3]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

@@ -119,8 +119,6 @@ def _shutting_down() -> EngineFailedError:
 
 
 def _load(settings: EngineSettings) -> Scheduler:
-    if settings.num_threads:
-        torch.set_num_threads(settings.num_threads)
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -135,6 +133,7 @@ def _load(settings: EngineSettings) -> Scheduler:
         _DTYPES[settings.dtype],
         settings.kernels,
         settings.weight_dtype,
+        settings.num_threads,
     )
     if settings.limits.max_seq_len > model.config.max_position:
         raise ConfigurationError(

@@ -41,6 +41,7 @@ class LlamaModel:
         dtype: torch.dtype = torch.bfloat16,
         kernels: str = "auto",
         weight_dtype: str = "auto",
+        num_threads: int = 0,
     ) -> None:
         """`dtype` of weights, products and KV cache; the residual stream is float32 always.
 
@@ -48,13 +49,13 @@ class LlamaModel:
         `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
         where they can be had, and `torch` elsewhere. `weight_dtype`: `auto` leaves the matrices in
         `dtype`, `int8` quantises them for the native ones alone (raises ConfigurationError without
-        those).
+        those). `num_threads`: on a CPU; 0 are as many as PyTorch would take.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
         chosen = choose_kernels(kernels, weight_dtype, self.config, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        self._parts = assemble(chosen, self.config, loaded, device, weight_dtype)
+        self._parts = assemble(chosen, self.config, loaded, device, weight_dtype, num_threads)
         self._decoder, self.head = self._parts.decoder, self._parts.head
         size = self._decoder.block_size
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size)

@@ -53,14 +53,17 @@ def assemble(
     weights: ModelWeights,
     device: torch.device,
     weight_dtype: str = "auto",
+    num_threads: int = 0,
 ) -> Parts:
-    """`kernels`: what `choose_kernels` says."""
+    """`kernels`: what `choose_kernels` says; `num_threads` on a CPU, 0 for as many as it has."""
     if kernels == "graph":
         return _with_graphs(config, weights, device)
     decoder: Decoder
     if kernels == "native":
-        decoder = native.NativeDecoder(config, weights, weight_dtype)
+        decoder = native.NativeDecoder(config, weights, weight_dtype, num_threads)
     else:
+        if num_threads:
+            torch.set_num_threads(num_threads)
         decoder = TorchDecoder(config, weights)
     rows, tokens = weights.head_rows, weights.token_of_head_row
     head = Head(rows, tokens, config.vocab_size, decoder.output(rows))

@@ -104,6 +104,7 @@ def load() -> ctypes.CDLL:
         raise NoLibraryError(str(error)) from error
     number, pointer, matrix = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Matrix)
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
+    library.pool_size.argtypes, library.pool_size.restype = (pointer,), number
     library.product.argtypes = (pointer, matrix, number, number, pointer, number, pointer)
     library.product.restype = number
     library.largest_columns.argtypes = (

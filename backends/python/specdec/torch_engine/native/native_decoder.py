@@ -85,15 +85,21 @@ class NativeDecoder:
     block_size = 32
 
     def __init__(
-        self, config: ModelConfig, weights: ModelWeights, weight_dtype: str = "auto"
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        weight_dtype: str = "auto",
+        num_threads: int = 0,
     ) -> None:
-        """`weight_dtype`: `auto` packs the matrices as they are, `int8` quantises them.
+        """`weight_dtype` packs the matrices as they are (`auto`) or quantised (`int8`).
 
+        `num_threads` of 0 are as many as PyTorch would take.
         The embedding stays as it is; of the others nothing is kept but the packed form.
         """
         self._is_int8 = weight_dtype == "int8"
         self._library = library.load()
-        self._pool = _threads()
+        default = _default_num_threads()
+        self._pool = _threads(num_threads or default)
         cosines, sines = _rotation_tables(config)
         packed = [_pack_layer(layer, is_int8=self._is_int8) for layer in weights.layers]
         shape = library.DecoderShape(
@@ -188,12 +194,17 @@ class NativeOutput:
 
 
 @functools.cache
-def _threads() -> int:
-    """The pool of this process, as large as PyTorch's was.
+def _default_num_threads() -> int:
+    """What PyTorch had before there was a pool."""
+    return torch.get_num_threads()
 
-    PyTorch keeps one: two teams would wait for the same cores.
+
+@functools.cache
+def _threads(num_threads: int) -> int:
+    """A pool of so many; models of one process that have as many take turns with it.
+
+    PyTorch keeps one thread: two teams would wait for the same cores.
     """
-    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     pool: int | None = library.load().pool_new(num_threads)
     if not pool:
@@ -206,7 +217,8 @@ def read_speed(num_bytes: int) -> float:
     memory = _memory(num_bytes)
     sums = np.zeros(64, dtype=np.int32)
     start = time.perf_counter()
-    library.load().read_memory(_threads(), memory.ctypes.data, num_bytes, sums.ctypes.data)
+    threads = _threads(_default_num_threads())
+    library.load().read_memory(threads, memory.ctypes.data, num_bytes, sums.ctypes.data)
     return num_bytes / (time.perf_counter() - start)
 
 
