@@ -1,5 +1,7 @@
 """What the engine does not take, what waits its turn, and what a cancelled request leaves."""
 
+from dataclasses import replace
+
 import pytest
 
 from specdec.errors import InvalidRequestError
@@ -89,3 +91,26 @@ def test_output_is_shortened_at_the_end_of_the_context(model):
     result = alone(model, task(prompt(1020), 50))
 
     assert len(result.tokens) == 4
+
+
+def test_a_round_does_not_wait_behind_prompts(model):
+    """Where all places are taken, an answer that has begun goes on before others begin."""
+    start = prompt(200, seed=50)
+    scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=1))
+    (said,) = run(scheduler, [task(start, 1)])
+    waiting = [task(prompt(150, n), 3) for n in range(3)]
+    rounds = [task([*start, *said.tokens], 1), task([*start, *said.tokens], 3, prompt(2))]
+    order = []
+    for name, each in zip("abcrs", [*waiting, *rounds], strict=True):
+
+        def receive(output, name=name):
+            order.extend(name * output.is_final)
+
+        scheduler.add([each], receive)
+        if name == "a":
+            scheduler.step()  # it has the place
+
+    while scheduler.has_work:
+        scheduler.step()
+
+    assert order == list("arsbc")

@@ -27,6 +27,8 @@ class RunningTask:
     """Rows at the end of `pending` whose next token is wanted."""
     choices: list[Choice] = field(default_factory=list)
     num_generated: int = 0
+    is_round: bool = False
+    """It has waited before answers that have not begun."""
 
     @property
     def is_prompt(self) -> bool:

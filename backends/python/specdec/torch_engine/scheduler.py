@@ -28,6 +28,10 @@ NUM_PROMPT_ROWS_BESIDE = 128
 """Rows of prompts in a pass beside those that answer: a long prompt must not stop the streams. Far
 fewer would read the weights too often."""
 
+NUM_ROUND_TOKENS = 8
+"""Tokens of a context that a round leaves to compute, at most: what the last one said. Few enough that
+hardly a prompt looks like it."""
+
 GROUP_SHARE = 4
 """A group of tasks that start together may hold this fraction of the cache, or be one task."""
 
@@ -57,7 +61,11 @@ class Scheduler:
         Raises InvalidRequestError for what can never run.
         """
         group = [self._new(self.check(task), receive) for task in tasks]
-        self._waiting.append(group)
+        place = len(self._waiting)
+        if place and self._is_round(tasks[0]):  # It goes before answers that have not begun.
+            group[0].is_round = True
+            place = sum(waiting[0].is_round for waiting in self._waiting)
+        self._waiting.insert(place, group)
 
     def num_together(self, task: Task) -> int:
         """How many tasks like this one may run side by side; 0 for one that is too large.
@@ -85,6 +93,11 @@ class Scheduler:
     def _blocks_needed(self, task: Task) -> int:
         """One more than its tokens fill: a shared one may have to be copied."""
         return self._model.cache.blocks_for(tokens_needed(task)) + 1
+
+    def _is_round(self, task: Task) -> bool:
+        """The next round of an answer: its context is known but for what the last one said."""
+        num_new = len(task.input_ids) - self._model.cache.num_cached(task.input_ids)
+        return num_new <= NUM_ROUND_TOKENS
 
     def is_cached(self, input_ids: TokenIds) -> bool:
         """All but the last token need no computing."""
