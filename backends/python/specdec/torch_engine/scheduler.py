@@ -29,8 +29,8 @@ NUM_PROMPT_ROWS_BESIDE = 128
 fewer would read the weights too often."""
 
 NUM_ROUND_TOKENS = 8
-"""Tokens of a context that a round leaves to compute, at most: what the last one said. Few enough that
-hardly a prompt looks like it."""
+"""Tokens of a context that a round leaves to compute, at most: what the last one said. They are few
+enough that hardly a prompt looks like it."""
 
 GROUP_SHARE = 4
 """A group of tasks that start together may hold this fraction of the cache, or be one task."""
