@@ -25,8 +25,8 @@ class ArmName:
     way: Way
     label: str
     has_load: bool = True
-    """Measured with many streams too. Only of those that compute them in shared passes; ours and
-    peers' drafts are left out, since no engine drafts with profit on full cores."""
+    """Measured with many streams too: it computes them in shared passes. To save time, only our
+    default and our target alone are, and no arm with a draft model."""
 
 
 @dataclass(frozen=True, slots=True)
