@@ -1,8 +1,8 @@
 """`specdec bench peers`: other engines beside us, on the same weights and the same prompts.
 
 Each peer lives in an environment of its own (.cache/peers/), installed when it is first needed.
-All arms are asked prompt by prompt in random order, and all but the one that is asked are stopped,
-so that nobody computes or waits busily beside it. A peer that fails is a row with the reason.
+All arms are asked prompt by prompt in random order; peers that are not asked are stopped, so that
+nobody waits busily beside the one that is. A peer that fails is a row with the reason.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ def main(argv: list[str]) -> int:
         )
     contest = Contest(arguments.seed)
     ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours or arm in (JUDGED, REFERENCE)]
+    cache = CACHE.resolve()
     contestants: dict[ArmName, Contestant] = {
-        arm: OurServer(arguments.model_repository, arm.mode, end_id) for arm in ours
+        arm: OurServer(arguments.model_repository, arm.mode, end_id, cache) for arm in ours
     }
     peers = [PEERS[name] for name in arguments.peers]
-    contestants |= _workers(peers, arguments, end_id, contest.failures)
+    contestants |= _workers(peers, arguments, end_id, cache, contest.failures)
     arms = [*ours, *(arm for peer in peers for arm in peer.arms)]
     prompts = every_prompt[:: arguments.every]
     with contest.running(contestants):
@@ -115,11 +116,10 @@ def _workers(
     peers: Sequence[Peer],
     arguments: argparse.Namespace,
     end_id: int,
+    cache: Path,
     failures: dict[ArmName, str],
 ) -> dict[ArmName, Contestant]:
     """A worker for each arm of the peers that could be prepared; the others go to `failures`."""
-    cache = CACHE.resolve()
-    cache.mkdir(parents=True, exist_ok=True)
     plain = plain_pair(arguments.model_repository, cache) if peers else None
     workers: dict[ArmName, Contestant] = {}
     for peer in peers:

@@ -31,6 +31,9 @@ def plot_peers(
         figure.subplots(1, len(streams), squeeze=False)[0], streams, strict=True
     ):
         _draw(axes, found, arms, num_streams)
+        # Bars of one thickness, whatever their number.
+        top = len(axes.patches) - 0.4
+        axes.set_ylim(top - max(counts) - 0.2, top)
     handles = [Patch(color=_COLOURS[True], label="specdec, through tritonserver")]
     handles.append(Patch(color=_COLOURS[False], label="peers, in their own process"))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)

@@ -138,13 +138,18 @@ class Worker:
             self._lines.put(line)
         self._lines.put("")
 
+    @property
+    def _log(self) -> str:
+        """Without this machine's folders: it may end in a results file."""
+        return f"log in {'/'.join(self._log_path.parts[-2:])}"
+
     def _next_line(self, timeout_s: float) -> str:
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
-            raise PeerError(f"no answer within {timeout_s:g} s; log in {self._log_path}") from None
+            raise PeerError(f"no answer within {timeout_s:g} s; {self._log}") from None
         if not line:
-            raise PeerError(f"its process ended; log in {self._log_path}")
+            raise PeerError(f"its process ended; {self._log}")
         return line
 
 
