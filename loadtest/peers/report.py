@@ -30,7 +30,7 @@ def one_stream_table(
     rows = []
     for arm in arms:
         own = of(found, arm, 1)
-        if arm in failures or not own:
+        if not _is_complete(found, arm, 1):
             rows.append([arm.label, *[NOTHING] * 6, failures.get(arm, "not measured")])
             continue
         rates = [rate([each.timed]) for each in own]
@@ -44,10 +44,19 @@ def one_stream_table(
                 str(against(found, JUDGED, arm, 1) or NOTHING),
                 str(against(found, _same_way(arm), arm, 1) or NOTHING),
                 _equal(found, arm, 1),
-                "",
+                failures.get(arm, ""),
             ]
         )
     return markdown_table(ONE_STREAM_HEADER, rows)
+
+
+def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> bool:
+    """It has answered all that others have, whatever became of it later."""
+    own, all_asked = (
+        {each.question_id for each in answered if each.num_streams == num_streams}
+        for answered in ((each for each in found if each.arm == arm), found)
+    )
+    return bool(own) and own == all_asked
 
 
 def load_table(
@@ -62,7 +71,7 @@ def load_table(
     rows = []
     for arm in arms:
         own = of(found, arm, num_streams)
-        if arm in failures or not own:
+        if not _is_complete(found, arm, num_streams):
             rows.append([arm.label, *[NOTHING] * 3, failures.get(arm, "not measured")])
             continue
         rates = {each.question_id: rate([each.timed]) for each in own}
@@ -74,7 +83,7 @@ def load_table(
                 _range(list(rates.values()), 1),
                 _range(ratios, 2),
                 _equal(found, arm, num_streams),
-                "",
+                failures.get(arm, ""),
             ]
         )
     return markdown_table(header, rows)

@@ -138,11 +138,16 @@ class TestTables:
         assert cells[4:] == ["4.00 (4.00–4.00)", "2.00 (2.00–2.00)", "1/2", ""]
 
     def test_failure_is_a_row_with_its_reason(self):
-        """A peer that failed has no figures, not even of what it answered before."""
-        row = one_stream_table(self.FOUND, ARMS, {PEER_ARM: "no wheel"}).splitlines()[-1]
+        """Of a part of the prompts there are no figures; of all, failing later changes none."""
+        incomplete, complete = (
+            one_stream_table(found, ARMS, {PEER_ARM: "crashed"}).splitlines()[-1]
+            for found in (self.FOUND[:-1], self.FOUND)
+        )
 
-        assert "no wheel" in row
-        assert "1.0" not in row
+        assert "crashed" in incomplete
+        assert "crashed" in complete
+        assert "1.0" not in incomplete
+        assert "1.0" in complete
 
     def test_incomplete_arms_are_not_compared(self):
         """A ratio is over the same prompts or is not given."""
