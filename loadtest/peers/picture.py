@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def plot_peers(
     streams = sorted({each.num_streams for each in found})
     counts = [len([arm for arm in arms if of(found, arm, each)]) for each in streams]
     figure = Figure(figsize=(5.2 * len(streams), 1.4 + 0.36 * max(counts)), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(textwrap.fill(title, 64 * len(streams)), fontsize=11)
     for axes, num_streams in zip(
         figure.subplots(1, len(streams), squeeze=False)[0], streams, strict=True
     ):
