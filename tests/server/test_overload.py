@@ -87,3 +87,17 @@ def test_auto_leaves_requests_beside_others_to_the_target(server):
     assert named.final.total_draft_tokens > 0
     assert counted.final.total_draft_tokens > 0
     assert crowded.token_ids == alone.token_ids == named.token_ids == counted.token_ids
+
+
+def test_auto_asks_no_draft_engine_to_read_a_long_prompt_for_a_short_answer(server):
+    """Reading it would take longer than guesses can save; who names the engine gets it."""
+    numbers = list(range(1000, 1400))
+    fields = {"input_ids": numbers, "max_tokens": 12, "return_perf_metrics": True, "tenant": "long"}
+    with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
+        asked = [
+            client.generate(GenerationRequest(**fields, drafter=drafter)).final
+            for drafter in ("auto", "draft")
+        ]
+
+    used = ["draft" in final.speculative_decoding["drafters"] for final in asked]
+    assert used == [False, True]

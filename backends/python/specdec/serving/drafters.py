@@ -39,6 +39,10 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
+MAX_PROMPT_SHARE = 4
+"""`auto` asks a draft engine where the prompt is at most so many times as long as the answer can
+be; a longer one costs more to read than drafts make up for."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occasion:
@@ -119,15 +123,18 @@ class DrafterFactory:
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
-            return [*predicted, LOOKUP, *engines[:1]]
+            is_long = len(occasion.prompt) > MAX_PROMPT_SHARE * request.max_tokens
+            return [*predicted, LOOKUP, *([] if is_our_choice and is_long else engines[:1])]
         if request.drafter == TREE:
             return [*predicted, LOOKUP, SUFFIX, *engines]
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
-        if self._gain is None:
-            return AutoDrafter([self._named(each, occasion) for each in names], None, None)
-        free = [self._named(each, occasion) for each in names[:-1]]
+        free = [
+            self._named(each, occasion) for each in names if each not in self._settings.draft_models
+        ]
+        if len(free) == len(names):
+            return AutoDrafter(free, None, None)
         return AutoDrafter(free, self._alone(names[-1], occasion), self._gain)
 
     def _alone(self, name: str, occasion: Occasion) -> Drafter:
