@@ -62,7 +62,8 @@ class Scheduler:
         """
         group = [self._new(self.check(task), receive) for task in tasks]
         place = len(self._waiting)
-        if place and self._is_round(tasks[0]):  # It goes before answers that have not begun.
+        must_wait = bool(place) and not self._has_room(self._waiting[0])
+        if must_wait and self._is_round(tasks[0]):  # It goes before answers that have not begun.
             group[0].is_round = True
             place = sum(waiting[0].is_round for waiting in self._waiting)
         self._waiting.insert(place, group)
@@ -152,16 +153,17 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Starts waiting tasks while the cache can hold all that they may grow to."""
-        while self._waiting:
-            group = self._waiting[0]
-            num_blocks = sum(running.num_blocks for running in group)
-            if len(self._running) + len(group) > self._limits.max_num_sequences:
-                return
-            if self._num_reserved_blocks + num_blocks > self._model.cache.num_blocks:
-                return
-            self._waiting.popleft()
-            for running in group:
+        while self._waiting and self._has_room(self._waiting[0]):
+            for running in self._waiting.popleft():
                 self._start(running)
+
+    def _has_room(self, group: Sequence[RunningTask]) -> bool:
+        num_blocks = self._num_reserved_blocks + sum(running.num_blocks for running in group)
+        num_sequences = len(self._running) + len(group)
+        return (
+            num_sequences <= self._limits.max_num_sequences
+            and num_blocks <= self._model.cache.num_blocks
+        )
 
     def _start(self, running: RunningTask) -> None:
         task = running.task
