@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from builder.add_draft import add_draft
+from builder.add_head import add_head
 from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
 from builder.errors import BuildError
@@ -21,8 +22,9 @@ CACHE = Path(".cache/models")
 def main(argv: list[str]) -> int:
     """Run the command; return 0, or 1 with the reason on stderr."""
     if argv[:1] == ["distill"]:  # has its own options
-        status: int = importlib.import_module("builder.distill.cli").main(argv[1:])
-        return status
+        return int(importlib.import_module("builder.distill.cli").main(argv[1:]))
+    if argv[:1] in (["eagle3"], ["medusa"]):
+        return int(importlib.import_module("builder.heads.cli").main(argv[0], argv[1:]))
     arguments = _parser().parse_args(argv)
     # The loaders know no better way to be asked for silence than the environment.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -47,6 +49,10 @@ def _run(arguments: argparse.Namespace) -> int:
             translation=arguments.translation,
         )
         print(f"{arguments.name}: {found}")
+        return 0
+    if arguments.command == "add-head":
+        kind = add_head(arguments.model_repository, arguments.name, arguments.checkpoint)
+        print(f"{arguments.name}: {kind} on the target's states")
         return 0
     if arguments.command == "colocate":
         names = colocate(arguments.model_repository, arguments.output)
@@ -80,11 +86,16 @@ def _parser() -> argparse.ArgumentParser:
         help="for a draft with another vocabulary: by text, or by the tokens that both know "
         "(default: as the vocabularies suggest)",
     )
+    head = commands.add_parser(
+        "add-head", help="give the target a head that drafts on its states (EAGLE-3, Medusa)"
+    )
+    head.add_argument("name", help="requests name it as their drafter")
+    head.add_argument("checkpoint", type=Path, help="its folder: config.json and weights")
     placed = commands.add_parser(
         "colocate", help="a model repository whose orchestrator runs the engines in its own process"
     )
     placed.add_argument("output", type=Path, help="the new model repository")
-    for command in (pair, added, placed):
+    for command in (pair, added, head, placed):
         command.add_argument(
             "--model-repository",
             type=Path,
@@ -98,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="PATH", help=f"default: {CACHE}/NAME, below this directory"
     )
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
+    commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")
+    commands.add_parser("medusa", help="make Medusa heads for a target (its own --help)")
     for command in (pair, single):
         command.add_argument(
             "--cache", type=Path, default=CACHE, metavar="PATH", help="for downloaded files"

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from builder.add_head import HEAD
 from builder.assembly import WEIGHTS
 from builder.errors import BuildError
 
@@ -42,6 +43,9 @@ def colocate(repository: Path, output: Path) -> list[str]:
         for name in names:
             weights = repository / name / WEIGHTS
             shutil.copytree(weights, model / _CHECKPOINTS / name, copy_function=_linked)
+            head = repository / name / HEAD
+            if head.is_dir():
+                shutil.copytree(head, model / _head_of(name), copy_function=_linked)
         text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
         (model / "config.pbtxt").write_text(text, "utf-8")
         model.parent.rename(output)
@@ -57,10 +61,16 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
     if "checkpoint_dir" not in found or not (repository / name / WEIGHTS).is_dir():
         raise BuildError(f"{name} is no torch engine with weights: it cannot run in specdec")
     found["checkpoint_dir"] = f"../{_CHECKPOINTS}/{name}"
+    if found.get("head_dir"):
+        found["head_dir"] = f"../{_head_of(name)}"
     return [
         f'parameters {{ key: "{name}.{key}" value {{ string_value: "{value}" }} }}'
         for key, value in found.items()
     ]
+
+
+def _head_of(name: str) -> str:
+    return f"{_CHECKPOINTS}/{name}-head"
 
 
 def _caches(_: str, names: list[str]) -> list[str]:

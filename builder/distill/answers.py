@@ -3,7 +3,9 @@
 A shard is a safetensors file with flat arrays over its answers: `index` int64 [n] (prompt
 index), `prompt_len` and `answer_len` int64 [n], `prompt` and `answer` int32 (concatenated),
 `top_ids` int32 [tokens, num_top] and `top_logprobs` float16 [tokens, num_top] of the teacher
-at temperature 1, so that training never runs the teacher again.
+at temperature 1, so that training never runs the teacher again. Where heads are to be trained,
+NAME.features lies beside NAME.safetensors: `features` bf16 [inputs, taps, hidden], the inputs of
+an answer being its prompt and all of its tokens but the last.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from builder.distill import prompts as prompt_sets
 from builder.distill.prompts import Prompt, chat_ids
@@ -39,6 +41,7 @@ class AnswerSettings:
     num_top: int = 16
     shard_answers: int = 96
     sort_span: int = 384
+    features: bool = False
     minutes: float = 1e9
     seed: int = 0
 
@@ -48,6 +51,12 @@ def device_and_workers(num_workers: int) -> tuple[torch.device, int]:
     if torch.cuda.is_available():
         return torch.device("cuda"), 1
     return torch.device("cpu"), min(num_workers, os.cpu_count() or 1)
+
+
+def feature_taps(model_dir: Path) -> tuple[int, ...]:
+    """Inputs of a low, a middle and a high layer, as vLLM's EAGLE-3 takes them, and the end."""
+    num_layers = int(AutoConfig.from_pretrained(model_dir).num_hidden_layers)
+    return (2, num_layers // 2, num_layers - 3, num_layers)
 
 
 def done_indices(folder: Path) -> set[int]:
@@ -69,7 +78,14 @@ def save_shard(path: Path, answers: list[Written]) -> None:
         "top_ids": torch.cat([a.top_ids for a in answers]).int(),
         "top_logprobs": torch.cat([a.top_logprobs for a in answers]).half(),
     }
-    partial = path.with_suffix(".partial")
+    features = [a.features for a in answers if a.features is not None]
+    if features:
+        _save(path.with_suffix(".features"), {"features": torch.cat(features)})
+    _save(path, tensors)
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    partial = path.with_name(f"{path.name}.partial")
     save_file(tensors, partial)
     partial.rename(path)
 
@@ -96,7 +112,8 @@ def _answer_worker(
     todo = [p for p in prompt_sets.load(prompt_file) if p.index not in done]
     todo = todo[worker::num_workers]
     max_len = settings.max_prompt + settings.max_new + 2
-    teacher = Teacher(model_dir, settings.num_slots, max_len, device)
+    taps = feature_taps(model_dir) if settings.features else ()
+    teacher = Teacher(model_dir, settings.num_slots, max_len, device, taps)
     teacher.set_prefix(prompt_sets.user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
     how = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
@@ -157,15 +174,21 @@ def _question_worker(
 
 def make_prompts(
     model_dir: Path,
+    written: list[tuple[str, str]],
     sources_dir: Path,
     out: Path,
     how: prompt_sets.PromptSettings,
     settings: AnswerSettings,
 ) -> None:
-    """Sample questions in the workers, add the templates' prompts, write them in random order."""
-    _, num_workers = device_and_workers(settings.num_workers)
+    """Sample questions in the workers, add the templates' prompts and the `written` ones."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    arguments = (model_dir, out, how.num_sampled, settings)
+    sampled = _sample(model_dir, out, how.num_sampled, settings) if how.num_sampled else []
+    prompt_sets.save(out, prompt_sets.build(written, sampled, sources_dir, how))
+
+
+def _sample(model_dir: Path, out: Path, num: int, settings: AnswerSettings) -> list[str]:
+    _, num_workers = device_and_workers(settings.num_workers)
+    arguments = (model_dir, out, num, settings)
     if num_workers == 1:
         _question_worker(0, *arguments)
     else:
@@ -175,4 +198,4 @@ def make_prompts(
         part = out.with_suffix(f".part{worker}")
         sampled += [p.messages[0]["content"] for p in prompt_sets.load(part)]
         part.unlink()
-    prompt_sets.save(out, prompt_sets.build(sampled, sources_dir, how))
+    return sampled

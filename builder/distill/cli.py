@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,26 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from builder.distill import answers, checkpoint, data, evaluate, prompts, sources, train
+from builder.distill import (
+    answers,
+    checkpoint,
+    data,
+    evaluate,
+    prompts,
+    sources,
+    student_learner,
+    train,
+)
 from builder.distill.answers import AnswerSettings
+from builder.distill.evaluate import Conversation
 from builder.distill.prompts import PromptSettings
 from builder.distill.seeding import seeded
+from builder.distill.student_learner import StudentLearner, StudentSettings
 from builder.distill.train import TrainSettings
 
 STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
 SMOKE = {
+    "num_again": 4,
     "num_sampled": 24,
     "num_summarise": 2,
     "num_question": 2,
@@ -38,18 +51,23 @@ SMOKE = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argparse.ArgumentParser:
     """The command line; every dataclass setting is an option of its step."""
     top = argparse.ArgumentParser(
-        prog="specdec build distill",
-        description="Distil a small draft from a target. Work is kept under --work and "
-        "resumed; a CPU takes about two hours for the default set, a GPU minutes.",
-        epilog="Example: specdec build distill all --target TARGET_DIR --work WORK_DIR "
-        "--draft builder/pairs/smollm2_135m/draft",
+        prog=prog,
+        description=f"{text} Work is kept under --work and resumed; a CPU takes about two hours "
+        "for the default set, a GPU minutes.",
+        epilog=f"Example: {prog} all --target TARGET_DIR --work WORK_DIR --draft DRAFT_DIR",
     )
     top.add_argument("step", choices=[*STEPS, "all"], help="one step, or all in order")
     top.add_argument("--target", type=Path, required=True, help="Hugging Face directory")
     top.add_argument("--work", type=Path, required=True, help="prompts, shards, runs")
+    top.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="*",
+        help='files with {"prompt": text} a line; default: the shipped ones',
+    )
     top.add_argument("--sources", type=Path, help="archives (default: WORK/sources)")
     top.add_argument("--no-fetch", action="store_true", help="use only archives already there")
     top.add_argument("--draft", type=Path, help="stored draft (default: WORK/draft)")
@@ -63,10 +81,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--smoke", action="store_true", help="tiny settings: the chain in minutes")
     top.add_argument("--minutes", type=float, help="time limit of answers and of train")
     top.add_argument("--seed", type=int, default=20)
-    for settings in (PromptSettings, AnswerSettings, TrainSettings):
+    for settings in (PromptSettings, AnswerSettings, train_settings):
         group = top.add_argument_group(settings.__name__)
         for field in fields(settings):
-            if field.name not in {"seed", "minutes"}:
+            if field.name not in {"seed", "minutes", "features"}:
                 _add_option(group, field.name, field.default)
     return top
 
@@ -117,8 +135,14 @@ class Steps:
             return
         if not self.options.no_fetch:
             sources.fetch(self.sources)
+        given = self.options.prompts
+        written = (
+            prompts.shipped()
+            if given is None
+            else [(path.stem, text) for path in given for text in prompts.read(path)]
+        )
         answers.make_prompts(
-            self.target, self.sources, out, self.prompt_settings, self.answer_settings
+            self.target, written, self.sources, out, self.prompt_settings, self.answer_settings
         )
         print(f"prompts: {len(prompts.load(out))} written", flush=True)
 
@@ -147,13 +171,18 @@ class Steps:
 
     def train(self) -> None:
         """Train the draft on all shards."""
-        how: TrainSettings = settings_from(TrainSettings, self.options)
-        train.Trainer(self.target, self.work / "answers", self.work / self.options.run, how).run()
+        how: StudentSettings = settings_from(StudentSettings, self.options)
+        run = self.work / self.options.run
+        train_set, held = data.split(data.read_shards(self.work / "answers"))
+        ids, coverage = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab)
+        print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
+        learner = StudentLearner(self.target, ids, how)
+        train.Trainer(learner, train_set, held, run, how).run()
 
     def export(self) -> None:
         """Store the best checkpoint and check it against transformers."""
         run = self.work / self.options.run
-        student, notes = train.load_best(run, self.target)
+        student, notes = student_learner.load_best(run, self.target)
         checkpoint.store(student, self.draft, notes)
         assembled = self.work / "assembled"
         checkpoint.assemble(self.draft, self.target, assembled)
@@ -176,26 +205,37 @@ class Steps:
                 self.target, self.options.questions, self.work / "cache", max_new=128
             )
         else:
-            waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
-            kinds = {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
-            _, held = data.split(data.read_shards(self.work / "answers"))
-            items = [
-                evaluate.Conversation(kinds[e.index], e.prompt.tolist(), e.answer.tolist())
-                for e in held
-            ]
+            items = self.held_out()
         student = checkpoint.load_student(self.work / "assembled")
         print(evaluate.report(evaluate.by_column(student, items, num_draft=4)), flush=True)
+
+    def held_out(self) -> list[Conversation]:
+        """The held-out prompts with the target's answers, by kind."""
+        waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
+        kinds = {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
+        _, held = data.split(data.read_shards(self.work / "answers"))
+        return [Conversation(kinds[e.index], e.prompt.tolist(), e.answer.tolist()) for e in held]
 
 
 def main(argv: list[str]) -> int:
     """Run the steps named on the command line; 0 on success."""
-    options = parser().parse_args(argv)
+    text = "Distil a small standalone draft from a target."
+    return run(parser("specdec build distill", text, StudentSettings), argv, Steps)
+
+
+def run(
+    command: argparse.ArgumentParser,
+    argv: list[str],
+    start: Callable[[argparse.Namespace], Steps],
+) -> int:
+    """Parse, check the target, run the steps; 0 on success."""
+    options = command.parse_args(argv)
     if not (options.target / "model.safetensors").exists():
         print(f"no model.safetensors in --target {options.target}", file=sys.stderr)
         return 2
-    steps = Steps(options)
+    work = start(options)
     for name in STEPS if options.step == "all" else (options.step,):
-        getattr(steps, name)()
+        getattr(work, name)()
     return 0
 
 

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-HELD_OUT_EVERY = 40  # prompt indices divisible by it are never trained on
+HELD_OUT_EVERY = 20  # prompt indices divisible by it are never trained on
+
+
+class Features(Protocol):
+    """An example's features, wherever they are."""
+
+    def load(self) -> Tensor:
+        """[inputs, taps, hidden] bf16."""
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Where an example's features lie; read when they are wanted, for they are many."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def load(self) -> Tensor:
+        """[inputs, taps, hidden] bf16."""
+        with safe_open(self.path, "pt") as file:
+            rows: Tensor = file.get_slice("features")[self.start : self.stop]
+            return rows
 
 
 @dataclass(frozen=True)
@@ -24,6 +49,7 @@ class Example:
     answer: Tensor
     top_ids: Tensor
     top_logprobs: Tensor
+    features: Features | None = None
 
     @property
     def inputs(self) -> Tensor:
@@ -63,18 +89,23 @@ def read_shards(folder: Path) -> list[Example]:
         # The arrays stay int32 and float16 until batched: 16 candidates a token are many.
         ids, logprobs = shard["top_ids"].split(lens), shard["top_logprobs"].split(lens)
         rows = zip(shard["index"].tolist(), prompts, answers, ids, logprobs, strict=True)
-        examples += [Example(*row) for row in rows]
+        found = [Example(*row) for row in rows]
+        if (features := path.with_suffix(".features")).exists():
+            ends = [0, *itertools.accumulate(len(e.inputs) for e in found)]
+            spans = zip(found, itertools.pairwise(ends), strict=True)
+            found = [replace(e, features=FeatureRows(features, *span)) for e, span in spans]
+        examples += found
     return sorted(examples, key=lambda e: e.index)
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """(training, held out); held out are the greedy answers of every 40th prompt."""
+    """(training, held out); held out are the greedy answers of every 20th prompt."""
     train = [e for e in examples if e.index % HELD_OUT_EVERY]
     held = [e for e in examples if e.index % HELD_OUT_EVERY == 0 and e.greedy]
     return train, held
 
 
-def collate(examples: list[Example], device: torch.device, step: int = 1) -> Batch:
+def collate(examples: Sequence[Example], device: torch.device, step: int = 1) -> Batch:
     """Concatenate examples; row i of an answer of length n sits n - i from the end.
 
     With `step`, tokens and rows are padded to its multiples (every new shape makes oneDNN

@@ -1,4 +1,8 @@
-"""Forward KL against the teacher's stored top-k, restricted to the draft vocabulary."""
+"""Losses against the teacher's stored top-k, restricted to the draft vocabulary.
+
+Forward KL, and those that look at the acceptance rate, which is the overlap of the two laws:
+TV = 1 - overlap, its logarithm, and a blend that goes from KL to TV as the overlap grows (LK).
+"""
 
 from __future__ import annotations
 
@@ -73,3 +77,47 @@ def distillation_loss(
     """
     out: Tensor = _TailBucketLoss.apply(draft_logits, ids, weights, tail, mask)
     return out
+
+
+def _overlap(draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor) -> Tensor:
+    """Sum of the smaller probabilities [rows]; the tail, whose inside is unknown, as one token."""
+    probs = torch.softmax(draft_logits.float(), dim=1)
+    chosen = probs.gather(1, ids) * (weights > 0)
+    rest = (1 - chosen.sum(dim=1)).clamp(min=0)
+    return torch.minimum(chosen, weights).sum(dim=1) + torch.minimum(rest, tail)
+
+
+def _mean(rows: Tensor, mask: Tensor) -> Tensor:
+    return (rows * mask).sum() / mask.sum().clamp(min=1)
+
+
+def variation_loss(
+    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
+) -> Tensor:
+    """Mean of 1 - overlap: the share of guesses that rejection would refuse."""
+    return _mean(1 - _overlap(draft_logits, ids, weights, tail), mask)
+
+
+def log_acceptance_loss(
+    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
+) -> Tensor:
+    """Mean of -log overlap."""
+    return _mean(-_overlap(draft_logits, ids, weights, tail).clamp(min=SMALL).log(), mask)
+
+
+def blended_loss(
+    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
+) -> Tensor:
+    """share * KL + (1 - share) * TV, the share falling as exp(-3 overlap) (speculators' LK)."""
+    overlap = _overlap(draft_logits, ids, weights, tail)
+    share = float(_mean((-3 * overlap.detach()).exp(), mask))
+    divergence = distillation_loss(draft_logits, ids, weights, tail, mask)
+    return share * divergence + (1 - share) * _mean(1 - overlap, mask)
+
+
+LOSSES = {
+    "kl": distillation_loss,
+    "tv": variation_loss,
+    "nla": log_acceptance_loss,
+    "lk": blended_loss,
+}

@@ -67,6 +67,23 @@ def rounds(matches: Sequence[bool], num_draft: int, start: int = 1) -> Acceptanc
     return Acceptance(num_draft, tuple(histogram), cut)
 
 
+def walk(accepted: Sequence[int], num_draft: int) -> Acceptance:
+    """Greedy rounds over one answer of a draft that reads the target's states.
+
+    accepted[i]: how many of its guesses behind answer token i agree with the answer.
+    """
+    histogram = [0] * (num_draft + 1)
+    at, cut = 0, 0
+    while at < len(accepted):
+        room = len(accepted) - at
+        if accepted[at] == room and room <= num_draft:
+            cut += 1  # the answer ended inside this round
+        else:
+            histogram[min(accepted[at], num_draft)] += 1
+        at += accepted[at] + 1
+    return Acceptance(num_draft, tuple(histogram), cut)
+
+
 def total(parts: Iterable[Acceptance], num_draft: int) -> Acceptance:
     """The sum of histograms (a ratio of sums, not a mean of ratios)."""
     histogram, cut = [0] * (num_draft + 1), 0

@@ -1,5 +1,6 @@
-"""The distillation prompts: sampled from the target itself, and registry text in templates.
+"""The distillation prompts: the shipped ones, the user's, and more where they are too few.
 
+More are sampled from the target itself, and made of registry text in templates.
 "Magpie" (Xu et al. 2024): an instruction-tuned model that is given only the empty user turn
 writes a user's question. Openings steer it towards kinds of task; insane ones are dropped.
 Benchmark prompts are never read here.
@@ -7,6 +8,7 @@ Benchmark prompts are never read here.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -15,10 +17,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builder.distill import sources, templates
+from builder.distill import separation, sources, templates
+from builder.distill.data import HELD_OUT_EVERY
 from builder.distill.seeding import seeded
 from builder.distill.teacher import Teacher
 from builder.distill.writer import Job, WriterSettings, write
+
+MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
 
 MAX_QUESTION = 80  # tokens of a sampled user turn
 
@@ -35,15 +40,20 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How many prompts of each kind; `num_sampled` come from the target itself."""
+    """How many prompts of each kind there are beside those from files.
 
-    num_sampled: int = 3000
-    num_summarise: int = 500
-    num_question: int = 700
-    num_rewrite: int = 300
-    num_translate: int = 900
-    num_math: int = 800
-    num_short: int = 250
+    `num_sampled` come from the target itself; `num_again` prompts of the files are answered a
+    second time, at a temperature.
+    """
+
+    num_again: int = 2000
+    num_sampled: int = 1500
+    num_summarise: int = 300
+    num_question: int = 400
+    num_rewrite: int = 150
+    num_translate: int = 600
+    num_math: int = 300
+    num_short: int = 100
     num_code: int = 164
     num_functions: int = 0
     share_warm: float = 0.2
@@ -148,16 +158,52 @@ def _some(rng: random.Random, items: list[str], num: int) -> list[str]:
     return rng.sample(items, min(num, len(items)))
 
 
-def build(sampled: list[str], folder: Path, settings: PromptSettings) -> list[Prompt]:
-    """All first-wave prompts in random order; `folder` holds the fetched archives."""
-    pairs = from_text(sources.load(folder), settings)
-    pairs += [("sampled", text) for text in dict.fromkeys(sampled)]
+def shipped() -> list[tuple[str, str]]:
+    """(task, user text) of the prompts in builder/prompts."""
+    files = sorted((Path(__file__).parents[1] / "prompts").glob("*.jsonl"))
+    return [(path.stem, text) for path in files for text in read(path)]
+
+
+def read(path: Path) -> list[str]:
+    """The texts of a file with {"prompt": text} a line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [str(json.loads(line)["prompt"]) for line in lines]
+
+
+def build(
+    written: list[tuple[str, str]], sampled: list[str], folder: Path, settings: PromptSettings
+) -> list[Prompt]:
+    """All first-wave prompts, `written` ones first, each part in random order.
+
+    `folder` holds the fetched archives. Written prompts get a greedy answer each, and
+    `num_again` of them one at a temperature, though never one that is held out.
+    """
     rng = seeded(settings.seed + 2)
-    rng.shuffle(pairs)
-    return [
-        Prompt(i, kind, [{"role": "user", "content": text}], _heat(rng, settings))
-        for i, (kind, text) in enumerate(pairs)
+    more = from_text(sources.load(folder), settings)
+    more += [("sampled", text) for text in dict.fromkeys(sampled)]
+    written, more = _unmeasured(written), _unmeasured(more)
+    texts = [*rng.sample(written, len(written)), *rng.sample(more, len(more))]
+    out = [
+        Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
+        for i, (kind, text) in enumerate(texts)
     ]
+    known = [prompt for prompt in out[: len(written)] if prompt.index % HELD_OUT_EVERY]
+    numbers = (n for n in itertools.count(len(out)) if n % HELD_OUT_EVERY)
+    for prompt in known[: settings.num_again]:
+        heat = rng.choice(settings.temperatures)
+        out.append(replace(prompt, index=next(numbers), temperature=heat))
+    return out
+
+
+def _unmeasured(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without texts that have a run of words in common with a prompt we measure with."""
+    measured = [text for file in MEASURED.glob("*.jsonl") for text in separation.texts_of(file)]
+    copies = {text for text, _ in separation.shared([text for _, text in pairs], measured)}
+    return [(kind, text) for kind, text in pairs if text not in copies]
+
+
+def _turn(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
 
 
 def follow_ups(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from builder.distill.teacher import Teacher, top_logprobs
+from builder.distill.teacher import Passed, Teacher, top_logprobs
 
 LOOP_SPAN = 60  # tokens that must repeat before an answer is cut
 LOOP_PERIOD = 20  # the longest period looked for
@@ -30,13 +30,15 @@ class Written:
     """One finished answer: its tokens, the end token included.
 
     Per token the teacher's `num_top` best ids int64 and log-probabilities float32, both
-    [len, num_top].
+    [len, num_top]; from a teacher with taps also the features of prompt and answer without its
+    last token, [inputs, taps, hidden] bf16.
     """
 
     job: Job
     tokens: list[int]
     top_ids: Tensor
     top_logprobs: Tensor
+    features: Tensor | None = None
 
 
 def loops(tokens: list[int]) -> bool:
@@ -67,11 +69,15 @@ class _Slot:
         self.tokens: list[int] = []
         self.ids: list[Tensor] = []
         self.logprobs: list[Tensor] = []
+        self.features: list[Tensor] = []
 
-    def add(self, token: int, ids: Tensor, logprobs: Tensor) -> None:
+    def add(self, token: int, ids: Tensor, logprobs: Tensor, features: Tensor | None) -> None:
+        """`features`: of the rows that the token was drawn behind."""
         self.tokens.append(token)
         self.ids.append(ids)
         self.logprobs.append(logprobs)
+        if features is not None:
+            self.features.append(features)
 
     def ended(self, settings: WriterSettings, max_len: int) -> bool:
         num = len(self.tokens)
@@ -82,7 +88,9 @@ class _Slot:
         return settings.cut_loops and num % 10 == 0 and loops(self.tokens)
 
     def written(self) -> Written:
-        return Written(self.job, self.tokens, torch.stack(self.ids), torch.stack(self.logprobs))
+        features = torch.cat(self.features) if self.features else None
+        ids, logprobs = torch.stack(self.ids), torch.stack(self.logprobs)
+        return Written(self.job, self.tokens, ids, logprobs, features)
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,13 @@ class _Writer:
     def step(self) -> Iterator[Written]:
         """One token for every running answer."""
         self.teacher.park(self.free)
-        logits = self.teacher.decode(self.current)
-        yield from self.take(list(range(len(self.slots))), logits)
+        passed = self.teacher.decode(self.current)
+        yield from self.take(list(range(len(self.slots))), passed)
 
-    def take(self, slot_ids: list[int], logits: Tensor) -> Iterator[Written]:
+    def take(self, slot_ids: list[int], passed: Passed) -> Iterator[Written]:
         """Draw one token for each of the slots (rows of logits, in order)."""
         device, keep = self.teacher.device, self.settings.num_top
-        logprobs, ids = top_logprobs(logits, self.settings.num_candidates)
+        logprobs, ids = top_logprobs(passed.logits, self.settings.num_candidates)
         heat = [s.job.temperature if (s := self.slots[i]) else 0.0 for i in slot_ids]
         tokens = draw(ids, logprobs, torch.tensor(heat, device=device), self.generator)
         self.current[torch.tensor(slot_ids, device=device)] = tokens
@@ -140,7 +148,8 @@ class _Writer:
             slot = self.slots[slot_id]
             if slot is None:
                 continue
-            slot.add(token, host_ids[row], host_logprobs[row])
+            features = passed.features[row] if passed.features else None
+            slot.add(token, host_ids[row], host_logprobs[row], features)
             if slot.ended(self.settings, self.teacher.max_len):
                 self.slots[slot_id] = None
                 yield slot.written()

@@ -64,7 +64,9 @@ OWN_INPUTS = {
     "prompt_length": _scalar("TYPE_INT32"),
     "verification": _scalar("TYPE_STRING"),
     "draft_parents": _list("TYPE_INT32", -1),
+    "num_next_drafts": _scalar("TYPE_INT32"),
 }
+OWN_OUTPUTS = {"next_draft_ids": Tensor("TYPE_INT32", (-1, -1))}
 
 # Same source.
 NVIDIA_OUTPUTS = {

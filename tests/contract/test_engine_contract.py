@@ -5,7 +5,7 @@ import pytest
 
 from specdec.engines import contract
 from tests.contract.declared import tensors_of
-from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS
+from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS, OWN_OUTPUTS
 
 ENGINES = ("target", "draft")
 REQUIRED = {"input_lengths", "request_output_len"}
@@ -17,7 +17,7 @@ def test_tensors_are_nvidias(configurations, engine):
     configuration = configurations[engine]
 
     assert tensors_of(configuration.input).items() <= (NVIDIA_INPUTS | OWN_INPUTS).items()
-    assert tensors_of(configuration.output).items() <= NVIDIA_OUTPUTS.items()
+    assert tensors_of(configuration.output).items() <= (NVIDIA_OUTPUTS | OWN_OUTPUTS).items()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -39,16 +39,19 @@ def test_engine_is_deployed_as_the_adapter_calls_it(configurations, engine):
 
 
 def test_draft_is_the_target_without_verification(configurations):
-    """The two differ in what only a target is sent: the draft, and what it was drawn from."""
+    """The two differ in what is the target's alone: verification, and guesses of its own."""
     target, draft = (tensors_of(configurations[name].input) for name in ENGINES)
 
     assert target.keys() - draft.keys() == {
         contract.DRAFT_INPUT_IDS,
         contract.DRAFT_LOGITS,
         contract.DRAFT_PARENTS,
+        contract.NUM_NEXT_DRAFTS,
     }
     assert draft.keys() <= target.keys()
-    assert configurations["target"].output == configurations["draft"].output
+    outputs = [tensors_of(configurations[name].output).keys() for name in ENGINES]
+    assert outputs[0] - outputs[1] == {contract.NEXT_DRAFT_IDS}
+    assert outputs[1] <= outputs[0]
 
 
 def test_adapter_and_engine_use_declared_names_only(configurations):
@@ -71,6 +74,7 @@ def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
     outputs |= engine_model.perf_outputs(scheduler.TaskStats())
     outputs |= engine_model.log_prob_outputs([-0.5, -1.0, -0.25])
     outputs[contract.GENERATION_LOGITS] = np.zeros((1, 3, 5), dtype=np.float32)
+    outputs |= engine_model.next_draft_outputs((4, 5))
     declared = tensors_of(configurations["target"].output)
     types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}
 

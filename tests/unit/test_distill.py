@@ -301,11 +301,18 @@ def test_templates_are_deterministic_and_filled() -> None:
 
 def test_missing_sources_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty sources folder still gives arithmetic and short questions, and says why."""
-    made = prompts.build(["Who are you today?"], tmp_path, prompts.PromptSettings())
+    written = [("code", f"Write function number {number}.") for number in range(30)]
+    settings = prompts.PromptSettings(num_again=5)
+    made = prompts.build(written, ["Who are you today?"], tmp_path, settings)
 
-    assert {p.kind for p in made} == {"math", "short", "sampled"}
+    assert {p.kind for p in made} == {"code", "math", "short", "sampled"}
+    assert [p.temperature for p in made[:30]] == [0.0] * 30
+    again = made[-5:]
+    assert all(p.temperature > 0 and p.index % data.HELD_OUT_EVERY for p in again)
+    texts = {p.messages[0]["content"]: p.index for p in made[:30]}
+    assert all(texts[p.messages[0]["content"]] % data.HELD_OUT_EVERY for p in again)
     assert "skipped, not in the sources folder" in capsys.readouterr().out
-    assert made == prompts.build(["Who are you today?"], tmp_path, prompts.PromptSettings())
+    assert made == prompts.build(written, ["Who are you today?"], tmp_path, settings)
 
 
 def test_command_line_refuses_a_missing_target(tmp_path: Path) -> None:

@@ -25,9 +25,11 @@ CONFIG = {
 }
 
 
-def save_tiny_llama(directory: Path, *, seed: int = 0, **overrides: object) -> Path:
+def save_tiny_llama(
+    directory: Path, *, seed: int = 0, num_layers: int = NUM_LAYERS, **overrides: object
+) -> Path:
     """Write config.json and model.safetensors; `overrides` change what config.json says of them."""
-    config = CONFIG | overrides
+    config = CONFIG | {"num_hidden_layers": num_layers} | overrides
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int, scale: float = 0.15) -> torch.Tensor:
@@ -40,7 +42,7 @@ def save_tiny_llama(directory: Path, *, seed: int = 0, **overrides: object) -> P
     }
     if not config["tie_word_embeddings"]:
         tensors["lm_head.weight"] = random(VOCAB, HIDDEN)
-    for index in range(NUM_LAYERS):
+    for index in range(num_layers):
         layer = f"model.layers.{index}."
         tensors |= {
             f"{layer}input_layernorm.weight": torch.ones(HIDDEN, dtype=torch.bfloat16),

@@ -75,6 +75,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
             draft_s=drafted - start,
             target_s=verified - drafted,
             log_probs=verification.log_probs,
+            next_drafts=verification.next_drafts,
         )
         drafter.observe(confirmed)
         yield confirmed

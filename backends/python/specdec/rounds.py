@@ -24,6 +24,8 @@ class Round:
     target_s: float
     log_probs: tuple[float, ...] = ()
     """The target's, of `tokens`, where the request wants them."""
+    next_drafts: tuple[int, ...] = ()
+    """What the target's drafting head guesses behind the tokens, where it is asked."""
 
     @property
     def sources(self) -> tuple[int, ...]:

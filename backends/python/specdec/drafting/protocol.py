@@ -27,10 +27,12 @@ class Proposal:
     """Who proposed each token, where it is not `source` for all."""
     log_probs: tuple[float, ...] = ()
     """How likely its drafter found each token, where that is asked for."""
+    num_next: int | None = None
+    """Guesses to come with the target's answer: see Draft."""
 
     @property
     def draft(self) -> Draft:
-        return Draft(self.tokens, self.logits, self.parents)
+        return Draft(self.tokens, self.logits, self.parents, num_next=self.num_next)
 
     def sources_of(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """Who proposed each of the accepted `tokens`."""

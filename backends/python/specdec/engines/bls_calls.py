@@ -77,26 +77,11 @@ class BlsCalls:
         """What each response adds. Raises EngineFailedError."""
         self._number += 1
         call_id = f"{self._prefix}:{self._number}"
-        inputs = self._inputs(call)
-        outputs = self._outputs
-        # Only the engine knows what stands where the correction may repeat the draft's token, or
-        # may be a token of a branch that was not verified.
-        is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
-        if call.draft.tokens and (is_judged or call.draft.parents):
-            counts = (contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS)
-            outputs = [*outputs, *counts]
-        if self._clock is not None or len(outputs) > len(self._outputs):
-            inputs.append(_bool(contract.RETURN_PERF_METRICS, True))
-        if call.streaming:
-            inputs.append(_bool(contract.STREAMING, True))
-        if call.returns_logits:
-            inputs.append(_bool(contract.RETURN_GENERATION_LOGITS, True))
-            outputs = [*outputs, contract.GENERATION_LOGITS]
         request = pb_utils.InferenceRequest(
             request_id=call_id,
             model_name=self._model,
-            inputs=inputs,
-            requested_output_names=outputs,
+            inputs=self._inputs(call),
+            requested_output_names=self._outputs_of(call),
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
         self._current = call_id
@@ -113,6 +98,24 @@ class BlsCalls:
             if self._current == call_id:  # A call that was given up may end after its successor.
                 self._current = None
 
+    def _counts(self, call: Call) -> bool:
+        """Only the engine knows what stands.
+
+        The correction may repeat the draft's token, or may be one of an unverified branch.
+        """
+        is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
+        return bool(call.draft.tokens) and (is_judged or bool(call.draft.parents))
+
+    def _outputs_of(self, call: Call) -> list[str]:
+        outputs = [*self._outputs]
+        if self._counts(call):
+            outputs += [contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS]
+        if call.returns_logits:
+            outputs.append(contract.GENERATION_LOGITS)
+        if call.draft.num_next:
+            outputs.append(contract.NEXT_DRAFT_IDS)
+        return outputs
+
     def _inputs(self, call: Call) -> list[Any]:
         context, draft = call.context, call.draft
         inputs = [
@@ -124,6 +127,15 @@ class BlsCalls:
         inputs += [_tensor(*each) for each in sampling_inputs(self._sampling, len(context))]
         if call.end_id is not None:
             inputs.append(_int32(contract.END_ID, call.end_id))
+        for name, is_wanted in (
+            (contract.RETURN_PERF_METRICS, self._clock is not None or self._counts(call)),
+            (contract.STREAMING, call.streaming),
+            (contract.RETURN_GENERATION_LOGITS, call.returns_logits),
+        ):
+            if is_wanted:
+                inputs.append(_bool(name, True))
+        if draft.num_next is not None:
+            inputs.append(_int32(contract.NUM_NEXT_DRAFTS, draft.num_next))
         if draft.tokens:  # An empty tensor is refused by the C++ backend.
             inputs.append(
                 _tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft.tokens], dtype=np.int32))
@@ -134,9 +146,9 @@ class BlsCalls:
             if draft.logits is not None:
                 inputs.append(_tensor(contract.DRAFT_LOGITS, draft.logits[None]))
             if self._sampling.is_judged and self._sampling.has_shared_sampler:
-                name = self._sampling.verification.encode()
+                rule = self._sampling.verification.encode()
                 inputs.append(
-                    _tensor(contract.VERIFICATION, np.asarray([[name]], dtype=np.object_))
+                    _tensor(contract.VERIFICATION, np.asarray([[rule]], dtype=np.object_))
                 )
         return inputs
 
@@ -150,12 +162,14 @@ class BlsCalls:
         num_accepted = _output(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
         num_drafted = _output(response, contract.TOTAL_DRAFT_TOKENS)
         logits = _output(response, contract.GENERATION_LOGITS)
+        next_drafts = _output(response, contract.NEXT_DRAFT_IDS)
         return Said(
             tokens,
             () if log_probs is None else tuple(log_probs.ravel().tolist()),
             None if logits is None else logits.reshape(-1, logits.shape[-1]),
             None if num_accepted is None else int(num_accepted.ravel()[0]),
             None if num_drafted is None else int(num_drafted.ravel()[0]),
+            () if next_drafts is None else tuple(next_drafts.ravel().tolist()),
         )
 
     def _advance_clock(self, response: Any) -> None:

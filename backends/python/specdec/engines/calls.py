@@ -36,6 +36,7 @@ class Said(NamedTuple):
     logits: npt.NDArray[np.float32] | None = None
     num_accepted: int | None = None
     num_drafted: int | None = None
+    next_drafts: tuple[int, ...] = ()
 
 
 class EngineCalls(Protocol):

@@ -53,6 +53,11 @@ DRAFT_PARENTS = "draft_parents"
 """Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, a rule
 of verification other than the backend's own, and a tree of drafts instead of a chain."""
 
+NUM_NEXT_DRAFTS = "num_next_drafts"
+NEXT_DRAFT_IDS = "next_draft_ids"
+"""Ours, for targets with a drafting head: how many guesses are to come with the answer (0 lets the
+head read along), and the guesses, which follow the answer's last token."""
+
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"
 

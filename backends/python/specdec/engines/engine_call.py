@@ -84,6 +84,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             verification=_verification(arrays),
             draft_logits=arrays.get(contract.DRAFT_LOGITS),
             wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
+            num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS),
         ),
         stop=stop,
         streaming=_scalar(arrays, contract.STREAMING, False),
@@ -168,6 +169,10 @@ def _integer(arrays: Arrays, name: str, minimum: int, maximum: int) -> int:
     if not minimum <= value <= maximum:
         raise InvalidRequestError(f"{name} must lie from {minimum} to {maximum}; given {value}")
     return value
+
+
+def _optional_integer(arrays: Arrays, name: str) -> int | None:
+    return _integer(arrays, name, 0, 2**31 - 1) if name in arrays else None
 
 
 def _number(arrays: Arrays, name: str, default: float, minimum: float, maximum: float) -> float:

@@ -90,6 +90,7 @@ class LocalCalls:
             verification=sampling.verification if sampling.is_judged and draft.tokens else EXACT,
             draft_logits=draft.logits,
             wants_log_probs=sampling.wants_log_probs,
+            num_next=draft.num_next,
         )
 
     def _joined(self, outputs: list[TaskOutput]) -> Said:
@@ -103,4 +104,5 @@ class LocalCalls:
             np.stack(logits) if logits else None,
             None if stats is None else stats.num_accepted_tokens,
             None if stats is None else stats.num_draft_tokens,
+            outputs[-1].next_drafts,
         )

@@ -27,6 +27,8 @@ class Verification:
     num_drafted: int | None = None
     """How much of the draft was looked at, where the engine says so; else all of it. Of a tree that
     does not fit, some paths are left out."""
+    next_drafts: tuple[int, ...] = ()
+    """What the target's drafting head guesses behind the tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +43,9 @@ class Draft:
 
     log_probs: tuple[float, ...] = ()
     """The draft's own, of its tokens, where they are asked for."""
+    num_next: int | None = None
+    """Guesses that the target's drafting head is asked for with the answer; 0 lets it read along,
+    None leaves it out."""
 
     def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The nodes that `tokens` runs through from the root, as far as it goes.

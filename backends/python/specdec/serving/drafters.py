@@ -11,6 +11,7 @@ from specdec.control.gain import GainMeter
 from specdec.drafting.ahead import AheadDrafter
 from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
+from specdec.drafting.head import HeadDrafter, HeadOrCopy
 from specdec.drafting.late import LateDrafter
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
@@ -102,8 +103,10 @@ class DrafterFactory:
             return None
         if judges_by_logits:
             return self._named(names[0], occasion)
-        if asked == AUTO:
-            return self._auto(names, occasion)
+        heads = set(names) & set(self._settings.heads)
+        if asked == AUTO or (heads and len(names) > 1):  # A head reads chains only.
+            ordered = [*(each for each in names if each not in heads), *heads]
+            return self._auto(ordered, occasion)
         if asked == VOTE:
             voters = [self._engine(each, occasion, is_voter=True) for each in names]
             return LateDrafter(VoteDrafter(VOTE, voters))
@@ -123,6 +126,8 @@ class DrafterFactory:
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
+            if self._settings.heads:
+                return [*predicted, LOOKUP, *self._settings.heads]
             is_long = len(occasion.prompt) > MAX_PROMPT_SHARE * request.max_tokens
             return [*predicted, LOOKUP, *([] if is_our_choice and is_long else engines[:1])]
         if request.drafter == TREE:
@@ -130,6 +135,9 @@ class DrafterFactory:
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
+        if names[-1] in self._settings.heads:
+            copying = [self._named(each, occasion) for each in names[:-1]]
+            return HeadOrCopy(copying, self._head(names[-1], occasion))
         free = [
             self._named(each, occasion) for each in names if each not in self._settings.draft_models
         ]
@@ -161,10 +169,17 @@ class DrafterFactory:
         if name == PREDICTION:
             text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
+        if name in self._settings.heads:
+            return self._head(name, occasion)
         if name in self._scripts:
             guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
             return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
         return LateDrafter(self._engine(name, occasion))
+
+    def _head(self, name: str, occasion: Occasion) -> HeadDrafter:
+        asked = occasion.request.num_draft_tokens
+        num_tokens = asked or self._settings.head_num_draft_tokens
+        return HeadDrafter(name, self._source(name), num_tokens)
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
         sampling = occasion.sampling

@@ -76,6 +76,8 @@ class TritonPythonModel:
                 extra |= log_prob_outputs(log_probs)
             if logits:
                 extra[contract.GENERATION_LOGITS] = np.stack(logits)[None]
+            if call.task.num_next:
+                extra |= next_draft_outputs(output.next_drafts)
             if output.stats is not None and call.return_perf_metrics:
                 extra |= perf_outputs(output.stats)
             outputs |= {k: v for k, v in extra.items() if k in call.requested_outputs}
@@ -102,6 +104,11 @@ def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
         contract.OUTPUT_LOG_PROBS: np.asarray([log_probs], dtype=np.float32),
         contract.CUM_LOG_PROBS: np.asarray([sum(log_probs)], dtype=np.float32),
     }
+
+
+def next_draft_outputs(guesses: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
+    """next_draft_ids [1, n]: what the drafting head guesses behind the last token."""
+    return {contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32)}
 
 
 def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:

@@ -20,6 +20,8 @@ class EngineModelSettings:
     num_threads: int = 0
     kernels: str = "auto"
     weight_dtype: str = "auto"
+    head_dir: str = ""
+    """Of a drafting head; empty for none."""
     max_seq_len: int = 8192
     max_draft_len: int = 16
     max_num_tokens: int = 512
@@ -35,6 +37,7 @@ class EngineModelSettings:
             num_cache_tokens=self.max_tokens_in_paged_kv_cache,
         )
         checkpoint = version_directory / self.checkpoint_dir
+        head = version_directory / self.head_dir if self.head_dir else None
         return EngineSettings(
             checkpoint,
             limits,
@@ -43,4 +46,5 @@ class EngineModelSettings:
             self.num_threads,
             self.kernels,
             self.weight_dtype,
+            head,
         )

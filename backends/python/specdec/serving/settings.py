@@ -21,6 +21,8 @@ class OrchestratorSettings:
     """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
     draft_tokenizer_dirs: str = ""
     """Of drafts with another vocabulary than the target's: `model=directory`, comma-separated."""
+    target_head_name: str = ""
+    """The drafter's name of the target's drafting head (its model's `head_dir`); empty for none."""
     scripted_drafters: str = ""
     """For measurements: drafters that replay a file of guesses, `name=file`, comma-separated."""
     engine_extensions: str = "shared_sampler"
@@ -30,6 +32,8 @@ class OrchestratorSettings:
     only."""
     num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
+    head_num_draft_tokens: int = 3
+    """Guesses of the target's drafting head in one round, unless the request says otherwise."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
     lookup_max_draft_tokens: int = 11
@@ -58,7 +62,7 @@ class OrchestratorSettings:
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
             )
-        for name in (*self.draft_models, *self.scripts):
+        for name in (*self.draft_models, *self.heads, *self.scripts):
             if name in RESERVED or JOIN in name:
                 raise ConfigurationError(
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
@@ -84,6 +88,11 @@ class OrchestratorSettings:
         return _paths(self.draft_tokenizer_dirs)
 
     @property
+    def heads(self) -> tuple[str, ...]:
+        """The target's drafting head, if it has one."""
+        return (self.target_head_name,) if self.target_head_name else ()
+
+    @property
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
         return _paths(self.scripted_drafters)
@@ -99,7 +108,7 @@ class OrchestratorSettings:
     @property
     def drafters(self) -> tuple[str, ...]:
         """All that propose tokens; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *self.scripts)
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *self.heads, *self.scripts)
 
 
 def _paths(text: str) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Rows:
     """Of each sequence's own rows, ascending."""
     asked: npt.NDArray[np.int64]
     """[n] the rows whose results are wanted."""
+    states: Tensor | None = None
+    """[T, taps, hidden] float32, to be filled with what enters the tapped layers."""
 
 
 class Decoder(Protocol):

@@ -41,6 +41,8 @@ class EngineSettings:
     """What computes the layers: see LlamaModel."""
     weight_dtype: str = "auto"
     """`int8` quantises the matrices on a CPU: half the memory traffic, another model's tokens."""
+    head: Path | None = None
+    """The checkpoint of a head that drafts on this model's states."""
 
 
 class TorchEngine:
@@ -134,6 +136,7 @@ def _load(settings: EngineSettings) -> Scheduler:
         settings.kernels,
         settings.weight_dtype,
         settings.num_threads,
+        settings.head,
     )
     if settings.limits.max_seq_len > model.config.max_position:
         raise ConfigurationError(

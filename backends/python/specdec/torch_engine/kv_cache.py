@@ -39,6 +39,8 @@ class CachedSequence:
     blocks: list[int] = field(default_factory=list)
     in_use: bool = True
     last_used: int = 0
+    num_read: int = 0
+    """Positions that the drafting head has read; it needs all that come before a row."""
 
     @property
     def length(self) -> int:
@@ -55,11 +57,13 @@ class KVCache:
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
         block_size: int = SPLIT_SIZE,
+        num_head_layers: int = 0,
     ) -> None:
+        """`num_head_layers`: of a drafting head, behind the model's own."""
         self.block_size = block_size
         self.num_blocks = self.blocks_for(num_tokens)
         shape = (
-            *(config.num_layers, 2, self.num_blocks),
+            *(config.num_layers + num_head_layers, 2, self.num_blocks),
             *(config.num_kv_heads, block_size, config.head_dim),
         )
         # Zeros, because a masked position is still multiplied, and 0 x NaN is NaN. On a CPU they
@@ -95,12 +99,13 @@ class KVCache:
 
     # -- sequences ---------------------------------------------------------------------------
 
-    def acquire(self, tokens: TokenIds) -> CachedSequence:
+    def acquire(self, tokens: TokenIds, *, is_read: bool = False) -> CachedSequence:
         """A sequence holding the longest cached prefix of `tokens`, less the last token.
 
-        The last token is always left to compute: its row yields the first logits.
+        The last token is always left to compute: its row yields the first logits. `is_read`: the
+        drafting head must have read the prefix, too.
         """
-        best, num_common = self._longest_prefix(tokens[:-1])
+        best, num_common = self._longest_prefix(tokens[:-1], is_read=is_read)
         if best is None:
             sequence = CachedSequence(tokens[:0])
             self._sequences.append(sequence)
@@ -144,6 +149,7 @@ class KVCache:
     def truncate(self, sequence: CachedSequence, length: int) -> None:
         """Forgets the tokens from `length` on: rejected drafts."""
         sequence.tokens = sequence.tokens[:length]
+        sequence.num_read = min(sequence.num_read, length)
         self._drop_blocks(sequence, self.blocks_for(length))
 
     def extend(self, sequence: CachedSequence, tokens: TokenIds) -> None:
@@ -171,7 +177,9 @@ class KVCache:
 
     # -- internals ---------------------------------------------------------------------------
 
-    def _longest_prefix(self, tokens: TokenIds) -> tuple[CachedSequence | None, int]:
+    def _longest_prefix(
+        self, tokens: TokenIds, *, is_read: bool = False
+    ) -> tuple[CachedSequence | None, int]:
         best: CachedSequence | None = None
         best_length = 0
         # What this request's last round left is the most recent that fits.
@@ -180,6 +188,8 @@ class KVCache:
             if best is not None and not best.in_use and best_length == len(tokens):
                 break
             length = common_prefix_length(sequence.tokens, tokens)
+            if is_read:
+                length = min(length, sequence.num_read)
             # Of equals, an idle one can be taken over without copying.
             if length > best_length or (length == best_length > 0 and not sequence.in_use):
                 best, best_length = sequence, length
@@ -189,6 +199,7 @@ class KVCache:
         """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
         num_shared = length // self.block_size
         sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
+        sequence.num_read = min(source.num_read, length)
         self._references[sequence.blocks] += 1
         self._sequences.append(sequence)
         if len(sequence.blocks) > num_shared:

@@ -22,6 +22,7 @@ class Linear:
     """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it is bf16 on a CPU."""
 
     def __init__(self, weight: Tensor) -> None:
+        self._num_columns = len(weight)
         self._num_pieces = -(-weight.shape[1] // MAX_INNER)
         self._packed = (
             weight.dtype == torch.bfloat16
@@ -37,6 +38,12 @@ class Linear:
         """x [rows, in] → [rows, out], both of the weight's dtype; for weights of a single piece."""
         (piece,) = self._pieces
         return self._product(x, piece)
+
+    def summed(self, x: Tensor) -> Tensor:
+        """x [rows, in] → [rows, out] float32; for weights of any number of pieces."""
+        out = x.new_zeros(len(x), self._num_columns, dtype=torch.float32)
+        self.add_to(out, x)
+        return out
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """residual [rows, out] float32 += x Wᵀ, piece by piece in a fixed order."""

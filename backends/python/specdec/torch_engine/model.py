@@ -14,6 +14,7 @@ from specdec.acceptance.sampling import Draw
 from specdec.torch_engine import weights
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.decoder import Rows
+from specdec.torch_engine.heads.weights import Eagle3Weights, load_head
 from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.parts import assemble, choose_kernels
 
@@ -42,6 +43,7 @@ class LlamaModel:
         kernels: str = "auto",
         weight_dtype: str = "auto",
         num_threads: int = 0,
+        head: Path | None = None,
     ) -> None:
         """`dtype` of weights, products and KV cache; the residual stream is float32 always.
 
@@ -49,16 +51,24 @@ class LlamaModel:
         `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
         where they can be had, and `torch` elsewhere. `weight_dtype`: `auto` leaves the matrices in
         `dtype`, `int8` quantises them for the native ones alone (raises ConfigurationError without
-        those). `num_threads`: on a CPU; 0 are as many as PyTorch would take.
+        those). `num_threads`: on a CPU; 0 are as many as PyTorch would take. `head`: the checkpoint
+        of a head that drafts on this model's states.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
         chosen = choose_kernels(kernels, weight_dtype, self.config, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        self._parts = assemble(chosen, self.config, loaded, device, weight_dtype, num_threads)
+        guessing = None
+        if head is not None:
+            guessing = load_head(head, self.config, loaded.head_rows, device, dtype)
+        self._parts = assemble(
+            chosen, self.config, loaded, device, weight_dtype, num_threads, guessing
+        )
         self._decoder, self.head = self._parts.decoder, self._parts.head
         size = self._decoder.block_size
-        self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size)
+        num_more = isinstance(guessing, Eagle3Weights)
+        self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size, num_more)
+        self.drafting_head = self._parts.drafting_head
         self.sampler = self._parts.sampler
 
     @torch.inference_mode()
@@ -95,13 +105,24 @@ class LlamaModel:
             sequence.tokens[1 - num_tokens :] = said[:-1]
         return tokens
 
-    @torch.inference_mode()
     def run(self, segments: list[Segment]) -> Tensor:
         """Runs the pass → hidden states after the final norm, [max(asked, 2), hidden] float32.
 
         Rows are those asked for, in order; a single one comes twice (see linear.py), none gives
         [0, hidden]. Extends each segment's sequence by its tokens.
         """
+        return self._run(segments, num_taps=None)[0]
+
+    def run_tapped(self, segments: list[Segment]) -> tuple[Tensor, list[Tensor]]:
+        """The same, and each segment's states for the drafting head: [rows, taps, hidden]."""
+        assert self.drafting_head is not None
+        hidden, states = self._run(segments, len(self.drafting_head.taps))
+        assert states is not None
+        lengths = [len(segment.tokens) for segment in segments]
+        return hidden, list(states[: sum(lengths)].split(lengths))
+
+    @torch.inference_mode()
+    def _run(self, segments: list[Segment], num_taps: int | None) -> tuple[Tensor, Tensor | None]:
         tokens: list[TokenIds] = []
         positions: list[npt.NDArray[np.int64]] = []
         asked: list[int] = []
@@ -119,5 +140,10 @@ class LlamaModel:
         if len(asked) == 1:
             asked *= MIN_ROWS_OUT
         sequences = [segment.sequence for segment in segments]
-        rows = Rows(np.concatenate(tokens), sequences, positions, np.asarray(asked, np.int64))
-        return self._decoder.run(rows, self.cache)
+        states = None
+        if num_taps is not None:
+            shape = (num_rows, num_taps, self.config.hidden_size)
+            states = torch.empty(shape, device=self.device)
+        ids = np.concatenate(tokens)
+        rows = Rows(ids, sequences, positions, np.asarray(asked, np.int64), states)
+        return self._decoder.run(rows, self.cache), states

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
+from specdec.errors import ConfigurationError
 from specdec.torch_engine import gpu, native
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.decoder import Decoder
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.head import Head, Output, TorchOutput
+from specdec.torch_engine.heads.eagle3 import Eagle3Head
+from specdec.torch_engine.heads.medusa import MedusaHead
+from specdec.torch_engine.heads.reading import Head as DraftingHead
+from specdec.torch_engine.heads.torch_eagle3 import TorchEagle3
+from specdec.torch_engine.heads.weights import Eagle3Weights, MedusaWeights
 from specdec.torch_engine.kv_cache import KVCache
 from specdec.torch_engine.sampler import Sampler
 from specdec.torch_engine.torch_decoder import TorchDecoder
@@ -26,6 +32,8 @@ class Parts:
     leaper: gpu.Leaper | None = None
     """Generates several tokens at once; None where each needs a pass of its own."""
     pool: gpu.GraphPool | None = None
+    drafting_head: DraftingHead | None = None
+    """Guesses behind the target's answers; None where there is no such checkpoint."""
 
     def prepare(self, limits: EngineLimits, cache: KVCache) -> None:
         """Captures what passes within the limits need, before anything is cached."""
@@ -54,20 +62,53 @@ def assemble(
     device: torch.device,
     weight_dtype: str = "auto",
     num_threads: int = 0,
+    guessing: Eagle3Weights | MedusaWeights | None = None,
 ) -> Parts:
-    """`kernels`: what `choose_kernels` says; `num_threads` on a CPU, 0 for as many as it has."""
+    """`kernels`: what `choose_kernels` says; `num_threads` on a CPU, 0 for as many as it has.
+
+    `guessing`: the head that drafts on the target's states. Raises ConfigurationError where it
+    cannot.
+    """
     if kernels == "graph":
+        if guessing is not None:
+            raise ConfigurationError("kernels is graph, which runs no drafting head; use torch")
         return _with_graphs(config, weights, device)
+    taps = guessing.taps if isinstance(guessing, Eagle3Weights) else ()
     decoder: Decoder
     if kernels == "native":
-        decoder = native.NativeDecoder(config, weights, weight_dtype, num_threads)
+        decoder = native.NativeDecoder(config, weights, weight_dtype, num_threads, taps)
     else:
         if num_threads:
             torch.set_num_threads(num_threads)
-        decoder = TorchDecoder(config, weights)
+        decoder = TorchDecoder(config, weights, taps)
     rows, tokens = weights.head_rows, weights.token_of_head_row
     head = Head(rows, tokens, config.vocab_size, decoder.output(rows))
-    return Parts(decoder, head, Sampler(head))
+    drafting = None
+    if guessing is not None:
+        drafting = _drafting_head(kernels, config, weights, guessing, num_threads)
+    return Parts(decoder, head, Sampler(head), drafting_head=drafting)
+
+
+def _drafting_head(
+    kernels: str,
+    config: ModelConfig,
+    weights: ModelWeights,
+    guessing: Eagle3Weights | MedusaWeights,
+    num_threads: int,
+) -> DraftingHead:
+    rows, tokens = guessing.head_rows, guessing.token_of_head_row
+    if isinstance(guessing, MedusaWeights):
+        output: Output = TorchOutput(rows)
+        if kernels == "native":
+            output = native.native_output(rows, num_threads)
+        return MedusaHead(guessing, Sampler(Head(rows, tokens, config.vocab_size, output)))
+    layer: native.NativeEagle3 | TorchEagle3
+    if kernels == "native":
+        layer = native.NativeEagle3(config, guessing, weights.embedding, num_threads)
+    else:
+        layer = TorchEagle3(config, guessing, weights.embedding)
+    head = Head(rows, tokens, config.vocab_size, layer.output(rows))
+    return Eagle3Head(layer, Sampler(head), guessing.taps)
 
 
 def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.device) -> Parts:

@@ -68,4 +68,5 @@ class RunningTask:
 
 def tokens_needed(task: Task) -> int:
     """What a task may grow to in the KV cache."""
-    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens
+    num_guesses = task.num_next or 0
+    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_guesses

@@ -13,10 +13,12 @@ from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.following import follow
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.kv_cache import TokenIds
 from specdec.torch_engine.leaping import num_tokens_at_once
@@ -53,6 +55,15 @@ class Scheduler:
 
     def check(self, task: Task) -> Task:
         """The task as it will run. Raises InvalidRequestError for one that never can."""
+        limit = self._limits.max_draft_len
+        if task.num_next is not None and self._model.drafting_head is None:
+            raise InvalidRequestError(
+                "num_next_drafts: this engine has no drafting head (head_dir)"
+            )
+        if task.num_next is not None and task.num_next > limit:
+            raise InvalidRequestError(
+                f"num_next_drafts is {task.num_next}; the limit is {limit} (max_draft_len)"
+            )
         return fit(task, self._limits, self._model.config.vocab_size)
 
     def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
@@ -120,14 +131,25 @@ class Scheduler:
         chunks = list(self._select())
         if not chunks:
             return
-        hidden = self._model.run([segment for _, segment in chunks])
+        segments = [segment for _, segment in chunks]
+        states: list[Tensor] | None = None
+        if any(running.task.num_next is not None for running, _ in chunks):
+            hidden, states = self._model.run_tapped(segments)
+        else:
+            hidden = self._model.run(segments)
         draws = [running.draws(segment.num_logits) for running, segment in chunks]
         choices = self._sampler.choose(hidden, draws)
+        verdicts: dict[RunningTask, Verdict] = {}
         for (running, segment), chosen in zip(chunks, choices, strict=True):
             running.pending = running.pending[len(segment.tokens) :]
             running.choices += chosen
             if not len(running.pending):
-                self._advance(running)
+                verdicts |= self._advance(running)
+        guesses: dict[RunningTask, tuple[int, ...]] = {}
+        if states is not None:
+            guesses = follow(self._model, chunks, hidden, states, verdicts)
+        for running, verdict in verdicts.items():
+            self._conclude(running, verdict, guesses.get(running, ()))
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]
@@ -167,7 +189,8 @@ class Scheduler:
 
     def _start(self, running: RunningTask) -> None:
         task = running.task
-        running.sequence = self._model.cache.acquire(task.input_ids)
+        is_read = task.num_next is not None
+        running.sequence = self._model.cache.acquire(task.input_ids, is_read=is_read)
         running.stats.num_reused_blocks = len(running.sequence.blocks)
         running.stats.first_scheduled_ns = time.monotonic_ns()
         running.pending = np.concatenate(
@@ -191,22 +214,25 @@ class Scheduler:
             budget -= len(segment.tokens)
             yield running, segment
 
-    def _advance(self, running: RunningTask) -> None:
+    def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
         """All pending tokens have run: they can be judged, those of a tree with the last path."""
         branch = running.task.branch
         if branch is None:
-            self._conclude(running, judge(running.task, running.choices))
-            return
+            return {running: judge(running.task, running.choices)}
         path = branch.path[: len(running.task.draft_ids)]  # cut where the context ends
         verdict = branch.judge.add(path, running.choices)
         if verdict is None:
-            return
-        for each in [*self._running]:
-            if each.task.branch is not None and each.task.branch.judge is branch.judge:
-                self._conclude(each, shared_with(verdict, each.task.draft_ids.tolist()))
+            return {}
+        return {
+            each: shared_with(verdict, each.task.draft_ids.tolist())
+            for each in self._running
+            if each.task.branch is not None and each.task.branch.judge is branch.judge
+        }
 
-    def _conclude(self, running: RunningTask, verdict: Verdict) -> None:
-        """Tokens come out."""
+    def _conclude(
+        self, running: RunningTask, verdict: Verdict, guesses: tuple[int, ...] = ()
+    ) -> None:
+        """Tokens come out; `guesses` what the drafting head expects behind them."""
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
         choices, running.choices = running.choices, []
@@ -227,6 +253,7 @@ class Scheduler:
                 for choice in choices[: len(tokens)]
                 if task.wants_logits and choice.logits is not None
             ),
+            () if ended else guesses,
         )
         if num_drafts:
             assert running.sequence is not None

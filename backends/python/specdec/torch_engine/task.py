@@ -53,6 +53,9 @@ class Task:
     """Or a rule of acceptance/rules.py; greedy tasks are verified by equality in any case."""
     draft_logits: npt.NDArray[np.float32] | None = None
     """[drafts, vocab]: what the drafts were drawn from; None for drafts that were looked up."""
+    num_next: int | None = None
+    """Guesses of the drafting head that come with the last output; 0 lets it read along, None
+    leaves it out."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -88,6 +91,8 @@ class TaskOutput:
     """Of `tokens`, where the task wants them."""
     logits: tuple[npt.NDArray[np.float32], ...] = ()
     """[vocab] for each of `tokens`, where the task wants them."""
+    next_drafts: tuple[int, ...] = ()
+    """What the drafting head guesses behind the last token."""
     stats: TaskStats | None = None
     error: Exception | None = None
 

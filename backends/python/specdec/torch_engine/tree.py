@@ -93,6 +93,7 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
             draft_logits=None,
             max_new_tokens=min(task.max_new_tokens, len(path) + 1),
             draft_parents=(),
+            num_next=None,
             branch=Branch(judge, path, task.is_judged),
         )
         for path in paths

@@ -50,14 +50,7 @@ def load(
 
     Raises ConfigurationError for missing files or tensors and for shapes that config.json denies.
     """
-    files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise ConfigurationError(f"no *.safetensors in the checkpoint directory {directory}")
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        tensors.update(load_file(file, device=str(device)))
-    take = _Taker(tensors, directory, dtype)
-
+    take = Taker.of(directory, device, dtype)
     hidden = config.hidden_size
     # These two may outlive all else, and a part of the mapped file would keep the whole of it.
     embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden).clone()
@@ -72,30 +65,38 @@ def load(
         token_of_head_row = torch.arange(num_head_rows, device=device) + offsets.long()
     return ModelWeights(
         embedding=embedding,
-        layers=tuple(_layer(take, index, config) for index in range(config.num_layers)),
+        layers=tuple(
+            layer(take, f"model.layers.{index}.", config) for index in range(config.num_layers)
+        ),
         final_norm=take("model.norm.weight", hidden).float(),
         head_rows=head_rows,
         token_of_head_row=token_of_head_row,
     )
 
 
-def _layer(take: _Taker, index: int, config: ModelConfig) -> LayerWeights:
-    prefix = f"model.layers.{index}."
+def layer(
+    take: Taker, prefix: str, config: ModelConfig, norm: str = "input_layernorm", num_parts: int = 1
+) -> LayerWeights:
+    """The layer whose tensors' names begin with `prefix`.
+
+    `norm`: that of its attention, which reads `num_parts` times the hidden size.
+    """
     hidden, inner = config.hidden_size, config.intermediate_size
+    width = num_parts * hidden
     num_query_rows = config.num_heads * config.head_dim
     num_kv_rows = config.num_kv_heads * config.head_dim
 
     def rotary(name: str, num_rows: int) -> Tensor:
         # Pairs (i, i + head_dim / 2) that rotate together are laid side by side, so that rotating
         # is one complex product. Queries and keys move alike: their dot products stay the same.
-        weight = take.matrix(f"{prefix}self_attn.{name}.weight", num_rows, hidden)
-        halves = weight.view(-1, 2, config.head_dim // 2, hidden)
-        return halves.transpose(1, 2).reshape(num_rows, hidden)
+        weight = take.matrix(f"{prefix}self_attn.{name}.weight", num_rows, width)
+        halves = weight.view(-1, 2, config.head_dim // 2, width)
+        return halves.transpose(1, 2).reshape(num_rows, width)
 
-    value = take.matrix(f"{prefix}self_attn.v_proj.weight", num_kv_rows, hidden)
+    value = take.matrix(f"{prefix}self_attn.v_proj.weight", num_kv_rows, width)
     query, key = rotary("q_proj", num_query_rows), rotary("k_proj", num_kv_rows)
     return LayerWeights(
-        attention_norm=take(f"{prefix}input_layernorm.weight", hidden).float(),
+        attention_norm=take(f"{prefix}{norm}.weight", hidden).float(),
         qkv=torch.cat((query, key, value)),
         output=take.matrix(f"{prefix}self_attn.o_proj.weight", hidden, num_query_rows),
         mlp_norm=take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
@@ -105,8 +106,19 @@ def _layer(take: _Taker, index: int, config: ModelConfig) -> LayerWeights:
     )
 
 
-class _Taker:
+class Taker:
     """Takes tensors by name and expected shape, with an error that says what is wrong."""
+
+    @classmethod
+    def of(cls, directory: Path, device: torch.device, dtype: torch.dtype) -> Taker:
+        """Of every *.safetensors in `directory`; raises ConfigurationError where there is none."""
+        files = sorted(directory.glob("*.safetensors"))
+        if not files:
+            raise ConfigurationError(f"no *.safetensors in the checkpoint directory {directory}")
+        tensors: dict[str, Tensor] = {}
+        for file in files:
+            tensors.update(load_file(file, device=str(device)))
+        return cls(tensors, directory, dtype)
 
     def __init__(self, tensors: Mapping[str, Tensor], directory: Path, dtype: torch.dtype) -> None:
         self._tensors = tensors
@@ -123,6 +135,9 @@ class _Taker:
                 f"config.json makes it {list(shape)}"
             )
         return tensor
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
 
     def matrix(self, name: str, *shape: int) -> Tensor:
         """The tensor in the engine's dtype."""

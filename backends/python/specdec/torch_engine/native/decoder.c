@@ -117,8 +117,42 @@ static void normalise(const pass *now, int thread, int num_threads, const float 
     }
 }
 
+// What a head's attention reads: the token's embedding, then what is given, each normalised.
+static void normalise_pairs(const pass *now, int thread, int num_threads, const float *weight) {
+    int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
+    for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
+         row++) {
+        const bf16 *token = now->model->embedding + (size_t)now->batch->tokens[row] * hidden;
+        const float *from = now->room.residual + (size_t)row * hidden;
+        size_t first = (size_t)row * 2 * hidden / LANES;
+        vec squares = splat(0);
+        for (int n = 0; n < hidden; n += LANES) squares += load_bf16(token + n) * load_bf16(token + n);
+        float scale = 1.0f / sqrtf(sum_lanes(squares) / (float)hidden + now->model->shape->eps);
+        for (int n = 0; n < hidden; n += LANES, first++)
+            put(now->room.normed, first,
+                load_bf16(token + n) * scale * load(now->model->embedding_norm + n));
+        scale = norm_scale(now, from);
+        for (int n = 0; n < hidden; n += LANES, first++)
+            put(now->room.normed, first, load(from + n) * scale * load(weight + n));
+    }
+}
+
+static void keep_states(const pass *now, int thread, int num_threads, int tap) {
+    int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
+    for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
+         row++)
+        memcpy(now->batch->states + ((size_t)row * now->model->num_taps + tap) * hidden,
+               now->room.residual + (size_t)row * hidden, sizeof(float) * (size_t)hidden);
+}
+
 static void embed(const pass *now, int thread, int num_threads) {
     int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
+    if (now->batch->given) {
+        size_t first = (size_t)(num_rows * thread / num_threads) * hidden;
+        size_t end = (size_t)(num_rows * (thread + 1) / num_threads) * hidden;
+        memcpy(now->room.residual + first, now->batch->given + first, sizeof(float) * (end - first));
+        return;
+    }
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
         const bf16 *from = now->model->embedding + (size_t)now->batch->tokens[row] * hidden;
@@ -134,6 +168,8 @@ static void write_out(const pass *now, int thread, int num_threads) {
         float *to = now->batch->out + (size_t)n * hidden, scale = norm_scale(now, from);
         for (int k = 0; k < hidden; k += LANES)
             store(to + k, load(from + k) * scale * load(now->model->final_norm + k));
+        if (now->batch->carried)
+            memcpy(now->batch->carried + (size_t)n * hidden, from, sizeof(float) * (size_t)hidden);
     }
 }
 
@@ -143,13 +179,16 @@ static void run_pass(pool *threads, int thread, void *argument) {
     int num_rows = now.batch->num_rows, num_threads = pool_size(threads);
     int width = shape->num_heads * shape->head_dim;
     int num_columns = width + 2 * shape->num_kv_heads * shape->head_dim;
+    int is_head = now.model->embedding_norm != NULL, tap = 0;
     embed(&now, thread, num_threads);  // the rows that this thread normalises next
     for (now.layer = 0; now.layer < shape->num_layers; now.layer++) {
         const layer_weights *layer = now.model->layers + now.layer;
-        normalise(&now, thread, num_threads, layer->attention_norm);
+        if (now.batch->states && tap < now.model->num_taps && now.model->taps[tap] == now.layer)
+            keep_states(&now, thread, num_threads, tap++);
+        (is_head ? normalise_pairs : normalise)(&now, thread, num_threads, layer->attention_norm);
         pool_meet(threads);
-        multiply(threads, thread, &layer->qkv, panels_of(num_columns), shape->hidden,
-                 now.room.normed, num_rows, split_heads, &now);
+        multiply(threads, thread, &layer->qkv, panels_of(num_columns),
+                 shape->hidden * (1 + is_head), now.room.normed, num_rows, split_heads, &now);
         pool_meet(threads);
         attend(threads, thread, now.model, now.layer, now.batch, &now.room);
         multiply(threads, thread, &layer->output, panels_of(shape->hidden), width,
@@ -179,7 +218,7 @@ int decoder_run(pool *threads, const decoder *model, const row_batch *batch) {
     size_t num_splits = (size_t)last / SPLIT_SIZE + 1;
     size_t sizes[] = {
         rounded(num_rows * shape->hidden * sizeof(float)),
-        operand_size(num_rows, shape->hidden),
+        operand_size(num_rows, shape->hidden * (model->embedding_norm ? 2 : 1)),
         rounded(num_rows * width * sizeof(bf16)),
         operand_size(num_rows, (int)width),
         operand_size(num_rows, shape->inner),

@@ -26,6 +26,10 @@ typedef struct {
     const float *cosines, *sines;                    // [positions, head_dim], each twice, signed
     const bf16 *embedding;                           // [vocabulary, hidden]
     const float *final_norm;                         // [hidden]
+    // Of an EAGLE-3 head, whose first layer reads the embedding beside what it is given; or NULL.
+    const float *embedding_norm;                     // [hidden]
+    const int32_t *taps;                             // layers whose inputs may be wanted, ascending
+    int32_t num_taps;
 } decoder;
 
 // Rows of several sequences: segment s has rows segment_starts[s] to segment_starts[s + 1] and the
@@ -35,6 +39,9 @@ typedef struct {
     const int32_t *tokens, *positions, *segment_starts, *blocks, *block_starts;
     const int32_t *asked;                            // the rows whose results are wanted
     float *out;                                      // [num_asked, hidden]
+    const float *given;                              // [num_rows, hidden] where a head starts; or NULL
+    float *carried;                                  // [num_asked, hidden] before the norm; or NULL
+    float *states;                                   // [num_rows, num_taps, hidden]; or NULL
     bf16 *cache;                                     // [layers, 2, num_blocks, kv_heads, block]
     int64_t num_blocks;
 } row_batch;
@@ -42,7 +49,7 @@ typedef struct {
 // Room for the intermediate results of one pass.
 typedef struct {
     float *residual;                                 // [rows, hidden]
-    operand normed;                                  // [rows, hidden]
+    operand normed;                                  // [rows, hidden], twice hidden for a head
     bf16 *queries;                                   // [rows, heads * head_dim]
     operand mixed;                                   // [rows, heads * head_dim]
     operand activated;                               // [rows, inner]

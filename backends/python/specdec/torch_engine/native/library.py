@@ -70,6 +70,9 @@ class DecoderPointers(ctypes.Structure):
         ("sines", ctypes.c_void_p),
         ("embedding", ctypes.c_void_p),
         ("final_norm", ctypes.c_void_p),
+        ("embedding_norm", ctypes.c_void_p),
+        ("taps", ctypes.c_void_p),
+        ("num_taps", ctypes.c_int32),
     )
 
 
@@ -87,6 +90,9 @@ class RowBatch(ctypes.Structure):
         ("block_starts", ctypes.c_void_p),
         ("asked", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
+        ("given", ctypes.c_void_p),
+        ("carried", ctypes.c_void_p),
+        ("states", ctypes.c_void_p),
         ("cache", ctypes.c_void_p),
         ("num_blocks", ctypes.c_int64),
     )

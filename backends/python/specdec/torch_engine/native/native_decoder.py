@@ -6,6 +6,7 @@ import ctypes
 import functools
 import logging
 import time
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -90,22 +91,55 @@ class NativeDecoder:
         weights: ModelWeights,
         weight_dtype: str = "auto",
         num_threads: int = 0,
+        taps: tuple[int, ...] = (),
     ) -> None:
         """`weight_dtype` packs the matrices as they are (`auto`) or quantised (`int8`).
 
-        `num_threads` of 0 are as many as PyTorch would take.
+        `num_threads` of 0 are as many as PyTorch would take. `taps`: the layers whose inputs a head
+        reads, ascending.
         The embedding stays as it is; of the others nothing is kept but the packed form.
         """
         self._is_int8 = weight_dtype == "int8"
         self._library = library.load()
-        default = _default_num_threads()
-        self._pool = _threads(num_threads or default)
+        self._pool = threads(num_threads)
+        self._model = DecoderMemory(
+            config,
+            weights.layers,
+            weights.embedding,
+            weights.final_norm,
+            is_int8=self._is_int8,
+            taps=taps,
+        )
+
+    def run(self, rows: Rows, cache: KVCache) -> Tensor:
+        assert cache.block_size == self.block_size
+        return run_rows(self._pool, self._model, rows, cache, 0)
+
+    def output(self, weight: Tensor) -> Output:
+        return NativeOutput(self._library, self._pool, weight, is_int8=self._is_int8)
+
+
+class DecoderMemory:
+    """What the library reads of a decoder, kept as long as this lives."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layers: Sequence[LayerWeights],
+        embedding: Tensor,
+        final_norm: Tensor,
+        *,
+        is_int8: bool,
+        embedding_norm: Tensor | None = None,
+        taps: tuple[int, ...] = (),
+    ) -> None:
+        """`embedding_norm`: of a head, whose attention reads the embedding too."""
         cosines, sines = _rotation_tables(config)
-        packed = [_pack_layer(layer, is_int8=self._is_int8) for layer in weights.layers]
+        packed = [_pack_layer(layer, is_int8=is_int8) for layer in layers]
         shape = library.DecoderShape(
             config.hidden_size,
             config.intermediate_size,
-            config.num_layers,
+            len(layers),
             config.num_heads,
             config.num_kv_heads,
             config.head_dim,
@@ -118,48 +152,63 @@ class NativeDecoder:
                     layer.mlp_norm.data_ptr(),
                     *(matrix.pointers() for matrix in matrices),
                 )
-                for layer, matrices in zip(weights.layers, packed, strict=True)
+                for layer, matrices in zip(layers, packed, strict=True)
             )
         )
-        self._model = library.DecoderPointers(
+        tapped = _int32(taps)
+        self.hidden_size = config.hidden_size
+        self.pointers = library.DecoderPointers(
             ctypes.pointer(shape),
             pointers,
             cosines.data_ptr(),
             sines.data_ptr(),
-            weights.embedding.data_ptr(),
-            weights.final_norm.data_ptr(),
+            embedding.data_ptr(),
+            final_norm.data_ptr(),
+            None if embedding_norm is None else embedding_norm.data_ptr(),
+            tapped.ctypes.data,
+            len(taps),
         )
-        norms = [(layer.attention_norm, layer.mlp_norm) for layer in weights.layers]
-        self._kept = (cosines, sines, packed, norms, weights.embedding, weights.final_norm)
-        self._hidden_size = config.hidden_size
+        norms = [(layer.attention_norm, layer.mlp_norm) for layer in layers]
+        self._kept = (cosines, sines, packed, norms, embedding, final_norm, embedding_norm, tapped)
 
-    def run(self, rows: Rows, cache: KVCache) -> Tensor:
-        assert cache.block_size == self.block_size
-        sequences = rows.sequences
-        arrays = (
-            _int32(rows.tokens),
-            _int32(np.concatenate(rows.positions)),
-            _starts([len(own) for own in rows.positions]),
-            _int32([block for sequence in sequences for block in sequence.blocks]),
-            _starts([len(sequence.blocks) for sequence in sequences]),
-            _int32(rows.asked),
-        )
-        out = torch.empty(len(rows.asked), self._hidden_size)
-        batch = library.RowBatch(
-            len(rows.tokens),
-            len(sequences),
-            len(rows.asked),
-            *(array.ctypes.data for array in arrays),
-            out.data_ptr(),
-            cache.storage.data_ptr(),
-            cache.num_blocks,
-        )
-        if self._library.decoder_run(self._pool, self._model, batch):
-            raise MemoryError(f"no memory for a pass of {len(rows.tokens)} rows")
-        return out
 
-    def output(self, weight: Tensor) -> Output:
-        return NativeOutput(self._library, self._pool, weight, is_int8=self._is_int8)
+def run_rows(
+    pool: int,
+    model: DecoderMemory,
+    rows: Rows,
+    cache: KVCache,
+    first_layer: int,
+    given: Tensor | None = None,
+    carried: Tensor | None = None,
+) -> Tensor:
+    """One pass → [asked, hidden] float32 behind the final norm.
+
+    `first_layer`: of the cache, where the model's layers begin. `given` [T, hidden] float32: what
+    a head starts from; `carried` [asked, hidden] gets what it says before the norm.
+    """
+    sequences = rows.sequences
+    arrays = (
+        _int32(rows.tokens),
+        _int32(np.concatenate(rows.positions)),
+        _starts([len(own) for own in rows.positions]),
+        _int32([block for sequence in sequences for block in sequence.blocks]),
+        _starts([len(sequence.blocks) for sequence in sequences]),
+        _int32(rows.asked),
+    )
+    out = torch.empty(len(rows.asked), model.hidden_size)
+    batch = library.RowBatch(
+        len(rows.tokens),
+        len(sequences),
+        len(rows.asked),
+        *(array.ctypes.data for array in arrays),
+        out.data_ptr(),
+        *(None if each is None else each.data_ptr() for each in (given, carried, rows.states)),
+        cache.storage[first_layer].data_ptr(),
+        cache.num_blocks,
+    )
+    if library.load().decoder_run(pool, model.pointers, batch):
+        raise MemoryError(f"no memory for a pass of {len(rows.tokens)} rows")
+    return out
 
 
 class NativeOutput:
@@ -193,18 +242,28 @@ class NativeOutput:
         return chosen
 
 
+def native_output(weight: Tensor, num_threads: int) -> NativeOutput:
+    """The product with an output matrix [head vocab, hidden] bf16, on the pool of so many."""
+    return NativeOutput(library.load(), threads(num_threads), weight, is_int8=False)
+
+
 @functools.cache
 def _default_num_threads() -> int:
     """What PyTorch had before there was a pool."""
     return torch.get_num_threads()
 
 
-@functools.cache
-def _threads(num_threads: int) -> int:
-    """A pool of so many; models of one process that have as many take turns with it.
+def threads(num_threads: int) -> int:
+    """A pool of so many (0: PyTorch's choice); models of one process that ask for as many share it.
 
     PyTorch keeps one thread: two teams would wait for the same cores.
     """
+    default = _default_num_threads()
+    return _threads(num_threads or default)
+
+
+@functools.cache
+def _threads(num_threads: int) -> int:
     torch.set_num_threads(1)
     pool: int | None = library.load().pool_new(num_threads)
     if not pool:
@@ -217,8 +276,7 @@ def read_speed(num_bytes: int) -> float:
     memory = _memory(num_bytes)
     sums = np.zeros(64, dtype=np.int32)
     start = time.perf_counter()
-    threads = _threads(_default_num_threads())
-    library.load().read_memory(threads, memory.ctypes.data, num_bytes, sums.ctypes.data)
+    library.load().read_memory(threads(0), memory.ctypes.data, num_bytes, sums.ctypes.data)
     return num_bytes / (time.perf_counter() - start)
 
 

@@ -1,0 +1,80 @@
+"""The drafting head's part of a pass: it reads the rows that stand, and guesses what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec.acceptance.exact import Verdict
+from specdec.torch_engine.heads.reading import Reading
+from specdec.torch_engine.model import LlamaModel, Segment
+from specdec.torch_engine.running import RunningTask
+
+
+@torch.inference_mode()
+def follow(
+    model: LlamaModel,
+    chunks: Sequence[tuple[RunningTask, Segment]],
+    hidden: Tensor,
+    states: Sequence[Tensor],
+    verdicts: Mapping[RunningTask, Verdict],
+) -> dict[RunningTask, tuple[int, ...]]:
+    """Guesses of each task that has a verdict; the others are read, too.
+
+    `hidden` [asked, hidden]: the rows behind the final norm of all chunks, in order; `states`: of
+    each chunk's rows.
+    """
+    head, cache = model.drafting_head, model.cache
+    assert head is not None
+    readings: dict[RunningTask, Reading] = {}
+    num_asked = 0
+    for (running, segment), own in zip(chunks, states, strict=True):
+        start = segment.sequence.length - len(segment.tokens)
+        first_asked, num_asked = num_asked, num_asked + segment.num_logits
+        # What is not read in order cannot be read: the next request computes it anew.
+        if running.task.num_next is None or segment.sequence.num_read < start:
+            continue
+        verdict = verdicts.get(running)
+        if verdict is None:
+            readings[running] = Reading(
+                running.task, segment.sequence, start, own, None, running.text, 0
+            )
+            continue
+        num_kept = len(segment.tokens) - len(running.task.draft_ids) + verdict.num_accepted
+        if num_kept < 1:  # The last row that stands ran in an earlier pass.
+            continue
+        last_asked = first_asked + segment.num_logits - len(running.task.draft_ids) - 1
+        text = running.text[: start + num_kept + 1].copy()
+        text[start + num_kept] = verdict.tokens[verdict.num_accepted]
+        readings[running] = Reading(
+            running.task,
+            segment.sequence,
+            start,
+            own[:num_kept],
+            hidden[last_asked + verdict.num_accepted],
+            text,
+            _num_guesses(running, verdict),
+        )
+    lengths = {running: reading.sequence.length for running, reading in readings.items()}
+    for reading in readings.values():  # Guesses stand in the cache until the next round.
+        num_more = reading.end + reading.num_guesses - 1 - reading.sequence.length
+        if num_more > 0:
+            cache.extend(reading.sequence, np.zeros(num_more, dtype=np.int32))
+        reading.sequence.num_read = reading.end
+    found = head.read([*readings.values()], cache) if readings else []
+    for running, reading in readings.items():
+        cache.truncate(reading.sequence, lengths[running])
+    return {running: tuple(said) for running, said in zip(readings, found, strict=True)}
+
+
+def _num_guesses(running: RunningTask, verdict: Verdict) -> int:
+    """None behind the end, nor where the task goes on by itself."""
+    task = running.task
+    num_tokens = running.num_generated + len(verdict.tokens)
+    is_last = len(task.draft_ids) > 0 or num_tokens >= task.max_new_tokens
+    if not is_last or (task.end_id is not None and task.end_id in verdict.tokens):
+        return 0
+    return task.num_next or 0

@@ -1,0 +1,53 @@
+"""An EAGLE-3 head's layer in PyTorch's operations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import rms_norm
+
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Rows
+from specdec.torch_engine.head import Output, TorchOutput
+from specdec.torch_engine.heads.weights import Eagle3Weights
+from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.linear import Linear
+from specdec.torch_engine.torch_decoder import Place, TorchLayer, rotation_table
+
+
+class TorchEagle3:
+    """The fusion of the target's states, and the layer; its keys are the cache's last layer."""
+
+    def __init__(self, config: ModelConfig, weights: Eagle3Weights, embedding: Tensor) -> None:
+        self._config = config
+        self._weights = weights
+        self._embedding = embedding
+        self._dtype = embedding.dtype
+        self._fusion = Linear(weights.fusion)
+        self._layer = TorchLayer(config, weights.layer)
+        self._rotation = rotation_table(config, embedding.device)
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """[T, 3 * hidden] float32 → [T, hidden]."""
+        return self._fusion.summed(states.to(self._dtype))
+
+    def run(self, rows: Rows, given: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
+        """→ [asked, hidden] behind the norm, and before it; writes the new keys and values."""
+        config, weights = self._config, self._weights
+        shape, eps = (config.hidden_size,), config.rms_norm_eps
+        device = given.device
+        embedded = self._embedding[torch.from_numpy(rows.tokens).to(device)].float()
+        read = (
+            rms_norm(embedded, shape, weights.embedding_norm, eps),
+            rms_norm(given, shape, self._layer.attention_norm, eps),
+        )
+        residual = given.clone()
+        place = Place.of(rows, cache, self._rotation)
+        x = torch.cat(read, dim=1).to(self._dtype)
+        self._layer.run(x, residual, cache.layer(config.num_layers), place)
+        last = residual[torch.from_numpy(rows.asked).to(device)]
+        return rms_norm(last, shape, weights.final_norm, eps), last
+
+    def output(self, weight: Tensor) -> Output:
+        """The product with an output matrix."""
+        return TorchOutput(weight)

@@ -1,0 +1,134 @@
+"""Checkpoints of heads, in the layouts that other engines load too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ConfigurationError
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.weights import LayerWeights, Taker, layer
+
+EAGLE3, MEDUSA = "LlamaForCausalLMEagle3", "MedusaModel"
+"""`architectures` of a head's config.json."""
+
+NUM_FUSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Weights:
+    """Matrices [out, in] in the engine's dtype, norms [hidden] float32."""
+
+    fusion: Tensor
+    """[hidden, 3 * hidden]."""
+    layer: LayerWeights
+    """Its attention reads [embedding; state], and its attention norm is the state's."""
+    embedding_norm: Tensor
+    final_norm: Tensor
+    head_rows: Tensor
+    token_of_head_row: Tensor
+    taps: tuple[int, ...]
+    """The target's layers whose inputs are fused."""
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaWeights:
+    """Residual blocks of each head: (matrix [hidden, hidden], bias [hidden] float32)."""
+
+    heads: tuple[tuple[tuple[Tensor, Tensor], ...], ...]
+    head_rows: Tensor
+    """[head vocab, hidden], shared by all heads."""
+    token_of_head_row: Tensor | None
+
+
+def load_head(
+    directory: Path,
+    target: ModelConfig,
+    head_rows: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Eagle3Weights | MedusaWeights:
+    """The head in `directory`; `head_rows` [vocab, hidden] are the target's.
+
+    Raises ConfigurationError for what is incomplete, unknown, or made for another target.
+    """
+    path = directory / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigurationError(f"cannot read the head's {path}: {error}") from error
+    _check(path, config, target)
+    take = Taker.of(directory, device, dtype)
+    architectures = config.get("architectures") or []
+    if EAGLE3 in architectures:
+        return _eagle3(take, config, target)
+    if MEDUSA in architectures:
+        return _medusa(take, config, target, head_rows)
+    raise ConfigurationError(
+        f"{path}: architectures is {architectures}; heads are {EAGLE3} or {MEDUSA}"
+    )
+
+
+def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
+    wanted = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
+    if EAGLE3 in (config.get("architectures") or []):
+        # Its keys and values live in the target's cache.
+        wanted |= {
+            "num_attention_heads": target.num_heads,
+            "num_key_value_heads": target.num_kv_heads,
+            "intermediate_size": target.intermediate_size,
+        }
+    for name, value in wanted.items():
+        if config.get(name) != value:
+            raise ConfigurationError(
+                f"{path}: {name} is {config.get(name)}; this target needs {value}"
+            )
+
+
+def _eagle3(take: Taker, config: dict[str, Any], target: ModelConfig) -> Eagle3Weights:
+    hidden, num_rows = target.hidden_size, int(config["draft_vocab_size"])
+    own = config.get("eagle_config") or {}
+    default = (2, target.num_layers // 2, target.num_layers - 3)
+    taps = tuple(own.get("eagle_aux_hidden_state_layer_ids") or default)
+    if len(taps) != NUM_FUSED or sorted({*taps}) != [*taps] or taps[-1] >= target.num_layers:
+        raise ConfigurationError(
+            f"eagle_aux_hidden_state_layer_ids must be three ascending layers below "
+            f"{target.num_layers}; given {list(taps)}"
+        )
+    offsets = take("d2t", num_rows).long()
+    return Eagle3Weights(
+        fusion=take.matrix("fc.weight", hidden, NUM_FUSED * hidden),
+        layer=layer(take, "midlayer.", target, "hidden_norm", num_parts=2),
+        embedding_norm=take("midlayer.input_layernorm.weight", hidden).float(),
+        final_norm=take("norm.weight", hidden).float(),
+        head_rows=take.matrix("lm_head.weight", num_rows, hidden).clone(),
+        token_of_head_row=offsets + torch.arange(num_rows, device=offsets.device),
+        taps=taps,
+    )
+
+
+def _medusa(
+    take: Taker, config: dict[str, Any], target: ModelConfig, head_rows: Tensor
+) -> MedusaWeights:
+    hidden = target.hidden_size
+    heads = tuple(
+        tuple(
+            (
+                take.matrix(f"{number}.{block}.linear.weight", hidden, hidden),
+                take(f"{number}.{block}.linear.bias", hidden).float(),
+            )
+            for block in range(int(config["medusa_num_layers"]))
+        )
+        for number in range(int(config["medusa_num_heads"]))
+    )
+    tokens = None
+    if "d2t" in take:
+        offsets = take("d2t", int(config["draft_vocab_size"])).long()
+        tokens = offsets + torch.arange(len(offsets), device=offsets.device)
+        head_rows = head_rows[tokens]
+    return MedusaWeights(heads, head_rows, tokens)

@@ -1,0 +1,53 @@
+"""An EAGLE-3 head's layer in the compiled library."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.decoder import Rows
+from specdec.torch_engine.head import Output
+from specdec.torch_engine.heads.weights import Eagle3Weights
+from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.native.native_decoder import (
+    DecoderMemory,
+    native_output,
+    run_rows,
+    threads,
+)
+
+
+class NativeEagle3:
+    """The fusion of the target's states, and the layer; its keys are the cache's last layer."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Eagle3Weights, embedding: Tensor, num_threads: int
+    ) -> None:
+        self._num_threads = num_threads
+        self._pool = threads(num_threads)
+        self._layer = config.num_layers
+        self._fusion = self.output(weights.fusion)
+        self._model = DecoderMemory(
+            config,
+            (weights.layer,),
+            embedding,
+            weights.final_norm,
+            is_int8=False,
+            embedding_norm=weights.embedding_norm,
+        )
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """[T, 3 * hidden] float32 → [T, hidden]."""
+        return self._fusion.logits(states)
+
+    def run(self, rows: Rows, given: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
+        """→ [asked, hidden] behind the norm, and before it; writes the new keys and values."""
+        carried = torch.empty(len(rows.asked), self._model.hidden_size)
+        given = given.contiguous()
+        hidden = run_rows(self._pool, self._model, rows, cache, self._layer, given, carried)
+        return hidden, carried
+
+    def output(self, weight: Tensor) -> Output:
+        """The product with an output matrix."""
+        return native_output(weight, self._num_threads)

@@ -1,0 +1,27 @@
+"""Pictures of a training run: its loss, and how much of the draft is accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def draw(curve: list[dict[str, float]], folder: Path) -> None:
+    """Writes loss.png and acceptance.png; `curve` has step, loss, agreement and tau."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only wanted at a run's end
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    steps = [point["step"] for point in curve]
+    for name, series in (
+        ("loss", (("loss", "loss"),)),
+        ("acceptance", (("tau", "tokens per round (τ)"), ("agreement", "top-1 agreement"))),
+    ):
+        figure, axes = plt.subplots(len(series), 1, squeeze=False, figsize=(6, 3 * len(series)))
+        for axis, (key, label) in zip(axes[:, 0], series, strict=True):
+            axis.plot(steps, [point[key] for point in curve], marker=".")
+            axis.set(xlabel="step", ylabel=label)
+            axis.grid(alpha=0.3)
+        figure.tight_layout()
+        figure.savefig(folder / f"{name}.png", dpi=120)
+        plt.close(figure)

@@ -1,0 +1,63 @@
+"""How a standalone draft learns: its next-token laws against the teacher's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from builder.distill import data, loss, measure, train
+from builder.distill.data import Example
+from builder.distill.student import Student, start_from_target
+
+PAD_STEP = 256  # tokens
+
+
+@dataclass(frozen=True)
+class StudentSettings(train.TrainSettings):
+    """The draft starts as copies of the target's `layers`."""
+
+    layers: tuple[int, ...] = (0, 1, 29)
+
+
+class StudentLearner:
+    """A Student in training."""
+
+    def __init__(self, target_dir: Path, draft_ids: Tensor, settings: StudentSettings) -> None:
+        self.device = train.device()
+        self.kind = settings.loss
+        layers = list(settings.layers)
+        student = start_from_target(target_dir, layers, draft_ids, settings.train_head)
+        self.module: Student = student.to(self.device)
+        self.table = data.target_to_draft(draft_ids, student.shape.vocab_size).to(self.device)
+
+    def loss(self, group: Sequence[Example]) -> Tensor:
+        batch = data.collate(group, self.device, PAD_STEP)
+        logits = self.module(batch.tokens, batch.lens, batch.rows)
+        rows = loss.soft_targets(batch.top_ids, batch.top_logprobs, self.table)
+        return loss.LOSSES[self.kind](logits, *rows)
+
+    def evaluate(self, held: Sequence[Example], num_draft: int) -> train.HeldOut:
+        parts, hits, num = [], 0, 0
+        for group in data.batches(list(held), 4096, None):
+            batch = data.collate(group, self.device)
+            best = self.module(batch.tokens, batch.lens, batch.rows).argmax(dim=1)
+            match = self.module.draft_ids[best] == batch.answer
+            hits, num = hits + int(match.sum()), num + len(match)
+            by_answer = match.cpu().split([len(e.answer) for e in group])
+            parts += [measure.rounds(one.tolist(), num_draft) for one in by_answer]
+        return train.HeldOut(hits / max(num, 1), measure.total(parts, num_draft))
+
+
+def load_best(run: Path, target_dir: Path) -> tuple[Student, dict[str, object]]:
+    """The best checkpoint of a run, and what its config.json should say about it."""
+    state, draft_ids, notes = train.load_best(run)
+    settings = notes["training"]
+    assert isinstance(settings, dict)
+    student = start_from_target(
+        target_dir, list(settings["layers"]), draft_ids, settings["train_head"]
+    )
+    student.load_state_dict(state)
+    return student.eval(), notes

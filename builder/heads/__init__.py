@@ -1,0 +1,1 @@
+"""Draft heads that read the target's hidden states: EAGLE-3 and Medusa."""

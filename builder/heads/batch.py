@@ -1,0 +1,85 @@
+"""Examples with the target's states, as a head sees them in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from builder.distill.data import Example
+
+
+@dataclass(frozen=True)
+class HeadBatch:
+    """Rows of all sequences behind each other; some of them, the anchors, draft.
+
+    An anchor stands at the last token before an answer token a, which it knows: its guesses are
+    the tokens behind a.
+    """
+
+    states: Tensor
+    """[rows, taps, hidden] bf16."""
+    tokens: Tensor
+    """int64 [rows + padding]: the token behind each row."""
+    lens: list[int]
+    anchors: Tensor
+    """int64 [anchors] rows, ascending."""
+    anchors_of: list[int]
+    """How many of them each sequence has."""
+    answer_rows: Tensor
+    """int64 [steps, anchors]: which of the rows below tells the guess of a step."""
+    answer: Tensor
+    """int64 [answer rows]; the last is none: -1, and of probability 0."""
+    top_ids: Tensor
+    top_logprobs: Tensor
+
+
+def collate(
+    examples: Sequence[Example], device: torch.device, num_steps: int, step: int = 1
+) -> HeadBatch:
+    """With `step`, rows and anchors are padded to its multiples: see builder.distill.data."""
+    features, tokens, lens, anchors, counts = [], [], [], [], []
+    answer_rows: list[Tensor] = []
+    start, first_answer = 0, 0
+    none = sum(len(e.answer) for e in examples)
+    for example in examples:
+        if example.features is None:
+            raise ValueError("these answers were written without features: see --features")
+        length, num_answer = len(example.inputs), len(example.answer)
+        features.append(example.features.load())
+        tokens.append(torch.cat((example.prompt[1:], example.answer)))
+        lens.append(length)
+        own = torch.arange(num_answer - 1)
+        anchors.append(start + len(example.prompt) - 1 + own)
+        counts.append(num_answer - 1)
+        guessed = own[None] + 1 + torch.arange(num_steps)[:, None]
+        answer_rows.append(torch.where(guessed < num_answer, guessed + first_answer, none))
+        start, first_answer = start + length, first_answer + num_answer
+    pad = -start % step
+    if pad:
+        features.append(features[0].new_zeros(pad, *features[0].shape[1:]))
+        tokens.append(torch.zeros(pad, dtype=torch.int64))
+        lens.append(pad)
+        counts.append(0)
+    num_anchors = sum(counts)
+    pad_anchors = -num_anchors % step
+    anchors.append(torch.full((pad_anchors,), sum(lens) - 1))
+    counts[-1] += pad_anchors
+    answer_rows.append(torch.full((num_steps, pad_anchors), none))
+    tokens.append(torch.zeros(num_steps, dtype=torch.int64))
+    num_top = examples[0].top_ids.shape[1]
+    top_ids = [*(e.top_ids.long() for e in examples), torch.zeros(1, num_top, dtype=torch.int64)]
+    nothing = torch.full((1, num_top), float("-inf"))
+    return HeadBatch(
+        states=torch.cat(features).to(device),
+        tokens=torch.cat(tokens).to(device),
+        lens=lens,
+        anchors=torch.cat(anchors).to(device),
+        anchors_of=counts,
+        answer_rows=torch.cat(answer_rows, dim=1).to(device),
+        answer=torch.cat([*(e.answer for e in examples), torch.tensor([-1])]).to(device),
+        top_ids=torch.cat(top_ids).to(device),
+        top_logprobs=torch.cat([*(e.top_logprobs.float() for e in examples), nothing]).to(device),
+    )

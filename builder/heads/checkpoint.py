@@ -1,0 +1,182 @@
+"""Heads on disk, in the layouts that vLLM, SGLang and TensorRT-LLM load, and in a smaller one.
+
+EAGLE-3: `LlamaForCausalLMEagle3` with `t2d` and `d2t`, as the reference repository and SpecForge
+write it. Medusa: `medusa_lm_head.safetensors`, as TGI and vLLM read it. The small form leaves the
+output rows out where they are the target's; `assemble` puts them back.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from builder.distill.answers import feature_taps
+from builder.distill.checkpoint import offsets, target_ids
+from builder.distill.student import StudentShape, shape_of
+from builder.heads.eagle3 import Eagle3
+from builder.heads.learner import Head
+from builder.heads.medusa import Medusa
+from builder.heads.target import target_ends
+
+WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
+ARCHITECTURES = {"eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
+
+
+def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[str, Any]) -> None:
+    """Writes the head with its config.json; `notes` are added to it."""
+    out.mkdir(parents=True, exist_ok=True)
+    if isinstance(head, Eagle3):
+        tensors, config = _eagle3(head, target_dir)
+    elif isinstance(head, Medusa):
+        tensors, config = _medusa(head, target_dir)
+    else:
+        raise TypeError(f"no layout for {type(head).__name__}")
+    config = {"architectures": [ARCHITECTURES[kind]], **config, **notes}
+    _write(out / WEIGHTS[kind], tensors)
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def shrink(folder: Path) -> None:
+    """Leaves out what the target has: output rows that were not trained."""
+    config, kind = _config(folder)
+    tensors = load_file(folder / WEIGHTS[kind])
+    if not config["training"]["train_head"]:
+        tensors.pop("lm_head.weight", None)
+        tensors.pop("t2d", None)
+    _write(folder / WEIGHTS[kind], tensors)
+
+
+def assemble(folder: Path, target_dir: Path, out: Path) -> None:
+    """Writes the head as engines load it. Raises ValueError for one that is incomplete."""
+    config, kind = _config(folder)
+    target = json.loads((target_dir / "config.json").read_text())
+    for key in ("hidden_size", "vocab_size"):
+        if config.get(key) != target[key]:
+            raise ValueError(f"its {key} is {config.get(key)}; this target has {target[key]}")
+    tensors = load_file(folder / WEIGHTS[kind])
+    if kind == "eagle3" and "lm_head.weight" not in tensors and "d2t" in tensors:
+        ids = target_ids(tensors["d2t"])
+        rows = target_ends(target_dir)[1][ids]
+        tensors |= {"lm_head.weight": rows.to(torch.bfloat16), "t2d": _known(ids, config)}
+    if kind == "eagle3":
+        _refuse_incomplete(tensors)
+    out.mkdir(parents=True)
+    _write(out / WEIGHTS[kind], tensors)
+    shutil.copyfile(folder / "config.json", out / "config.json")
+
+
+def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    path.chmod(0o644)  # safetensors writes for the owner alone
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], str]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    found = config.get("architectures") or []
+    kind = next((k for k, v in ARCHITECTURES.items() if v in found), None)
+    if kind is None:
+        raise ValueError(f"{folder}: no head of a known kind: {found}")
+    return config, kind
+
+
+def _known(ids: Tensor, config: dict[str, Any]) -> Tensor:
+    known = torch.zeros(int(config["vocab_size"]), dtype=torch.bool)
+    known[ids] = True
+    return known
+
+
+def load(folder: Path, target_dir: Path) -> Head:
+    """A stored head, bf16 values in float32. Raises ValueError for one that is incomplete."""
+    config, kind = _config(folder)
+    tensors = load_file(folder / WEIGHTS[kind])
+    if kind == "eagle3":
+        return _load_eagle3(tensors, target_dir)
+    return _load_medusa(tensors, config, target_dir)
+
+
+def _eagle3(head: Eagle3, target_dir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {name: t.to(torch.bfloat16).cpu() for name, t in head.state_dict().items()}
+    ids, shape = head.draft_ids.cpu(), head.shape
+    tensors |= {"d2t": offsets(ids), "t2d": _known(ids, {"vocab_size": shape.vocab_size})}
+    target = json.loads((target_dir / "config.json").read_text())
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.rms_norm_eps,
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": target["max_position_embeddings"],
+        "vocab_size": shape.vocab_size,
+        "draft_vocab_size": shape.draft_vocab_size,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "bos_token_id": target["bos_token_id"],
+        "eos_token_id": target["eos_token_id"],
+        "eagle_config": {
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": list(feature_taps(target_dir)[:3]),
+        },
+    }
+    return tensors, config
+
+
+EAGLE3_NEEDED = ("fc.weight", "norm.weight", "lm_head.weight", "t2d", "d2t")
+
+
+def _refuse_incomplete(tensors: dict[str, Tensor]) -> None:
+    missing = [name for name in EAGLE3_NEEDED if name not in tensors]
+    if missing:
+        raise ValueError(f"the EAGLE-3 checkpoint has no {', '.join(missing)}")
+
+
+def _load_eagle3(tensors: dict[str, Tensor], target_dir: Path) -> Eagle3:
+    _refuse_incomplete(tensors)
+    ids = target_ids(tensors.pop("d2t"))
+    tensors.pop("t2d")
+    shape: StudentShape = shape_of(target_dir, 1, len(ids))
+    embed, rows = target_ends(target_dir)
+    head = Eagle3(shape, embed, rows[ids], ids, train_head=True)
+    head.load_state_dict({name: t.float() for name, t in tensors.items()})
+    return head.eval()
+
+
+def _medusa(head: Medusa, target_dir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors: dict[str, Tensor] = {}
+    for name, value in head.heads.state_dict().items():
+        tensors[name] = value.to(torch.bfloat16).cpu()
+    # The output rows are the target's, of the tokens that the heads can say.
+    tensors["d2t"] = offsets(head.draft_ids.cpu())
+    if head.lm_head.weight.requires_grad:
+        tensors["lm_head.weight"] = head.lm_head.weight.detach().to(torch.bfloat16).cpu()
+    width = head.lm_head.weight.shape[1]
+    config = {
+        "model_type": "medusa",
+        "medusa_num_heads": head.num_heads,
+        "medusa_num_layers": head.num_layers,
+        "hidden_size": width,
+        "vocab_size": shape_of(target_dir, 1, 1).vocab_size,
+        "draft_vocab_size": len(head.draft_ids),
+    }
+    return tensors, config
+
+
+def _load_medusa(tensors: dict[str, Tensor], config: dict[str, Any], target_dir: Path) -> Medusa:
+    ids = target_ids(tensors.pop("d2t"))
+    rows = tensors.pop("lm_head.weight", None)
+    rows = target_ends(target_dir)[1][ids] if rows is None else rows.float()
+    num_heads, num_layers = config["medusa_num_heads"], config["medusa_num_layers"]
+    head = Medusa(rows, ids, num_heads, num_layers, train_head=True)
+    state = {f"heads.{name}": t.float() for name, t in tensors.items()}
+    head.load_state_dict({**state, "lm_head.weight": rows})
+    return head.eval()

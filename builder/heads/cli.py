@@ -1,0 +1,132 @@
+"""`specdec build eagle3` and `specdec build medusa`: draft heads on a target's states."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from builder.distill import cli as steps
+from builder.distill import data, evaluate, measure, train
+from builder.distill.answers import feature_taps
+from builder.distill.evaluate import Conversation
+from builder.distill.student import shape_of
+from builder.distill.train import TrainSettings
+from builder.heads import checkpoint, eagle3, medusa
+from builder.heads.features import with_features
+from builder.heads.learner import HeadLearner, accepted
+
+
+@dataclass(frozen=True)
+class Eagle3Settings(TrainSettings):
+    """`num_steps` of the training-time test, a later one weighing `step_decay` times as much."""
+
+    num_steps: int = 3
+    step_decay: float = 0.8
+
+
+@dataclass(frozen=True)
+class MedusaSettings(TrainSettings):
+    """`num_steps` heads of `num_layers` residual blocks; weighed as EAGLE-3's steps."""
+
+    num_steps: int = 3
+    num_layers: int = 1
+    step_decay: float = 0.8
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the two commands do differently."""
+
+    name: str
+    text: str
+    settings: type[Eagle3Settings | MedusaSettings]
+    start: Callable[[Path, Tensor, Any], nn.Module]
+
+
+KINDS = {
+    "eagle3": Kind(
+        "eagle3",
+        "Train an EAGLE-3 head: one layer on the target's states.",
+        Eagle3Settings,
+        lambda target, ids, how: eagle3.start(target, ids, how.train_head),
+    ),
+    "medusa": Kind(
+        "medusa",
+        "Train Medusa heads: one for each place ahead, on the target's last state.",
+        MedusaSettings,
+        lambda target, ids, how: medusa.start(
+            target, ids, how.num_steps, how.num_layers, how.train_head
+        ),
+    ),
+}
+
+
+class HeadSteps(steps.Steps):
+    """The steps over one work directory; prompts and answers are those of `build distill`."""
+
+    def __init__(self, kind: Kind, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.kind = kind
+        self.answer_settings = replace(self.answer_settings, features=True)
+
+    def train(self) -> None:
+        """Train the head on all shards."""
+        how = steps.settings_from(self.kind.settings, self.options)
+        run = self.work / self.options.run
+        train_set, held = data.split(data.read_shards(self.work / "answers"))
+        ids, coverage = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab)
+        print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
+        torch.manual_seed(how.seed)
+        head = self.kind.start(self.target, ids, how)
+        vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
+        learner = HeadLearner(head, vocab_size, how.loss, how.num_steps, how.step_decay)
+        # An answer of one token leaves nothing to guess.
+        train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
+        train.Trainer(learner, train_set, held, run, how).run()
+
+    def export(self) -> None:
+        """Store the best checkpoint in the layout that other engines load."""
+        state, ids, notes = train.load_best(self.work / self.options.run)
+        how = self.kind.settings(**dict(notes["training"]))  # type: ignore[call-overload]
+        head = self.kind.start(self.target, ids, how)
+        head.load_state_dict(state)
+        checkpoint.store(self.kind.name, head, self.target, self.draft, notes)
+        if self.options.small:
+            checkpoint.shrink(self.draft)
+        print(f"export: {self.kind.name} in {self.draft}")
+
+    def evaluate(self) -> None:
+        """Acceptance by column on the questions file, else by kind on the held-out prompts."""
+        head = checkpoint.load(self.draft, self.target)
+        items, num_draft = self._conversations(), 4
+        by_column: dict[str, list[measure.Acceptance]] = {"all": []}
+        for column, example in with_features(self.target, items, feature_taps(self.target)):
+            found = accepted(head, [example], torch.device("cpu"), num_draft)[0]
+            for name in (column, "all"):
+                by_column.setdefault(name, []).append(measure.walk(found, num_draft))
+        figures = {name: measure.total(some, num_draft) for name, some in by_column.items()}
+        print(evaluate.report({**{n: f for n, f in figures.items() if n != "all"},
+                               "all": figures["all"]}), flush=True)  # fmt: skip
+
+    def _conversations(self) -> list[Conversation]:
+        if self.options.questions is not None:
+            return evaluate.conversations(
+                self.target, self.options.questions, self.work / "cache", max_new=128
+            )
+        return self.held_out()
+
+
+def main(kind: str, argv: list[str]) -> int:
+    """Run the steps named on the command line; 0 on success."""
+    chosen = KINDS[kind]
+    parser = steps.parser(f"specdec build {kind}", chosen.text, chosen.settings)
+    parser.add_argument(
+        "--small", action="store_true", help="export without what the target has (see add-head)"
+    )
+    return steps.run(parser, argv, lambda options: HeadSteps(chosen, options))

@@ -1,0 +1,172 @@
+"""EAGLE-3 (Li et al. 2025): one layer that reads the target's states and its own guesses.
+
+Parameter names are those of the reference checkpoints (`midlayer.…`, `fc`, `lm_head`), so that a
+state dict is what other engines load. Row t of a sequence holds the target's states at token t and
+reads token t + 1: what it says is token t + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
+from builder.distill.teacher import rotary_tables, rotate
+from builder.heads.batch import HeadBatch
+from builder.heads.target import target_ends
+
+NUM_FUSED = 3
+
+
+class Attention(nn.Module):
+    """Queries at the anchors; keys at all rows, and at the anchor's own earlier steps."""
+
+    def __init__(self, shape: StudentShape) -> None:
+        super().__init__()
+        self.shape = shape
+        width, dim = shape.hidden_size, shape.head_dim
+        self.q_proj = nn.Linear(2 * width, shape.num_heads * dim, bias=False)
+        self.k_proj = nn.Linear(2 * width, shape.num_kv_heads * dim, bias=False)
+        self.v_proj = nn.Linear(2 * width, shape.num_kv_heads * dim, bias=False)
+        self.o_proj = nn.Linear(shape.num_heads * dim, width, bias=False)
+
+    def keys_values(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Rotated keys and values [rows, heads, dim] of x [rows, 2 * hidden]."""
+        num, group = len(x), self.shape.num_heads // self.shape.num_kv_heads
+        v = self.v_proj(x).view(num, -1, self.shape.head_dim)
+        k = rotate(self.k_proj(x).view(num, -1, self.shape.head_dim), *turn).to(v.dtype)
+        return k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+
+    def forward(
+        self,
+        x: Tensor,
+        turn: tuple[Tensor, Tensor],
+        batch: HeadBatch,
+        first: tuple[Tensor, Tensor],
+        later: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """x [anchors, 2 * hidden] → [anchors, hidden].
+
+        `first`: keys and values of all rows, causal; `later`: of the anchors, each sees its own.
+        """
+        num, dim = len(x), self.shape.head_dim
+        q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0].dtype)
+        own = [(q * k).sum(-1).float() * dim**-0.5 for k, _ in later]  # [anchors, heads] each
+        mixed, at, start = [], 0, 0
+        for length, count in zip(batch.lens, batch.anchors_of, strict=True):
+            cut, span = slice(at, at + count), slice(start, start + length)
+            keys, values = first[0][span].transpose(0, 1), first[1][span].transpose(0, 1)
+            scores = (q[cut].transpose(0, 1) @ keys.transpose(1, 2)).float() * dim**-0.5
+            places = torch.arange(length, device=x.device)
+            hidden = places[None] > (batch.anchors[cut] - start)[:, None]
+            scores = scores.masked_fill(hidden, float("-inf"))
+            columns = [scores, *(each[cut].T[..., None] for each in own)]
+            weights = torch.cat(columns, dim=-1).softmax(dim=-1).to(values.dtype)
+            out = weights[..., :length] @ values
+            for step, (_, v) in enumerate(later):
+                out = out + weights[..., length + step, None] * v[cut].transpose(0, 1)
+            mixed.append(out.transpose(0, 1).reshape(count, -1))
+            at, start = at + count, start + length
+        projected: Tensor = self.o_proj(torch.cat(mixed))
+        return projected
+
+
+class Midlayer(nn.Module):
+    """The decoder layer over [embedding of the next token; state]."""
+
+    def __init__(self, shape: StudentShape) -> None:
+        super().__init__()
+        self.self_attn = Attention(shape)
+        self.mlp = MLP(shape)
+        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.hidden_norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+
+    def inputs(self, embedded: Tensor, state: Tensor) -> Tensor:
+        """[rows, 2 * hidden] for the attention."""
+        return torch.cat((self.input_layernorm(embedded), self.hidden_norm(state)), dim=-1)
+
+
+class Eagle3(nn.Module):
+    """`embed` [vocab, hidden] is the target's, frozen, and so is the head unless it is trained."""
+
+    embed: Tensor
+    draft_ids: Tensor
+
+    def __init__(
+        self,
+        shape: StudentShape,
+        embed: Tensor,
+        rows: Tensor,
+        draft_ids: Tensor,
+        train_head: bool,
+    ) -> None:
+        """`rows` [draft vocab, hidden]: where the output head begins."""
+        super().__init__()
+        self.shape = shape
+        width = shape.hidden_size
+        self.fc = nn.Linear(NUM_FUSED * width, width, bias=False)
+        self.midlayer = Midlayer(shape)
+        self.norm = RMSNorm(width, shape.rms_norm_eps)
+        self.lm_head = nn.Linear(width, shape.draft_vocab_size, bias=False)
+        self.register_buffer("embed", embed, persistent=False)
+        self.register_buffer("draft_ids", draft_ids, persistent=False)
+        with torch.no_grad():
+            self.lm_head.weight.copy_(rows)
+        self.lm_head.weight.requires_grad_(train_head)
+
+    def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
+        """Logits [anchors, draft vocab] of each step, as if all guesses before it were right.
+
+        The training-time test: a step's own state stands where the target's is not known yet.
+        """
+        shape, device = self.shape, batch.tokens.device
+        longest = max(batch.lens) + num_steps
+        cos, sin = rotary_tables(longest, shape.head_dim, shape.rope_theta, device)
+        place = torch.cat([torch.arange(n, device=device) for n in batch.lens])
+        rows, layer = batch.anchors, self.midlayer
+        fused = self.fc(batch.states[:, :NUM_FUSED].flatten(1).to(self.fc.weight.dtype))
+        x = layer.inputs(self.embed[batch.tokens[: len(fused)]], fused)
+        turn = (cos[place][:, None], sin[place][:, None])
+        first = layer.self_attn.keys_values(x, turn)
+        later: list[tuple[Tensor, Tensor]] = []
+        x, state = x[rows], fused[rows]
+        for step in range(num_steps):
+            at = place[rows] + step
+            turn = (cos[at][:, None], sin[at][:, None])
+            if step:
+                x = layer.inputs(self.embed[batch.tokens[rows + step]], state)
+                later.append(layer.self_attn.keys_values(x, turn))
+            state = state + layer.self_attn(x, turn, batch, first, later)
+            state = state + layer.mlp(layer.post_attention_layernorm(state))
+            logits: Tensor = self.lm_head(self.norm(state))
+            yield logits
+
+
+def start(target_dir: Path, draft_ids: Tensor, train_head: bool) -> Eagle3:
+    """A head that begins as the target's last layer on the state that is nearest to the end."""
+    shape = shape_of(target_dir, 1, len(draft_ids))
+    raw = {k: v.float() for k, v in load_file(target_dir / "model.safetensors").items()}
+    embed, rows = target_ends(target_dir)
+    head = Eagle3(shape, embed, rows[draft_ids], draft_ids, train_head)
+    last = max(int(k.split(".")[2]) for k in raw if k.startswith("model.layers."))
+    prefix, width = f"model.layers.{last}.", shape.hidden_size
+    with torch.no_grad():
+        head.fc.weight.mul_(0.1)
+        head.fc.weight[:, (NUM_FUSED - 1) * width :] += torch.eye(width)
+        layer = head.midlayer
+        for name in ("q", "k", "v"):
+            weight = getattr(layer.self_attn, f"{name}_proj").weight
+            weight[:, width:] = raw[f"{prefix}self_attn.{name}_proj.weight"]
+        layer.self_attn.o_proj.weight.copy_(raw[f"{prefix}self_attn.o_proj.weight"])
+        layer.hidden_norm.weight.copy_(raw[f"{prefix}input_layernorm.weight"])
+        layer.post_attention_layernorm.weight.copy_(raw[f"{prefix}post_attention_layernorm.weight"])
+        for name in ("gate", "up", "down"):
+            weight = getattr(layer.mlp, f"{name}_proj").weight
+            weight.copy_(raw[f"{prefix}mlp.{name}_proj.weight"])
+        head.norm.weight.copy_(raw["model.norm.weight"])
+    return head

@@ -1,0 +1,79 @@
+"""How a head learns: each of its steps against the teacher's law of the token that it guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from builder.distill import data, loss, measure, train
+from builder.distill.data import Example
+from builder.heads.batch import HeadBatch, collate
+
+PAD_STEP = 256  # rows
+
+
+class Head(Protocol):
+    """A head of either kind."""
+
+    draft_ids: Tensor
+
+    def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
+        """Logits [anchors, draft vocab] of each step, as if all guesses before it were right."""
+
+
+class HeadLearner:
+    """A head in training; a later step weighs `decay` times as much as the one before it."""
+
+    def __init__(
+        self, head: nn.Module, vocab_size: int, kind: str, num_steps: int, decay: float
+    ) -> None:
+        self.device = train.device()
+        self.module = head.to(self.device)
+        self.kind, self.num_steps, self.decay = kind, num_steps, decay
+        self.table = data.target_to_draft(self._head.draft_ids.cpu(), vocab_size).to(self.device)
+
+    @property
+    def _head(self) -> Head:
+        head: Head = self.module  # type: ignore[assignment]
+        return head
+
+    def loss(self, group: Sequence[Example]) -> Tensor:
+        batch = collate(group, self.device, self.num_steps, PAD_STEP)
+        total = torch.zeros((), device=self.device)
+        weight = 1.0
+        for number, logits in enumerate(self._head.steps(batch, self.num_steps)):
+            rows = batch.answer_rows[number]
+            targets = loss.soft_targets(batch.top_ids[rows], batch.top_logprobs[rows], self.table)
+            total = total + weight * loss.LOSSES[self.kind](logits, *targets)
+            weight *= self.decay
+        return total
+
+    def evaluate(self, held: Sequence[Example], num_draft: int) -> train.HeldOut:
+        parts, hits, num = [], 0, 0
+        for group in data.batches(list(held), 4096, None):
+            lengths = accepted(self._head, group, self.device, num_draft)
+            parts += [measure.walk(one, num_draft) for one in lengths]
+            hits += sum(count > 0 for one in lengths for count in one)
+            num += sum(map(len, lengths))
+        return train.HeldOut(hits / max(num, 1), measure.total(parts, num_draft))
+
+
+@torch.inference_mode()
+def accepted(
+    head: Head, group: Sequence[Example], device: torch.device, num_draft: int
+) -> list[list[int]]:
+    """For each example and anchor: how many of num_draft greedy guesses agree with the answer.
+
+    Guesses are chained: up to the first wrong one the head reads what it has guessed.
+    """
+    batch = collate(group, device, num_draft)
+    running = torch.ones(len(batch.anchors), dtype=torch.bool, device=device)
+    counts = torch.zeros(len(batch.anchors), dtype=torch.int64, device=device)
+    for number, logits in enumerate(head.steps(batch, num_draft)):
+        said = head.draft_ids[logits.argmax(dim=1)]
+        running = running & (said == batch.answer[batch.answer_rows[number]])
+        counts += running
+    return [one.tolist() for one in counts.cpu().split(batch.anchors_of)]
