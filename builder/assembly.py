@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from builder.checks import check_pair
 from builder.errors import BuildError
@@ -16,6 +17,9 @@ from builder.pair import ImportedModel, Pair
 from builder.sources import fetch, file_sha256
 
 WEIGHTS = Path("1/checkpoint")
+HEAD = Path("1/head")
+"""Where the target keeps a head that drafts on its states."""
+
 # Raise these when the same input would give another directory; what was built before is then
 # built again.
 IMPORT_FORMAT = "1"
@@ -23,7 +27,7 @@ ASSEMBLY_FORMAT = "1"
 
 
 def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool = False) -> None:
-    """Fill target/1/checkpoint and draft/1/checkpoint of the model repository.
+    """Fill the checkpoints of target and draft in the model repository, and the target's head.
 
     What is there already, made from the same, is kept. A pair whose draft is not stored yet gives
     the target alone, with a notice. Raises BuildError.
@@ -31,6 +35,8 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
     target = model_repository / "target" / WEIGHTS
     draft = model_repository / "draft" / WEIGHTS
     made_target = import_model(pair.target, target, cache, force=force)
+    if pair.head is not None:
+        fill_head(pair.head.directory, target, model_repository / "target" / HEAD, force=force)
     if not (pair.draft.directory / "config.json").is_file():
         print(f"notice: the pair {pair.name} has no stored draft yet; {draft} is left out")
         return
@@ -44,7 +50,8 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
         return
     with _reported(draft, pair.draft.name), replaced(draft, made_from) as new:
         try:
-            _assemble()(pair.draft.directory, target, new)
+            checkpoints = _checkpoints("builder.distill.checkpoint", "draft")
+            checkpoints.assemble(pair.draft.directory, target, new)
         except ValueError as error:
             raise BuildError(f"the stored draft of {pair.name} does not fit: {error}") from error
         report = check_pair(target, new)
@@ -53,6 +60,20 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
         f"{report.num_target_parameters / 1e6:.1f}M ({report.size_ratio:.0%}), "
         f"vocabulary {report.vocab_size}"
     )
+
+
+def fill_head(head: Path, target: Path, place: Path, *, force: bool = False) -> None:
+    """Write the head as the engine loads it, unless that is there. Raises BuildError."""
+    made_from = {"head": directory_sha256(head), "format": ASSEMBLY_FORMAT}
+    if not force and is_current(place, made_from):
+        print(f"{place}: up to date")
+        return
+    module = _checkpoints("builder.heads.checkpoint", "head")
+    with _reported(place, head.name), replaced(place, made_from) as new:
+        try:
+            module.assemble(head, target, new)
+        except (OSError, ValueError) as error:
+            raise BuildError(f"the head {head} cannot be used: {error}") from error
 
 
 def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool = False) -> bool:
@@ -98,13 +119,12 @@ def _importer(form: str) -> Callable[[Path, Path], None]:
     return import_gguf
 
 
-def _assemble() -> Callable[[Path, Path, Path], None]:
+def _checkpoints(name: str, what: str) -> ModuleType:
+    """The module; imported on use, since torch is slow to import, and need not be there."""
     try:
-        module = importlib.import_module("builder.distill.checkpoint")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise BuildError(f"the draft cannot be assembled: {error}") from error
-    assemble: Callable[[Path, Path, Path], None] = module.assemble
-    return assemble
+        raise BuildError(f"the {what} cannot be assembled: {error}") from error
 
 
 @contextmanager

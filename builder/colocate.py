@@ -8,8 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder.add_head import HEAD
-from builder.assembly import WEIGHTS
+from builder.assembly import HEAD, WEIGHTS
 from builder.errors import BuildError
 
 _PARAMETER = re.compile(

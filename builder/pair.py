@@ -63,11 +63,12 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target and the draft made for it."""
+    """A target, the draft made for it, and the head that drafts on its states, if there is one."""
 
     name: str
     target: ImportedModel
     draft: StoredDraft
+    head: StoredDraft | None = None
 
 
 def load_pair(name: str = DEFAULT_PAIR, pairs_directory: Path = PAIRS_DIRECTORY) -> Pair:
@@ -78,9 +79,15 @@ def load_pair(name: str = DEFAULT_PAIR, pairs_directory: Path = PAIRS_DIRECTORY)
         raise BuildError(f"no pair {name!r}; known: {', '.join(known) or 'none'}")
     table = _read(file)
     try:
-        stored = table["draft"]
-        draft = StoredDraft(stored["name"], stored["licence"], file.parent / stored["directory"])
-        return Pair(name=name, target=ImportedModel.from_table(table["target"]), draft=draft)
+        draft, head = (
+            StoredDraft(stored["name"], stored["licence"], file.parent / stored["directory"])
+            if stored is not None
+            else None
+            for stored in (table["draft"], table.get("head"))
+        )
+        assert draft is not None
+        target = ImportedModel.from_table(table["target"])
+        return Pair(name=name, target=target, draft=draft, head=head)
     except KeyError as error:
         raise BuildError(f"{file.name} of the pair {name!r} lacks {error.args[0]!r}") from error
 

@@ -18,6 +18,7 @@ from builder.distill import (
     data,
     evaluate,
     prompts,
+    separation,
     sources,
     student_learner,
     train,
@@ -200,14 +201,25 @@ class Steps:
 
     def evaluate(self) -> None:
         """Acceptance by column on the questions file, else by kind on the held-out prompts."""
-        if self.options.questions is not None:
-            items = evaluate.conversations(
-                self.target, self.options.questions, self.work / "cache", max_new=128
-            )
-        else:
-            items = self.held_out()
+        items = self.conversations()
         student = checkpoint.load_student(self.work / "assembled")
         print(evaluate.report(evaluate.by_column(student, items, num_draft=4)), flush=True)
+
+    def conversations(self) -> list[Conversation]:
+        """What to evaluate on. Raises ValueError for questions that were trained on."""
+        questions = self.options.questions
+        if questions is None:
+            return self.held_out()
+        waves = [w for w in (self.work / "prompts.jsonl", self.work / "second.jsonl") if w.exists()]
+        trained = [text for wave in waves for text in separation.texts_of(wave)]
+        asked = separation.texts_of(questions)
+        if copies := separation.shared(asked, trained):
+            raise ValueError(
+                f"{len(copies)} of the {len(asked)} texts of {questions} share {separation.RUN} "
+                f"words in a row with a training prompt, for example: {copies[0][1]}"
+            )
+        print(f"evaluate: no run of {separation.RUN} words of {len(asked)} texts was trained on")
+        return evaluate.conversations(self.target, questions, self.work / "cache", max_new=128)
 
     def held_out(self) -> list[Conversation]:
         """The held-out prompts with the target's answers, by kind."""

@@ -66,7 +66,7 @@ def assemble(folder: Path, target_dir: Path, out: Path) -> None:
         tensors |= {"lm_head.weight": rows.to(torch.bfloat16), "t2d": _known(ids, config)}
     if kind == "eagle3":
         _refuse_incomplete(tensors)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     _write(out / WEIGHTS[kind], tensors)
     shutil.copyfile(folder / "config.json", out / "config.json")
 

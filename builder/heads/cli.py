@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from builder.distill import cli as steps
 from builder.distill import data, evaluate, measure, train
 from builder.distill.answers import feature_taps
-from builder.distill.evaluate import Conversation
 from builder.distill.student import shape_of
 from builder.distill.train import TrainSettings
 from builder.heads import checkpoint, eagle3, medusa
@@ -104,7 +103,7 @@ class HeadSteps(steps.Steps):
     def evaluate(self) -> None:
         """Acceptance by column on the questions file, else by kind on the held-out prompts."""
         head = checkpoint.load(self.draft, self.target)
-        items, num_draft = self._conversations(), 4
+        items, num_draft = self.conversations(), 4
         by_column: dict[str, list[measure.Acceptance]] = {"all": []}
         for column, example in with_features(self.target, items, feature_taps(self.target)):
             found = accepted(head, [example], torch.device("cpu"), num_draft)[0]
@@ -113,13 +112,6 @@ class HeadSteps(steps.Steps):
         figures = {name: measure.total(some, num_draft) for name, some in by_column.items()}
         print(evaluate.report({**{n: f for n, f in figures.items() if n != "all"},
                                "all": figures["all"]}), flush=True)  # fmt: skip
-
-    def _conversations(self) -> list[Conversation]:
-        if self.options.questions is not None:
-            return evaluate.conversations(
-                self.target, self.options.questions, self.work / "cache", max_new=128
-            )
-        return self.held_out()
 
 
 def main(kind: str, argv: list[str]) -> int:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from builder.parameters import set_parameters
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.bench.arms import OFF, Arm
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
@@ -29,7 +30,7 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.bench.repository import set_parameters, with_drafts
+from loadtest.bench.repository import with_drafts
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 

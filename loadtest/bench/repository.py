@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from builder.add_draft import add_draft
-from builder.assembly import WEIGHTS
+from builder.assembly import HEAD, WEIGHTS
 from builder.colocate import colocate
-from builder.errors import BuildError
+from builder.parameters import set_parameters
 from builder.vocabulary import TRANSLATIONS
 
 COLOCATED = "colocated"
@@ -45,7 +44,8 @@ def with_drafts(
         (copy / "1").mkdir(parents=True)
         shutil.copy(model / "config.pbtxt", copy)
         shutil.copy(model / "1" / "model.py", copy / "1")
-        for weights in (WEIGHTS, Path("checkpoints")):  # of an engine; of co-located ones
+        # Of an engine, of its head; of co-located ones.
+        for weights in (WEIGHTS, HEAD, Path("checkpoints")):
             if (model / weights).exists():
                 (copy / weights).symlink_to((model / weights).resolve())
     for name, checkpoint in checkpoints:
@@ -63,18 +63,6 @@ def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> N
     config = repository / name / "config.pbtxt"
     renamed = config.read_text("utf-8").replace('name: "specdec"', f'name: "{name}"', 1)
     config.write_text(renamed, "utf-8")
-
-
-def set_parameters(model: Path, **parameters: str) -> None:
-    """Replace parameters in a model's config.pbtxt. Raises BuildError for one that is not there."""
-    path = model / "config.pbtxt"
-    text = path.read_text("utf-8")
-    for name, value in parameters.items():
-        pattern = rf'(key: "{name}" value {{ string_value: )"[^"]*"'
-        text, count = re.subn(pattern, rf'\1"{value}"', text)
-        if count != 1:
-            raise BuildError(f"{path} has the parameter {name} {count} times, not once")
-    path.write_text(text, "utf-8")
 
 
 def add_front_door(repository: Path, name: str, **parameters: str) -> None:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from builder.checks import read_config
+from builder.parameters import set_parameters
 from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm
 from loadtest.bench.asking import Asker
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
@@ -26,7 +27,7 @@ from loadtest.bench.reporting import (
     conditions,
     write_result,
 )
-from loadtest.bench.repository import COLOCATED, add_colocated, set_parameters, with_drafts
+from loadtest.bench.repository import COLOCATED, add_colocated, with_drafts
 from loadtest.bench.scripted import agreement, write_scripts
 from loadtest.bench.speed_tables import (
     Measurement,

@@ -5,6 +5,7 @@ import json
 import tarfile
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -238,7 +239,7 @@ def small_pair(tmp_path, monkeypatch, fake_registry):
         write_checkpoint(output)
 
     monkeypatch.setattr(assembly, "_importer", lambda form: import_gguf)
-    monkeypatch.setattr(assembly, "_assemble", lambda: assemble)
+    monkeypatch.setattr(assembly, "_checkpoints", lambda *_: SimpleNamespace(assemble=assemble))
     target = ImportedModel("Target", "Apache-2.0", "gguf", SOURCE)
     return Pair("small", target, StoredDraft("Draft", "Apache-2.0", tmp_path / "stored")), steps
 

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 import pytest
 
 from builder.errors import BuildError
+from builder.parameters import set_parameters
 from loadtest.bench.overlap_tables import comparison_table, recorded_table
 from loadtest.bench.overlapping import Costs, Trace, replay
-from loadtest.bench.repository import add_front_door, set_parameters
+from loadtest.bench.repository import add_front_door
 from loadtest.bench.separating import separate
 from specdec.serving.installation import LaunchError
 

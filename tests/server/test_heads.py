@@ -1,0 +1,89 @@
+"""A drafting head in the target: one call a round, the same text, whatever the head is worth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from builder.add_head import add_head
+from builder.assembly import WEIGHTS
+from builder.colocate import colocate
+from builder.heads import checkpoint, eagle3, medusa
+from clients import GenerationRequest, GrpcClient
+from loadtest.bench.repository import with_drafts
+from specdec.serving.launcher import TritonServer
+from tests.server.live import MODEL_REPOSITORY
+
+TARGET = MODEL_REPOSITORY / "target" / WEIGHTS
+PROMPTS = [
+    "Tell me about a ship. Then tell me the same story again.",
+    "Count from one to thirty in words.",
+    "Write a Python function that reverses a list, and explain it.",
+]
+DRAFT_IDS = torch.arange(4096)
+NAME = "untrained"
+WAYS = [
+    {"drafter": NAME},
+    {"drafter": NAME, "num_draft_tokens": 6},
+    {"drafter": "auto"},
+    {"drafter": f"lookup+{NAME}"},
+    {"drafter": "draft"},
+]
+
+
+@pytest.fixture(scope="module", params=["eagle3", "medusa", "eagle3 colocated"])
+def headed(request, tmp_path_factory):
+    """Return a server whose target has an untrained head: what it guesses is mostly wrong."""
+    directory = tmp_path_factory.mktemp("headed")
+    torch.manual_seed(1)
+    kind = request.param.split()[0]
+    head = (
+        eagle3.start(TARGET, DRAFT_IDS, train_head=False)
+        if kind == "eagle3"
+        else medusa.start(TARGET, DRAFT_IDS, 3, 1, train_head=False)
+    )
+    checkpoint.store(kind, head, TARGET, directory / "head", {})
+    repository = with_drafts(MODEL_REPOSITORY, directory / "repository", [])
+    (repository / "target" / "1" / "head").unlink(missing_ok=True)  # That of the default pair.
+    add_head(repository, NAME, directory / "head")
+    if "colocated" in request.param:
+        colocate(repository, directory / "colocated")
+        repository = directory / "colocated"
+    with TritonServer(repository, log_path=directory / "server.log") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}], ids=["greedy", "nucleus"]
+)
+def test_head_changes_no_token(server, headed, sampling):
+    """With the head, beside copies, and without it: the target's own text."""
+    with GrpcClient(server.grpc_url) as plain, GrpcClient(headed.grpc_url) as client:
+        for prompt in PROMPTS:
+            fields = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 32}
+            expected = plain.generate(GenerationRequest(**fields, **sampling, drafter="none"))
+            for way in WAYS:
+                request = GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True)
+                answer = client.generate(request)
+
+                assert answer.token_ids == expected.token_ids, way
+                if way["drafter"] == NAME:
+                    figures = answer.final.speculative_decoding
+                    assert figures["drafters"][NAME]["num_draft_tokens"] > 0
+
+
+def test_rejection_keeps_to_the_rule(headed):
+    """Guesses of a head are verified by rejection like copies: all of their mass on one token."""
+    with GrpcClient(headed.grpc_url) as client:
+        request = GenerationRequest(
+            text_input="The three longest rivers are",
+            max_tokens=24,
+            temperature=0.8,
+            seed=5,
+            drafter=NAME,
+            verification="rejection",
+        )
+        answer = client.generate(request)
+
+    assert answer.final.verification == "rejection"
+    assert 0 < len(answer.token_ids) <= 24

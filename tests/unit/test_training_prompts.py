@@ -1,0 +1,51 @@
+"""What drafts are trained on: enough, varied, and nothing that is measured with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from builder.distill import prompts, separation
+
+MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
+TASKS = {
+    "api_calls", "code_generation", "creative_writing", "customer_support", "legal_analysis",
+    "mathematics", "question_answering", "sql", "summarization", "translation",
+}  # fmt: skip
+
+
+def test_every_task_has_its_prompts() -> None:
+    """2,000 in all, 150 of each of the ten tasks."""
+    counts = Counter(task for task, _ in prompts.shipped())
+
+    assert counts.keys() == TASKS
+    assert min(counts.values()) >= 150
+    assert counts.total() >= 2000
+
+
+def test_no_two_prompts_share_a_run_of_words() -> None:
+    """Each was written on its own: eight words in a row stand in one prompt only."""
+    owner: dict[tuple[str, ...], str] = {}
+    for _, text in prompts.shipped():
+        for run in set(separation.runs(text)):
+            if len(run) == separation.RUN:
+                assert owner.setdefault(run, text) == text, " ".join(run)
+
+
+def test_nothing_measured_is_trained_on() -> None:
+    """None of our measuring prompts shares a run of words with a training prompt."""
+    trained = [text for _, text in prompts.shipped()]
+    for file in MEASURED.glob("*.jsonl"):
+        assert not separation.shared(separation.texts_of(file), trained)
+
+
+def test_copies_are_found() -> None:
+    """A text with eight words of another is a copy, whatever its case and punctuation."""
+    told = "The keeper of the old lighthouse wrote: seven ships passed tonight, all of them dark."
+    copied = "he WROTE seven ships, passed tonight all of them; indeed"
+    apart = "seven ships passed tonight and all of them were dark"
+
+    assert separation.shared([copied, apart], [told]) == [
+        (copied, "wrote seven ships passed tonight all of them")
+    ]
+    assert separation.shared(["Good day."], ["good day"]) == [("Good day.", "good day")]
