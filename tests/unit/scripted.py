@@ -130,7 +130,9 @@ def right_except(text: Sequence[int], wrong_places: set[int]) -> Callable[[int],
     return lambda place: WRONG if place in wrong_places else right(place)
 
 
-def make_round(tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0, target_s=0.01):
+def make_round(
+    tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0, target_s=0.01, next_drafts=()
+):
     """Return a round as the loop reports it."""
     return Round(
         tokens=tuple(tokens),
@@ -141,4 +143,5 @@ def make_round(tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0,
         ended=False,
         draft_s=draft_s,
         target_s=target_s,
+        next_drafts=tuple(next_drafts),
     )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specdec.drafting.protocol import Drafter, Proposal
+from specdec.control.gain import GainMeter
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+
+TRIAL_ROUNDS = 16
+"""A head that is tried again gets so many rounds of a request."""
 
 
 class HeadDrafter:
@@ -31,15 +35,27 @@ class HeadDrafter:
 
 
 class HeadOrCopy:
-    """The head's guesses, or a copy that goes on for longer; the head reads along with either."""
+    """The head's guesses, or a copy that goes on for longer; the head reads along with either.
 
-    def __init__(self, copying: Sequence[Drafter], head: HeadDrafter) -> None:
+    Where the head does not pay it is left out for the rest of a request: what it has not read it
+    would have to read first.
+    """
+
+    def __init__(self, copying: Sequence[Drafter], head: HeadDrafter, gain: GainMeter) -> None:
         """`copying`: drafters that cost nothing, the likeliest to be right first."""
         self._copying = copying
         self._head = head
+        self._gain = gain
+        self._is_on = True
+        self._num_rounds = 0
+        self._asked: int | None = None
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        own = self._head.propose(context, max_tokens)
+        own = NO_PROPOSAL
+        if self._is_on:
+            own = self._head.propose(context, max_tokens)
+            own = replace(own, num_next=self._num_next(own.num_next))
+        self._asked = own.num_next
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
             if len(found.tokens) > len(own.tokens):
@@ -50,3 +66,21 @@ class HeadOrCopy:
         self._head.observe(confirmed)
         for drafter in self._copying:
             drafter.observe(confirmed)
+        # A round pays for the next one's guesses: those before and behind a change say nothing,
+        # nor does the first, which pays for the prompt.
+        self._num_rounds += 1
+        if self._num_rounds > 1 and bool(confirmed.num_drafted) == bool(self._asked):
+            self._gain.observe(confirmed)
+
+    def _num_next(self, wanted: int | None) -> int | None:
+        """How many guesses are asked for; 0 for a plain round to compare with."""
+        # Two rounds at a time: the first of them still lives on what was asked before.
+        if self._num_rounds % 2:
+            return wanted if self._asked else 0
+        if self._gain.should_draft():
+            return wanted
+        is_paying = self._gain.gain is None or self._gain.gain > 1
+        if is_paying or 0 < self._num_rounds < TRIAL_ROUNDS:
+            return 0 if is_paying else wanted
+        self._is_on = False
+        return None

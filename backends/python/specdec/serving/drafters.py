@@ -81,6 +81,7 @@ class DrafterFactory:
         self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
+        self._head_gain = GainMeter(settings.target_head_name)
         limit = settings.inflight_limit
         # Calls ahead wait on threads of their own for calls of the engine, of which a request may
         # have three: one to wait for, one ahead, and one that is being ended.
@@ -137,7 +138,7 @@ class DrafterFactory:
     def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
         if names[-1] in self._settings.heads:
             copying = [self._named(each, occasion) for each in names[:-1]]
-            return HeadOrCopy(copying, self._head(names[-1], occasion))
+            return HeadOrCopy(copying, self._head(names[-1], occasion), self._head_gain)
         free = [
             self._named(each, occasion) for each in names if each not in self._settings.draft_models
         ]
