@@ -18,16 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from builder.parameters import set_parameters
 from clients import Final, GenerationRequest, GrpcClient
 from loadtest.bench.overlap_tables import comparison_table, recorded_table, what_if_table
 from loadtest.bench.overlapping import Costs, Trace
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
-from loadtest.bench.repository import (
-    add_front_door,
-    set_parameters,
-    with_drafts,
-)
+from loadtest.bench.repository import add_front_door, with_drafts
 from loadtest.bench.separating import separate
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
