@@ -46,6 +46,7 @@ class MetricsRecorder:
                     name=f"specdec_{member.name}", description=str(member.value), kind=kind
                 )
         self._metrics: dict[tuple[Enum, Labels], Any] = {}
+        self._gauges: dict[Gauge, float] = {}
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -81,6 +82,7 @@ class MetricsRecorder:
                 closing.set()
             self._send(updates)
             closing.wait(FLUSH_PERIOD_S)
+        self._send([(gauge, (), 0.0) for gauge in self._gauges])
 
     def _send(self, updates: list[_Update]) -> None:
         sums: dict[tuple[Enum, Labels], float] = {}
@@ -92,11 +94,11 @@ class MetricsRecorder:
             else:
                 sums[member, labels] = sums.get((member, labels), 0.0) + value
         for (member, labels), value in sums.items():
-            metric = self._metric(member, labels)
-            if isinstance(member, Gauge):
-                metric.set(value)
-            else:
-                metric.increment(value)
+            change = value
+            if isinstance(member, Gauge):  # Other instances of the orchestrator add their own.
+                change -= self._gauges.get(member, 0.0)
+                self._gauges[member] = value
+            self._metric(member, labels).increment(change)
 
     def _metric(self, member: Enum, labels: Labels) -> Any:
         key = (member, labels)
