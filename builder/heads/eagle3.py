@@ -69,7 +69,7 @@ class Attention(nn.Module):
             out = weights[..., :length] @ values
             for step, (_, v) in enumerate(later):
                 out = out + weights[..., length + step, None] * v[cut].transpose(0, 1)
-            mixed.append(out.transpose(0, 1).reshape(count, -1))
+            mixed.append(out.transpose(0, 1).flatten(1))
             at, start = at + count, start + length
         projected: Tensor = self.o_proj(torch.cat(mixed))
         return projected
