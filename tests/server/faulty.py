@@ -8,7 +8,8 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from tests.server.live import add_python_model, copy_repository, edit_parameters
+from loadtest.bench.repository import add_front_door
+from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
 FAILING_DRAFTS = {
@@ -18,7 +19,7 @@ FAILING_DRAFTS = {
 }
 """Name of the draft model: the reason under which its failures are counted."""
 
-OURS = ("min_p", "prompt_length", "verification", "draft_parents")
+OURS = ("min_p", "prompt_length", "verification", "draft_parents", "num_next_drafts")
 """Inputs that no compiled engine has."""
 
 _RAISING = """
@@ -58,7 +59,7 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
     )
     add_python_model(repository, "raising", _RAISING)
     add_python_model(repository, "hanging", _HANGING.format(release=release))
-    _add_front_door(
+    add_front_door(
         repository,
         "orphan",
         tensorrt_llm_model_name="nowhere",
@@ -70,9 +71,10 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
     engines = {
         "tensorrt_llm_model_name": "compiled_target",
         "tensorrt_llm_draft_model_name": "compiled_draft",
+        "target_head_name": "",
     }
-    _add_front_door(repository, "strict", engine_extensions="draft_logits", **engines)
-    _add_front_door(repository, "bare", engine_extensions="", **engines)
+    add_front_door(repository, "strict", engine_extensions="draft_logits", **engines)
+    add_front_door(repository, "bare", engine_extensions="", **engines)
     return repository
 
 
@@ -87,11 +89,3 @@ def _add_compiled(repository: Path, name: str) -> None:
     del config.input[:]
     config.input.extend(kept)
     path.write_text(text_format.MessageToString(config))
-
-
-def _add_front_door(repository: Path, name: str, **parameters: str) -> None:
-    """Add another orchestrator over the same engines."""
-    shutil.copytree(repository / "specdec", repository / name)
-    path = repository / name / "config.pbtxt"
-    path.write_text(path.read_text().replace('name: "specdec"', f'name: "{name}"'))
-    edit_parameters(repository / name, **parameters)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,9 @@ import numpy as np
 import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
+
+from builder.parameters import set_parameters
+from loadtest.bench.repository import with_drafts
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
 PATIENCE_S = 120.0
@@ -175,28 +177,9 @@ def is_idle(server: Any) -> bool:
 
 def copy_repository(directory: Path, **parameters: str) -> Path:
     """Copy the model repository, weights linked, with other parameters for `specdec`."""
-    repository = directory / "model_repository"
-    for source in MODEL_REPOSITORY.iterdir():
-        version = repository / source.name / "1"
-        version.mkdir(parents=True)
-        shutil.copy(source / "config.pbtxt", version.parent)
-        shutil.copy(source / "1" / "model.py", version)
-        if (source / "1" / "checkpoint").exists():
-            (version / "checkpoint").symlink_to((source / "1" / "checkpoint").resolve())
-    edit_parameters(repository / "specdec", **parameters)
+    repository = with_drafts(MODEL_REPOSITORY, directory / "model_repository", [])
+    set_parameters(repository / "specdec", **parameters)
     return repository
-
-
-def edit_parameters(model: Path, **parameters: str) -> None:
-    """Replace parameters in a model's config.pbtxt."""
-    path = model / "config.pbtxt"
-    text = path.read_text()
-    for name, value in parameters.items():
-        text, count = re.subn(
-            rf'(key: "{name}" value {{ string_value: )"[^"]*"', rf'\1"{value}"', text
-        )
-        assert count == 1, name
-    path.write_text(text)
 
 
 def add_python_model(repository: Path, name: str, code: str, like: str = "draft") -> None:
