@@ -53,8 +53,10 @@ def test_the_longer_offer_is_taken_and_the_head_reads_along():
     copying = Copying((1, 2, 3))
     drafter = HeadOrCopy([copying], HeadDrafter("head", 2, 3), GainMeter("head"))
     first = drafter.propose(CONTEXT, 100)
-    assert (first.tokens, first.num_next) == ((1, 2, 3), 3)
+    assert (first.tokens, first.num_next) == ((1, 2, 3), 0)  # The first token does not wait.
 
+    drafter.observe(make_round((1,), drafted=3, drafter="lookup", next_drafts=()))
+    assert drafter.propose(CONTEXT, 100).num_next == 3
     drafter.observe(make_round((1,), drafted=3, drafter="lookup", next_drafts=(7, 8, 9)))
     assert drafter.propose(CONTEXT, 100).tokens == (7, 8, 9)
 

@@ -22,15 +22,18 @@ class HeadDrafter:
         self._source = source
         self._num_tokens = num_tokens
         self._guesses: tuple[int, ...] = ()
+        self._is_first_round = True
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
         tokens = self._guesses[:max_tokens]
         # Behind the guesses and the token that follows them; the last one is never worth guessing.
-        num_next = min(self._num_tokens, max(0, max_tokens - 1))
+        # The first token does not wait for guesses.
+        num_next = 0 if self._is_first_round else min(self._num_tokens, max(0, max_tokens - 1))
         name = self._name if tokens else None
         return Proposal(tokens, name, self._source, num_next=num_next)
 
     def observe(self, confirmed: Round) -> None:
+        self._is_first_round = False
         self._guesses = confirmed.next_drafts
 
 
@@ -75,7 +78,7 @@ class HeadOrCopy:
     def _num_next(self, wanted: int | None) -> int | None:
         """How many guesses are asked for; 0 for a plain round to compare with."""
         # Two rounds at a time: the first of them still lives on what was asked before.
-        if self._num_rounds % 2:
+        if self._num_rounds and self._num_rounds % 2 == 0:
             return wanted if self._asked else 0
         if self._gain.should_draft():
             return wanted

@@ -14,57 +14,58 @@ from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.running import RunningTask
 
 
-@torch.inference_mode()
-def follow(
-    model: LlamaModel,
+def readings_of(
     chunks: Sequence[tuple[RunningTask, Segment]],
     hidden: Tensor,
     states: Sequence[Tensor],
     verdicts: Mapping[RunningTask, Verdict],
-) -> dict[RunningTask, tuple[int, ...]]:
-    """Guesses of each task that has a verdict; the others are read, too.
+) -> dict[RunningTask, Reading]:
+    """The rows that stand of each task that the head follows.
 
     `hidden` [asked, hidden]: the rows behind the final norm of all chunks, in order; `states`: of
     each chunk's rows.
     """
-    head, cache = model.drafting_head, model.cache
-    assert head is not None
     readings: dict[RunningTask, Reading] = {}
     num_asked = 0
     for (running, segment), own in zip(chunks, states, strict=True):
-        start = segment.sequence.length - len(segment.tokens)
+        task, sequence = running.task, segment.sequence
+        start = sequence.length - len(segment.tokens)
         first_asked, num_asked = num_asked, num_asked + segment.num_logits
         # What is not read in order cannot be read: the next request computes it anew.
-        if running.task.num_next is None or segment.sequence.num_read < start:
+        if task.num_next is None or sequence.num_read < start:
             continue
         verdict = verdicts.get(running)
         if verdict is None:
-            readings[running] = Reading(
-                running.task, segment.sequence, start, own, None, running.text, 0
-            )
+            readings[running] = Reading(task, sequence, start, own, None, running.text, 0)
             continue
-        num_kept = len(segment.tokens) - len(running.task.draft_ids) + verdict.num_accepted
+        num_kept = len(segment.tokens) - len(task.draft_ids) + verdict.num_accepted
         if num_kept < 1:  # The last row that stands ran in an earlier pass.
             continue
-        last_asked = first_asked + segment.num_logits - len(running.task.draft_ids) - 1
+        last_asked = first_asked + segment.num_logits - len(task.draft_ids) - 1
         text = running.text[: start + num_kept + 1].copy()
         text[start + num_kept] = verdict.tokens[verdict.num_accepted]
-        readings[running] = Reading(
-            running.task,
-            segment.sequence,
-            start,
-            own[:num_kept],
-            hidden[last_asked + verdict.num_accepted],
-            text,
-            _num_guesses(running, verdict),
-        )
+        last = hidden[last_asked + verdict.num_accepted]
+        num_guesses = _num_guesses(running, verdict)
+        readings[running] = Reading(task, sequence, start, own[:num_kept], last, text, num_guesses)
+    return readings
+
+
+@torch.inference_mode()
+def read(
+    model: LlamaModel, readings: Mapping[RunningTask, Reading]
+) -> dict[RunningTask, tuple[int, ...]]:
+    """The head's guesses for each."""
+    if not readings:
+        return {}
+    head, cache = model.drafting_head, model.cache
+    assert head is not None
     lengths = {running: reading.sequence.length for running, reading in readings.items()}
     for reading in readings.values():  # Guesses stand in the cache until the next round.
         num_more = reading.end + reading.num_guesses - 1 - reading.sequence.length
         if num_more > 0:
             cache.extend(reading.sequence, np.zeros(num_more, dtype=np.int32))
         reading.sequence.num_read = reading.end
-    found = head.read([*readings.values()], cache) if readings else []
+    found = head.read([*readings.values()], cache)
     for running, reading in readings.items():
         cache.truncate(reading.sequence, lengths[running])
     return {running: tuple(said) for running, said in zip(readings, found, strict=True)}

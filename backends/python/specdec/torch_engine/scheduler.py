@@ -18,7 +18,7 @@ from torch import Tensor
 from specdec.acceptance.exact import Verdict
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.following import follow
+from specdec.torch_engine.following import read, readings_of
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.kv_cache import TokenIds
 from specdec.torch_engine.leaping import num_tokens_at_once
@@ -145,11 +145,13 @@ class Scheduler:
             running.choices += chosen
             if not len(running.pending):
                 verdicts |= self._advance(running)
-        guesses: dict[RunningTask, tuple[int, ...]] = {}
-        if states is not None:
-            guesses = follow(self._model, chunks, hidden, states, verdicts)
+        readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
+        guessed = {task: each for task, each in readings.items() if each.num_guesses}
+        guesses = read(self._model, guessed)
         for running, verdict in verdicts.items():
             self._conclude(running, verdict, guesses.get(running, ()))
+        # Nobody waits for a head that only reads along.
+        read(self._model, {task: each for task, each in readings.items() if task not in guessed})
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]

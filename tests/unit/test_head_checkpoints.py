@@ -1,0 +1,122 @@
+"""Heads on disk: what other engines load, nothing lost, nothing incomplete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from builder.heads import checkpoint, eagle3, medusa
+from tests.unit.tiny_llama import HIDDEN, VOCAB, save_tiny_llama
+
+DRAFT_IDS = torch.arange(1, VOCAB, 3)
+NOTES = {"training": {"train_head": False}}
+EAGLE3_NAMES = {
+    "fc.weight",
+    "midlayer.self_attn.q_proj.weight",
+    "midlayer.self_attn.k_proj.weight",
+    "midlayer.self_attn.v_proj.weight",
+    "midlayer.self_attn.o_proj.weight",
+    "midlayer.mlp.gate_proj.weight",
+    "midlayer.mlp.up_proj.weight",
+    "midlayer.mlp.down_proj.weight",
+    "midlayer.hidden_norm.weight",
+    "midlayer.input_layernorm.weight",
+    "midlayer.post_attention_layernorm.weight",
+    "norm.weight",
+    "lm_head.weight",
+    "t2d",
+    "d2t",
+}
+"""Of the reference repository's checkpoints, and SpecForge's."""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """Return a tiny target's folder."""
+    return save_tiny_llama(
+        tmp_path_factory.mktemp("target"),
+        num_layers=8,
+        bos_token_id=1,
+        eos_token_id=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
+
+
+def make(kind: str, target: Path) -> torch.nn.Module:
+    """Return a head with random weights."""
+    torch.manual_seed(2)
+    if kind == "eagle3":
+        head = eagle3.start(target, DRAFT_IDS, train_head=False)
+    else:
+        head = medusa.start(target, DRAFT_IDS, 2, 2, train_head=False)
+    with torch.no_grad():
+        for name, weight in head.named_parameters():
+            if "lm_head" not in name:
+                weight.add_(torch.randn_like(weight))
+    return head
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("is_small", [False, True], ids=["whole", "small"])
+def test_round_trip_keeps_every_bit(kind, is_small, target, tmp_path):
+    """Stored, made small, put together again and loaded: bfloat16's bits, and the draft ids."""
+    head = make(kind, target)
+    checkpoint.store(kind, head, target, tmp_path / "stored", NOTES)
+    whole = (tmp_path / "stored" / checkpoint.WEIGHTS[kind]).read_bytes()
+    if is_small:
+        checkpoint.shrink(tmp_path / "stored")
+    checkpoint.assemble(tmp_path / "stored", target, tmp_path / "again")
+
+    loaded = checkpoint.load(tmp_path / "again", target)
+
+    assert torch.equal(loaded.draft_ids, DRAFT_IDS)
+    for name, value in head.state_dict().items():
+        assert torch.equal(value.bfloat16().float(), loaded.state_dict()[name]), name
+    assert (tmp_path / "again" / checkpoint.WEIGHTS[kind]).read_bytes() == whole
+
+
+def test_eagle3_has_the_names_that_others_load(target, tmp_path):
+    """Tensors, shapes and config.json are those of LlamaForCausalLMEagle3."""
+    checkpoint.store("eagle3", make("eagle3", target), target, tmp_path, NOTES)
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+
+    assert tensors.keys() == EAGLE3_NAMES
+    assert tensors["fc.weight"].shape == (HIDDEN, 3 * HIDDEN)
+    assert tensors["midlayer.self_attn.q_proj.weight"].shape[1] == 2 * HIDDEN
+    assert tensors["t2d"].dtype == torch.bool
+    assert tensors["t2d"].nonzero()[:, 0].tolist() == DRAFT_IDS.tolist()
+    assert (tensors["d2t"] + torch.arange(len(DRAFT_IDS))).tolist() == DRAFT_IDS.tolist()
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert config["draft_vocab_size"] == len(DRAFT_IDS)
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]
+
+
+@pytest.mark.parametrize("missing", ["fc.weight", "norm.weight", "d2t"])
+def test_incomplete_heads_are_refused(missing, target, tmp_path):
+    """The message names what is not there; nothing is written."""
+    checkpoint.store("eagle3", make("eagle3", target), target, tmp_path / "stored", NOTES)
+    weights = tmp_path / "stored" / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors[missing]
+    save_file(tensors, weights)
+
+    with pytest.raises(ValueError, match=f"has no {missing}"):
+        checkpoint.assemble(tmp_path / "stored", target, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_heads_of_other_targets_are_refused(target, tmp_path):
+    """Both sizes are named."""
+    checkpoint.store("medusa", make("medusa", target), target, tmp_path / "stored", NOTES)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"hidden_size": 128, "vocab_size": VOCAB}))
+
+    with pytest.raises(ValueError, match="hidden_size is 64; this target has 128"):
+        checkpoint.assemble(tmp_path / "stored", other, tmp_path / "again")
