@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from builder.distill.train import TrainSettings
 from builder.heads import checkpoint, eagle3, medusa
 from builder.heads.features import with_features
 from builder.heads.learner import HeadLearner, accepted
+
+NUM_DRAFT = 4
+"""Guesses a round when a head is evaluated, or as many as it has."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +106,17 @@ class HeadSteps(steps.Steps):
 
     def evaluate(self) -> None:
         """Acceptance by column on the questions file, else by kind on the held-out prompts."""
-        head = checkpoint.load(self.draft, self.target)
-        items, num_draft = self.conversations(), 4
-        by_column: dict[str, list[measure.Acceptance]] = {"all": []}
+        whole = self.work / "assembled_head"
+        checkpoint.assemble(self.draft, self.target, whole)
+        head = checkpoint.load(whole, self.target)
+        parts: dict[str, list[measure.Acceptance]] = defaultdict(list)
+        items = self.conversations()
         for column, example in with_features(self.target, items, feature_taps(self.target)):
-            found = accepted(head, [example], torch.device("cpu"), num_draft)[0]
-            for name in (column, "all"):
-                by_column.setdefault(name, []).append(measure.walk(found, num_draft))
-        figures = {name: measure.total(some, num_draft) for name, some in by_column.items()}
-        print(evaluate.report({**{n: f for n, f in figures.items() if n != "all"},
-                               "all": figures["all"]}), flush=True)  # fmt: skip
+            found = accepted(head, [example], torch.device("cpu"), NUM_DRAFT)[0]
+            parts[column].append(measure.walk(found, NUM_DRAFT))
+        parts["all"] = [one for some in parts.values() for one in some]
+        figures = {column: measure.total(some, NUM_DRAFT) for column, some in parts.items()}
+        print(evaluate.report(figures), flush=True)
 
 
 def main(kind: str, argv: list[str]) -> int:

@@ -57,14 +57,11 @@ class Medusa(nn.Module):
         self.lm_head.weight.requires_grad_(train_head)
 
     def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
-        """Logits [anchors, draft vocab] of each head; guesses behind the last head are empty."""
+        """Logits [anchors, draft vocab] of each step for which there is a head."""
         state = batch.states[batch.anchors, LAST].float()
-        for number in range(num_steps):
-            if number < len(self.heads):
-                last: Tensor = self.lm_head(self.heads[number](state))
-            else:
-                last = torch.full_like(last, float("nan"))
-            yield last
+        for number in range(min(num_steps, self.num_heads)):
+            logits: Tensor = self.lm_head(self.heads[number](state))
+            yield logits
 
 
 def start(
