@@ -33,7 +33,12 @@ CLIENT_TYPES = {
     "FP32": "TYPE_FP32",
 }
 # The draft engine's own answers to parameters that the target has at their defaults.
-OTHER_THAN_DEFAULT = {("draft", "max_draft_len"): 0, ("draft", "num_threads"): 1}
+OTHER_THAN_DEFAULT = {
+    ("draft", "max_draft_len"): 0,
+    ("draft", "num_threads"): 1,
+    ("target", "head_dir"): "head",
+    ("specdec", "target_head_name"): "eagle3",
+}
 
 
 def test_tensors_are_the_documented_ones(configurations):

@@ -23,6 +23,8 @@ def repository(tmp_path):
     for model in ("target", "draft"):
         (tmp_path / "ours" / model / "1/checkpoint").mkdir()
         (tmp_path / "ours" / model / "1/checkpoint/weights").write_text(model)
+    (tmp_path / "ours/target/1/head").mkdir()
+    (tmp_path / "ours/target/1/head/weights").write_text("head")
     return tmp_path / "ours"
 
 
@@ -50,7 +52,10 @@ def test_all_parameters_arrive(repository, tmp_path):
         its = {k.partition(".")[2]: v for k, v in found.items() if k.startswith(f"{engine}.")}
         assert (version / its.pop("checkpoint_dir") / "weights").read_text() == engine
         theirs = parameters(repository, engine)
-        assert its == {k: v for k, v in theirs.items() if k != "checkpoint_dir"}
+        if theirs["head_dir"]:
+            assert (version / its.pop("head_dir") / "weights").read_text() == theirs["head_dir"]
+        assert its == {k: v for k, v in theirs.items() if k in its}
+        assert theirs.keys() - its.keys() <= {"checkpoint_dir", "head_dir"}
 
 
 def test_engine_without_weights_is_refused(repository, tmp_path):
