@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import os
 import secrets
 import time
@@ -35,12 +36,17 @@ from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 from specdec.serving.verification import choose_verification
 
+SWITCH_INTERVAL_S = 0.0002
+"""How long a thread may keep the others from the GIL. While one that iterates over BLS responses waits
+for it, the backend can lock up (CONTRIBUTING.md, traps): the shorter, the rarer."""
+
 
 class TritonPythonModel:
     """Parses and admits on Triton's thread, answers on a thread per request."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
             here = Path(pb_utils.get_model_dir())
