@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 import os
 import secrets
+import sys
 import time
 import traceback
 import uuid
@@ -37,8 +37,8 @@ from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, 
 from specdec.serving.verification import choose_verification
 
 SWITCH_INTERVAL_S = 0.0002
-"""How long a thread may keep the others from the GIL. While one that iterates over BLS responses waits
-for it, the backend can lock up (CONTRIBUTING.md, traps): the shorter, the rarer."""
+"""How long a thread may keep the others from the GIL. While one that iterates over BLS responses
+waits for it, the backend can lock up (CONTRIBUTING.md, traps): the shorter, the rarer."""
 
 
 class TritonPythonModel:
