@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from specdec.engines import contract
-from specdec.serving.engine_model import token_outputs
 from specdec.serving.outbox import Outbox
+from specdec.serving.reply import token_outputs
 from specdec.serving.triton_tensors import FINAL, input_arrays, response
 
 TOKEN = 7

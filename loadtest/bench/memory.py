@@ -67,13 +67,14 @@ def main(argv: list[str]) -> int:
         ratios = _kv_ratios(server, prompts[: arguments.num_kv_prompts], end_id)
         taken = [Memory(0, _resident_mb(server.pid))]
         with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
-            for number in range(arguments.parts):
-                share = range(number, arguments.requests, arguments.parts)
+            size = -(-arguments.requests // arguments.parts)
+            for start in range(0, arguments.requests, size):
+                share = range(start, min(start + size, arguments.requests))
                 with ThreadPoolExecutor(arguments.streams) as threads:
                     list(threads.map(lambda n: _ask(client, short, n), share))
-                done = (number + 1) * len(share)
-                taken.append(Memory(done, _resident_mb(server.pid)))
-                print(f"{done} requests: {taken[-1].total_mb:.0f} MB", file=sys.stderr)
+                taken.append(Memory(share.stop, _resident_mb(server.pid)))
+                each = ", ".join(f"{name} {mb:.0f}" for name, mb in taken[-1].resident_mb.items())
+                print(f"{share.stop} requests, MB: {each}", file=sys.stderr)
     facts = {
         "conditions": conditions(command_line("memory", argv)),
         "kv_used_by_needed": ratios,

@@ -66,7 +66,10 @@ OWN_INPUTS = {
     "draft_parents": _list("TYPE_INT32", -1),
     "num_next_drafts": _scalar("TYPE_INT32"),
 }
-OWN_OUTPUTS = {"next_draft_ids": Tensor("TYPE_INT32", (-1, -1))}
+OWN_OUTPUTS = {
+    "next_draft_ids": Tensor("TYPE_INT32", (-1, -1)),
+    "receipt_address": Tensor("TYPE_STRING", (1,)),
+}
 
 # Same source.
 NVIDIA_OUTPUTS = {

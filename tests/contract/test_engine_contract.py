@@ -68,15 +68,17 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
 
 def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
     """What return_perf_metrics adds is what config.pbtxt declares, in type and shape."""
-    engine_model = inside_triton("specdec.serving.engine_model")
+    reply = inside_triton("specdec.serving.reply")
     scheduler = inside_triton("specdec.torch_engine.task")
-    outputs = engine_model.token_outputs([1, 2, 3])
-    outputs |= engine_model.perf_outputs(scheduler.TaskStats())
-    outputs |= engine_model.log_prob_outputs([-0.5, -1.0, -0.25])
+    outputs = reply.token_outputs([1, 2, 3])
+    outputs |= reply.perf_outputs(scheduler.TaskStats())
+    outputs |= reply.log_prob_outputs([-0.5, -1.0, -0.25])
     outputs[contract.GENERATION_LOGITS] = np.zeros((1, 3, 5), dtype=np.float32)
-    outputs |= engine_model.next_draft_outputs((4, 5))
+    outputs |= reply.next_draft_outputs((4, 5))
+    outputs |= reply.receipt_outputs("somewhere")
     declared = tensors_of(configurations["target"].output)
     types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}
+    types["object"] = "TYPE_STRING"
 
     assert outputs.keys() == declared.keys()
     for name, array in outputs.items():

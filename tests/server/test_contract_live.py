@@ -211,3 +211,13 @@ def test_stop_ends_a_running_stream(raw):
     assert rest[-1].is_final
     assert num_tokens < 4000
     assert wait_for(lambda: raw.infer("target", call(1), outputs=BOTH))
+
+
+def test_stream_waits_for_its_reader(raw, said):
+    """Who asks where to send receipts, and sends none, gets what is said in fewer pieces."""
+    inputs = call(12, streaming=tensor(True))
+
+    responses = raw.infer("target", inputs, outputs=(*BOTH, "receipt_address"))
+
+    assert [token for response in responses for token in ids_of(response)] == said
+    assert len(responses) <= 3

@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 from specdec.engines import contract
 from specdec.engines.calls import Call, Said
 from specdec.engines.protocol import EngineClock
+from specdec.engines.receipts import send_receipt
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 from specdec.errors import EngineFailedError
 
@@ -89,6 +90,8 @@ class BlsCalls:
             for response in _FINISHED.kept(request.exec(decoupled=True)):
                 if response.has_error():
                     raise EngineFailedError(f"{self._model}: {response.error().message()}")
+                if call.streaming:
+                    self._confirm(response)
                 said = self._read(response)
                 if said is not None:  # None: the empty response that only ends a stream.
                     yield said
@@ -112,6 +115,8 @@ class BlsCalls:
             outputs += [contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS]
         if call.returns_logits:
             outputs.append(contract.GENERATION_LOGITS)
+        if call.streaming and self._sampling.has_shared_sampler:
+            outputs.append(contract.RECEIPT_ADDRESS)
         if call.draft.num_next:
             outputs.append(contract.NEXT_DRAFT_IDS)
         return outputs
@@ -171,6 +176,11 @@ class BlsCalls:
             None if num_drafted is None else int(num_drafted.ravel()[0]),
             () if next_drafts is None else tuple(next_drafts.ravel().tolist()),
         )
+
+    def _confirm(self, response: Any) -> None:
+        address = _output(response, contract.RECEIPT_ADDRESS)
+        if address is not None:
+            send_receipt(address.ravel()[0].decode())
 
     def _advance_clock(self, response: Any) -> None:
         if self._clock is None:

@@ -58,6 +58,10 @@ NEXT_DRAFT_IDS = "next_draft_ids"
 """Ours, for targets with a drafting head: how many guesses are to come with the answer (0 lets the
 head read along), and the guesses, which follow the answer's last token."""
 
+RECEIPT_ADDRESS = "receipt_address"
+"""Ours: whoever asks for this output of a streamed call gets the next response after a receipt for
+the last (receipts.py), which it sends there."""
+
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"
 

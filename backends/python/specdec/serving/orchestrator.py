@@ -37,8 +37,8 @@ from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, 
 from specdec.serving.verification import choose_verification
 
 SWITCH_INTERVAL_S = 0.0002
-"""How long a thread may keep the others from the GIL. While one that iterates over BLS responses
-waits for it, the backend can lock up (CONTRIBUTING.md, traps): the shorter, the rarer."""
+"""How long a thread may keep the others from the GIL. While one that iterates over the responses of
+a compiled engine waits for it, the backend can lock up (receipts.py): the shorter, the rarer."""
 
 
 class TritonPythonModel:

@@ -7,35 +7,27 @@ prompt; what is left of the pass's row budget goes to prompts, oldest first, in 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
 from specdec.errors import InvalidRequestError
+from specdec.torch_engine.admission import Admission
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.following import read, readings_of
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.kv_cache import TokenIds
 from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
-from specdec.torch_engine.running import RunningTask, tokens_needed
-from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, TaskStats, fit
+from specdec.torch_engine.running import RunningTask
+from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
 
 NUM_PROMPT_ROWS_BESIDE = 128
 """Rows of prompts in a pass beside those that answer: a long prompt must not stop the streams. Far
 fewer would read the weights too often."""
-
-NUM_ROUND_TOKENS = 8
-"""Tokens of a context that a round leaves to compute, at most: what the last one said. They are few
-enough that hardly a prompt looks like it."""
-
-GROUP_SHARE = 4
-"""A group of tasks that start together may hold this fraction of the cache, or be one task."""
 
 
 class Scheduler:
@@ -45,13 +37,12 @@ class Scheduler:
         self._model = model
         self._sampler = model.sampler
         self._limits = limits
-        self._waiting: deque[list[RunningTask]] = deque()
+        self._admission = Admission(model.cache, limits)
         self._running: list[RunningTask] = []
-        self._num_reserved_blocks = 0
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self._admission or self._running)
 
     def check(self, task: Task) -> Task:
         """The task as it will run. Raises InvalidRequestError for one that never can."""
@@ -71,45 +62,11 @@ class Scheduler:
 
         Raises InvalidRequestError for what can never run.
         """
-        group = [self._new(self.check(task), receive) for task in tasks]
-        place = len(self._waiting)
-        must_wait = bool(place) and not self._has_room(self._waiting[0])
-        if must_wait and self._is_round(tasks[0]):  # It goes before answers that have not begun.
-            group[0].is_round = True
-            place = sum(waiting[0].is_round for waiting in self._waiting)
-        self._waiting.insert(place, group)
+        self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
 
     def num_together(self, task: Task) -> int:
-        """How many tasks like this one may run side by side; 0 for one that is too large.
-
-        All of them wait until there is room for each, so they get a share of the cache.
-        """
-        num_blocks, needed = self._model.cache.num_blocks, self._blocks_needed(task)
-        if needed > num_blocks:
-            return 0
-        return min(max(1, num_blocks // GROUP_SHARE // needed), self._limits.max_num_sequences)
-
-    def _new(self, task: Task, receive: Receiver) -> RunningTask:
-        if not self.num_together(task):
-            limit = (self._model.cache.num_blocks - 1) * self._model.cache.block_size
-            raise InvalidRequestError(
-                f"the request needs up to {tokens_needed(task)} tokens of KV cache; the limit is "
-                f"{limit}"
-            )
-        stats = TaskStats(arrival_ns=task.arrival_ns, num_draft_tokens=len(task.draft_ids))
-        text = np.concatenate(
-            (task.input_ids, task.draft_ids, np.zeros(task.max_new_tokens, dtype=np.int32))
-        )
-        return RunningTask(task, receive, stats, self._blocks_needed(task), text)
-
-    def _blocks_needed(self, task: Task) -> int:
-        """One more than its tokens fill: a shared one may have to be copied."""
-        return self._model.cache.blocks_for(tokens_needed(task)) + 1
-
-    def _is_round(self, task: Task) -> bool:
-        """The next round of an answer: its context is known but for what the last one said."""
-        num_new = len(task.input_ids) - self._model.cache.num_cached(task.input_ids)
-        return num_new <= NUM_ROUND_TOKENS
+        """How many tasks like this one may run side by side; 0 for one that is too large."""
+        return self._admission.num_together(task)
 
     def is_cached(self, input_ids: TokenIds) -> bool:
         """All but the last token need no computing."""
@@ -123,7 +80,8 @@ class Scheduler:
 
     def step(self) -> None:
         """One forward pass, or several without a look; hands every task its new tokens."""
-        self._admit()
+        for running in self._admission.enter():
+            self._start(running)
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         if num_tokens > 1:
             self._leap(num_tokens)
@@ -169,25 +127,11 @@ class Scheduler:
     def check_integrity(self) -> None:
         """With nothing running, nothing is held."""
         assert not self._running
-        assert self._num_reserved_blocks == 0
+        self._admission.check_integrity()
         self._model.cache.check_integrity()
 
     def _all(self) -> list[RunningTask]:
-        return [*chain.from_iterable(self._waiting), *self._running]
-
-    def _admit(self) -> None:
-        """Starts waiting tasks while the cache can hold all that they may grow to."""
-        while self._waiting and self._has_room(self._waiting[0]):
-            for running in self._waiting.popleft():
-                self._start(running)
-
-    def _has_room(self, group: Sequence[RunningTask]) -> bool:
-        num_blocks = self._num_reserved_blocks + sum(running.num_blocks for running in group)
-        num_sequences = len(self._running) + len(group)
-        return (
-            num_sequences <= self._limits.max_num_sequences
-            and num_blocks <= self._model.cache.num_blocks
-        )
+        return [*self._admission.waiting, *self._running]
 
     def _start(self, running: RunningTask) -> None:
         task = running.task
@@ -199,7 +143,6 @@ class Scheduler:
             (task.input_ids[running.sequence.length :], task.draft_ids)
         )
         running.num_asked = 1 + len(task.draft_ids)
-        self._num_reserved_blocks += running.num_blocks
         self._running.append(running)
 
     def _select(self) -> Iterator[tuple[RunningTask, Segment]]:
@@ -282,10 +225,10 @@ class Scheduler:
         error: Exception | None = None,
     ) -> None:
         if running.sequence is None:
-            self._drop_waiting(running)
+            self._admission.give_up(running)
         else:
             self._running.remove(running)
-            self._num_reserved_blocks -= running.num_blocks
+            self._admission.leave(running)
             running.stats.num_new_blocks = (
                 len(running.sequence.blocks) - running.stats.num_reused_blocks
             )
@@ -296,9 +239,3 @@ class Scheduler:
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence)
         running.receive(replace(said, stats=running.stats, error=error))
-
-    def _drop_waiting(self, running: RunningTask) -> None:
-        group = next(group for group in self._waiting if running in group)
-        group.remove(running)
-        if not group:
-            self._waiting.remove(group)

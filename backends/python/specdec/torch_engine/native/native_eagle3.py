@@ -10,12 +10,9 @@ from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.head import Output
 from specdec.torch_engine.heads.weights import Eagle3Weights
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.native.native_decoder import (
-    DecoderMemory,
-    native_output,
-    run_rows,
-    threads,
-)
+from specdec.torch_engine.native.native_decoder import native_output
+from specdec.torch_engine.native.passes import DecoderMemory, run_rows
+from specdec.torch_engine.native.pool import threads
 
 
 class NativeEagle3:
