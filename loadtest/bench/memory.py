@@ -48,7 +48,7 @@ LEAVES_EVERY = 10
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident megabytes of the server's processes, by name and number."""
+    """Resident megabytes of the server and of its models' processes."""
 
     num_requests: int
     resident_mb: dict[str, float]
@@ -126,9 +126,10 @@ def _ask(client: GrpcClient, prompts: Sequence[TokenPrompt], number: int) -> Non
 
 def _resident_mb(pid: int) -> dict[str, float]:
     server = psutil.Process(pid)
-    found: dict[str, float] = {}
-    for number, process in enumerate([server, *server.children(recursive=True)]):
-        found[f"{process.name()[:15]} {number}"] = process.memory_info().rss / 1e6
+    found = {server.name(): server.memory_info().rss / 1e6}
+    for stub in server.children(recursive=True):
+        instance = stub.cmdline()[-2]  # A stub's last arguments: the model's instance, and a mode.
+        found[instance] = stub.memory_info().rss / 1e6
     return found
 
 
