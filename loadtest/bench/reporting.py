@@ -81,15 +81,20 @@ def _git(*arguments: str) -> str:
 
 
 def _processor() -> str:
+    """With its family and model: virtual machines leave the name's number out."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    features = next((line for line in lines if line.startswith("flags")), "")
-    return (names[0] if names else platform.machine()) + (
-        " (AVX-512 with bf16)" if "avx512_bf16" in features else ""
-    )
+    known: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        known.setdefault(name.strip(), value.strip())
+    if "model name" not in known:
+        return platform.machine()
+    bf16 = ", AVX-512 with bf16" if "avx512_bf16" in known.get("flags", "") else ""
+    number = f"family {known.get('cpu family', '?')} model {known.get('model', '?')}"
+    return f"{known['model name']} ({number}{bf16})"
 
 
 def _version(package: str) -> str:

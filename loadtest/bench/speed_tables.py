@@ -45,6 +45,11 @@ def later(measured: Measurement) -> Timed:
     return Timed(measured.num_tokens - measured.num_first, measured.last_s - measured.first_s)
 
 
+def first(measured: Measurement) -> Timed:
+    """The first response: its rate is one in the time to the first token."""
+    return Timed(1, measured.first_s)
+
+
 def rate_of(measured: Iterable[Measurement], part: Callable[[Measurement], Timed] = whole) -> float:
     """Tokens per second."""
     return rate(part(each) for each in measured)
@@ -79,11 +84,13 @@ def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
             f"{arm} ÷ {base}",
             *(ratio_of(found, arm, base, column) for column in columns),
             ratio_of(found, arm, base, part=later),
+            ratio_of(found, base, arm, part=first),  # of times, not of rates
         ]
         for arm in drafted
         for base in arms[:2]
     ]
-    header = ["ratio, 95 % interval", *(column or "all" for column in columns), "behind the first"]
+    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
+    header += ["behind the first", "mean TTFT"]
     return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
 
 
