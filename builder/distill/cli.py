@@ -184,7 +184,7 @@ class Steps:
         """Store the best checkpoint and check it against transformers."""
         run = self.work / self.options.run
         student, notes = student_learner.load_best(run, self.target)
-        checkpoint.store(student, self.draft, notes)
+        checkpoint.store(student, self.target, self.draft, notes)
         assembled = self.work / "assembled"
         checkpoint.assemble(self.draft, self.target, assembled)
         rng = seeded(self.options.seed)

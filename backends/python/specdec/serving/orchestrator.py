@@ -24,6 +24,7 @@ from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
 from specdec.serving.drafters import DrafterFactory, Occasion
 from specdec.serving.flight import Flight, FlightControl
+from specdec.serving.freshness import Drifted, FreshnessWatch
 from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
@@ -70,6 +71,7 @@ class TritonPythonModel:
             {"model": args["model_name"], "version": args["model_version"]}
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
+        self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
         self._tasks = TaskLabels()
         self._control = FlightControl(
             settings.inflight_limit,
@@ -92,6 +94,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._threads.shutdown(wait=True)
+        self._freshness.close()
         self._outbox.close()
         self._control.close()
         self._drafters.close()
@@ -193,6 +196,18 @@ class TritonPythonModel:
             choose_verification(request.verification, params, settings),
             self._tokenizer.model_vocab_size,
         )
+
+    def _trained_places(self) -> tuple[Path, dict[str, Path]]:
+        settings, engines = self._settings, self._engines
+        target = settings.tensorrt_llm_model_name
+        drafts = {name: engines.checkpoint(name) for name in settings.draft_models}
+        heads = {name: engines.head(target) for name in settings.heads}
+        return engines.checkpoint(target), drafts | heads
+
+    def _report_freshness(self, drafter: str, drifted: Drifted | None) -> None:
+        self._metrics.set(Gauge.draft_stale, float(drifted is not None), drafter=drafter)
+        if drifted is not None:
+            pb_utils.Logger.log_warn(f"[specdec] {drifted}")
 
     def _report_draft_failure(self, drafter: str, error: Exception) -> None:
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
