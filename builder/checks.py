@@ -102,7 +102,7 @@ def count_parameters(directory: Path) -> int:
 
 
 def safetensors_header(file: Path) -> dict[str, Any]:
-    """Return the tensors by name, and `__metadata__`; raises BuildError for another kind of file."""
+    """Return the tensors by name, and `__metadata__`; raises BuildError for no safetensors file."""
     try:
         with file.open("rb") as stream:
             (num_bytes,) = struct.unpack("<Q", stream.read(8))

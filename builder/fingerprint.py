@@ -41,7 +41,9 @@ def _arithmetic(config: dict[str, Any]) -> str:
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     rope["rope_type"] = rope.pop("type", None) or rope.get("rope_type") or "default"
     rope["rope_theta"] = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    return json.dumps({"rope": rope} | {key: config.get(key) for key in _CONFIG_KEYS}, sort_keys=True)
+    return json.dumps(
+        {"rope": rope} | {key: config.get(key) for key in _CONFIG_KEYS}, sort_keys=True
+    )
 
 
 def _add_bytes(digest: Any, file: Path, start: int, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""A target's hash is stable and tells targets apart; a draft that was trained on another is seen."""
+"""A target's hash is stable and tells targets apart; a draft trained on another is seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the drafts still fit the target that is served? By the hash of the one they were trained on."""
+"""Do the drafts still fit the served target? By the hash of the one they were trained on."""
 
 from __future__ import annotations
 
@@ -44,10 +44,12 @@ def trained_on(checkpoint: Path) -> str | None:
 
 
 def write_fingerprint(checkpoint: Path, sha256: str) -> None:
+    """Record a target's hash in its checkpoint."""
     _write(checkpoint / FINGERPRINT_FILE, "sha256", sha256)
 
 
 def write_trained_on(checkpoint: Path, target_sha256: str) -> None:
+    """Record the target of a draft or a head in its checkpoint."""
     _write(checkpoint / RECORD_FILE, "target_sha256", target_sha256)
 
 
