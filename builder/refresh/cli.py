@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -90,7 +90,7 @@ class Refresh:
         else:
             swapped = self.swap(places, earlier)
             is_kept = swapped.trial.verdict is Verdict.KEEP
-            said = f"{swapped.trial}; version {swapped.version} of {places.draft.name} is served"
+            said = f"{swapped.trial}; version {swapped.version} is served, {swapped.num_requests:.0f} requests after the swap"
             status = 0 if is_kept else EXIT_ROLLED_BACK
         self.finish(outcome, swapped, said)
         return status
@@ -146,7 +146,7 @@ class Refresh:
             places.target,
             answered,
             self.current / "run",
-            options.minutes,
+            replace(learning.SETTINGS, minutes=options.minutes, seed=options.seed),
             self.current / "draft",
         )
 

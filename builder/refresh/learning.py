@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -62,13 +62,12 @@ def parted(examples: list[Example]) -> Answered:
 
 
 def learn(
-    served: Path, target: Path, answered: Answered, run: Path, minutes: float, out: Path
+    served: Path, target: Path, answered: Answered, run: Path, how: TrainSettings, out: Path
 ) -> Outcome:
     """Train the draft in `served` on and write the best as `out`, the standalone directory.
 
     `run` is kept and resumed. Raises BuildError for a draft of another kind than ours.
     """
-    how = replace(SETTINGS, minutes=minutes)
     before = acceptance(StudentLearner(_load(served), how.loss), answered.judging)
     learner = StudentLearner(continued(served, target), how.loss)
     trainer = train.Trainer(learner, answered.training, answered.choosing, run, how)

@@ -33,6 +33,8 @@ class Swap:
     """What is served now."""
     load_s: float
     """Until the new version answered, on the first server."""
+    num_requests: float
+    """Answered by the first server from then until what stays was served."""
 
 
 def add_version(model: Path, checkpoint: Path, rebuild: str | None = None) -> Path:
@@ -93,7 +95,8 @@ def swap(
         _prune(model)
     served = served_version(model)
     assert served is not None
-    return Swap(trial, int(served.name), load_s)
+    num_requests = first.counters(model.name).since(start).num_requests
+    return Swap(trial, int(served.name), load_s, num_requests)
 
 
 def go_back(model: Path, version: Path, servers: Sequence[Server]) -> None:
@@ -160,6 +163,7 @@ def summary(swapped: Swap) -> dict[str, object]:
         "verdict": trial.verdict.name.lower(),
         "version": swapped.version,
         "load_s": round(swapped.load_s, 2),
+        "num_requests": swapped.num_requests,
         "trial_s": round(trial.seconds, 2),
         "before": asdict(trial.before),
         "during": asdict(trial.during),

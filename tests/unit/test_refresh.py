@@ -13,6 +13,7 @@ from builder.distill import checkpoint
 from builder.distill.prompts import Prompt
 from builder.distill.student import start_from_target
 from builder.errors import BuildError
+from builder.fingerprint import fingerprint
 from builder.refresh import gathering, learning, swapping
 from builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from builder.refresh.triton import Counters, Server, counters_of
@@ -237,3 +238,28 @@ def test_refresh_says_what_is_wrong_before_it_works():
         Server("localhost:8000")
     with pytest.raises(BuildError, match="at least 32"):
         TrialSettings(num_rounds=5)
+
+
+def test_draft_learns_what_the_target_says_now(tmp_path):
+    """A target that counts upwards: the refreshed draft counts too, and knows who taught it."""
+    target = save_tiny_llama(tmp_path / "target", eos_token_id=2, tie_word_embeddings=True)
+    student = start_from_target(target, [0], torch.arange(128), train_head=False)
+    checkpoint.store(student, target, tmp_path / "stored", {})
+    checkpoint.assemble(tmp_path / "stored", target, tmp_path / "served")
+    examples = []
+    for index in range(200):
+        counted = torch.arange(index % 90, index % 90 + 24)
+        examples.append(
+            learning.Example(
+                index, counted[:4], counted[4:], counted[4:, None].int(), torch.zeros(20, 1)
+            )
+        )
+
+    how = replace(learning.SETTINGS, epochs=20, batch_tokens=512, matrix_learning_rate=2e-2)
+    parts, run, new = learning.parted(examples), tmp_path / "run", tmp_path / "new"
+    outcome = learning.learn(tmp_path / "served", target, parts, run, how, new)
+
+    assert not outcome.fell
+    assert outcome.num_steps > 0
+    assert outcome.after.tau > outcome.before.tau + 0.5
+    assert trained_on(new) == fingerprint(target)
