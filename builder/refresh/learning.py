@@ -7,14 +7,12 @@ from pathlib import Path
 
 import torch
 
-from builder.distill import checkpoint, train
+from builder.distill import train
 from builder.distill.data import Example
 from builder.distill.measure import Acceptance
-from builder.distill.student import Student
-from builder.distill.student_learner import StudentLearner
-from builder.distill.train import TrainSettings
+from builder.distill.train import Learner, TrainSettings
 from builder.errors import BuildError
-from builder.heads.target import target_ends
+from builder.refresh.kinds import Kind
 
 SETTINGS = TrainSettings(
     learning_rate=3e-4, matrix_learning_rate=3e-3, epochs=2, batch_tokens=2048, eval_every=20
@@ -51,73 +49,47 @@ class Outcome:
 
 def parted(examples: list[Example]) -> Answered:
     """Raises BuildError if nothing is left to judge by."""
+    # An answer of one token leaves nothing to guess.
+    some = [e for e in examples if len(e.answer) > 1]
     parts = Answered(
-        [e for e in examples if e.index % PARTS not in {JUDGING, CHOOSING}],
-        [e for e in examples if e.index % PARTS == CHOOSING and len(e.answer) > 1],
-        [e for e in examples if e.index % PARTS == JUDGING and len(e.answer) > 1],
+        [e for e in some if e.index % PARTS not in {JUDGING, CHOOSING}],
+        [e for e in some if e.index % PARTS == CHOOSING],
+        [e for e in some if e.index % PARTS == JUDGING],
     )
     if not (parts.training and parts.choosing and parts.judging):
-        raise BuildError(f"only {len(examples)} prompts were answered; give it more --minutes")
+        raise BuildError(f"only {len(some)} prompts were answered; give it more --minutes")
     return parts
 
 
 def learn(
-    served: Path, target: Path, answered: Answered, run: Path, how: TrainSettings, out: Path
+    kind: Kind,
+    served: Path,
+    target: Path,
+    answered: Answered,
+    run: Path,
+    how: TrainSettings,
+    out: Path,
 ) -> Outcome:
-    """Train the draft in `served` on and write the best as `out`, the standalone directory.
+    """Train the draft in `served` on and write the best as `out`, in the form that engines load.
 
-    `run` is kept and resumed. Raises BuildError for a draft of another kind than ours.
+    `run` is kept and resumed. Raises BuildError for a draft that cannot be trained on.
     """
-    before = acceptance(StudentLearner(_load(served), how.loss), answered.judging)
-    learner = StudentLearner(continued(served, target), how.loss)
+    before = acceptance(kind.served(served, target, how), answered.judging, how)
+    learner = kind.continued(served, target, how)
     trainer = train.Trainer(learner, answered.training, answered.choosing, run, how)
     trainer.resume()
     if not trainer.step:
         trainer.check([], 0)  # What it knew before is kept unless something is better.
     trainer.run()
-    best = torch.load(run / "best.pt", map_location=learner.device, weights_only=True)
+    best = torch.load(run / "best.pt", map_location=trainer.device, weights_only=True)
     learner.module.load_state_dict(best["student"])
-    stored = out.with_name("stored")
-    checkpoint.store(learner.module.cpu(), target, stored, {"steps_of_refresh": best["step"]})
-    checkpoint.assemble(stored, target, out)
-    after = acceptance(StudentLearner(_load(out), how.loss), answered.judging)
+    kind.write(learner, target, {"steps_of_refresh": best["step"]}, out)
+    after = acceptance(kind.served(out, target, how), answered.judging, how)
     return Outcome(before, after, best["step"])
 
 
-def acceptance(learner: StudentLearner, judging: list[Example]) -> Acceptance:
-    """Greedy, of chains of SETTINGS.num_draft guesses."""
+def acceptance(learner: Learner, judging: list[Example], how: TrainSettings) -> Acceptance:
+    """Greedy, of chains of `how.num_draft` guesses."""
     learner.module.eval()
-    with torch.inference_mode(), torch.autocast(learner.device.type, torch.bfloat16):
-        return learner.evaluate(judging, SETTINGS.num_draft).acceptance
-
-
-def continued(served: Path, target: Path) -> Student:
-    """The served draft on the target as it is: what it has from its target is taken anew.
-
-    Raises BuildError where the two do not fit.
-    """
-    student = _load(served)
-    embed, _ = target_ends(target)
-    if embed.shape != student.embed.shape:
-        raise BuildError(
-            f"the draft was made for a target of [vocabulary, width] {list(student.embed.shape)}; "
-            f"this one has {list(embed.shape)}"
-        )
-    rows = student.lm_head.weight
-    is_targets = torch.equal(rows, student.embed[student.draft_ids])
-    with torch.no_grad():
-        if is_targets:
-            rows.copy_(embed[student.draft_ids])
-        student.embed.copy_(embed)
-    rows.requires_grad_(not is_targets)
-    return student.train()
-
-
-def _load(folder: Path) -> Student:
-    try:
-        return checkpoint.load_student(folder)
-    except (OSError, KeyError, ValueError) as error:
-        raise BuildError(
-            f"{folder} holds no draft of `specdec build distill`, which alone can be trained on: "
-            f"{error!r}"
-        ) from error
+    with torch.inference_mode(), torch.autocast(train.device().type, torch.bfloat16):
+        return learner.evaluate(judging, how.num_draft).acceptance

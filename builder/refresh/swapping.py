@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from builder.colocate import linked
 from builder.errors import BuildError
 from builder.refresh.trial import Trial, TrialSettings, Verdict, watch
 from builder.refresh.triton import Counters, Server
-from specdec.serving.versions import CHECKPOINT, served_version, versions
+from specdec.serving.versions import CHECKPOINT, HEAD, served_version, versions
 
 MARK = "refreshed.json"
 """In versions that a refresh has made: these alone it removes again."""
@@ -37,11 +38,14 @@ class Swap:
     """Answered by the first server from then until what stays was served."""
 
 
-def add_version(model: Path, checkpoint: Path, rebuild: str | None = None) -> Path:
-    """Make the next version of `model` from a checkpoint; it appears as a whole or not at all.
+def add_version(
+    model: Path, weights: Path, rebuild: str | None = None, folder: str = CHECKPOINT
+) -> Path:
+    """Make the next version of `model`; it appears as a whole or not at all.
 
-    `rebuild` is run in the new version's folder before that, for engines that are compiled: the
-    checkpoint is `checkpoint` there, and the command writes the engine. Raises BuildError.
+    `weights` become its `folder`; the other folders are those of the version before. `rebuild` is
+    run in the new version before it appears, for engines that are compiled: it finds the weights
+    in $SPECDEC_CHECKPOINT and writes the engine. Raises BuildError.
     """
     old = served_version(model)
     if old is None:
@@ -51,9 +55,12 @@ def add_version(model: Path, checkpoint: Path, rebuild: str | None = None) -> Pa
         new.mkdir()
         if (old / "model.py").exists():
             shutil.copyfile(old / "model.py", new / "model.py")
-        shutil.copytree(checkpoint, new / CHECKPOINT)
+        for name in {CHECKPOINT, HEAD} - {folder}:
+            if (old / name).is_dir():
+                shutil.copytree(old / name, new / name, copy_function=linked)
+        shutil.copytree(weights, new / folder)
         if rebuild is not None:
-            _rebuild(rebuild, new)
+            _rebuild(rebuild, new, new / folder)
         made = {"from_version": int(old.name), "made_at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         (new / MARK).write_text(json.dumps(made) + "\n", "utf-8")
         (new / ON_TRIAL).touch()
@@ -64,12 +71,13 @@ def add_version(model: Path, checkpoint: Path, rebuild: str | None = None) -> Pa
 
 def swap(
     model: Path,
+    drafter: str,
     version: Path,
     servers: Sequence[Server],
     before: Counters,
     settings: TrialSettings,
 ) -> Swap:
-    """Serve `version`, watch it, and go back to the version before unless it is as good.
+    """Serve `version`, watch its `drafter`, and go back to the version before if it is worse.
 
     The first server tries it; the others load it when it is kept. Interrupted, it goes back.
     Raises BuildError, and nothing has changed then, if the first server refuses.
@@ -79,8 +87,8 @@ def swap(
     try:
         first.load(model.name)
         load_s = time.monotonic() - began_s
-        start = first.counters(model.name)
-        trial = watch(lambda: first.counters(model.name), before, start, settings)
+        start = first.counters(drafter)
+        trial = watch(lambda: first.counters(drafter), before, start, settings)
         if trial.verdict is Verdict.KEEP:
             for server in others:
                 server.load(model.name)
@@ -95,7 +103,7 @@ def swap(
         _prune(model)
     served = served_version(model)
     assert served is not None
-    num_requests = first.counters(model.name).since(start).num_requests
+    num_requests = first.counters(drafter).since(start).num_requests
     return Swap(trial, int(served.name), load_s, num_requests)
 
 
@@ -142,9 +150,9 @@ def _prune(model: Path) -> None:
             shutil.rmtree(version, ignore_errors=True)
 
 
-def _rebuild(command: str, version: Path) -> None:
+def _rebuild(command: str, version: Path, weights: Path) -> None:
     print(f"refresh: rebuilding: {command}", flush=True)
-    environment = dict(os.environ) | {"SPECDEC_CHECKPOINT": str((version / CHECKPOINT).resolve())}
+    environment = dict(os.environ) | {"SPECDEC_CHECKPOINT": str(weights.resolve())}
     try:
         result = subprocess.run(shlex.split(command), cwd=version, env=environment, check=False)
     except OSError as error:

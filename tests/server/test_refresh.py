@@ -25,7 +25,7 @@ from tests.server.prompts import PLAIN
 NUM_STREAMS = 8
 MAX_TOKENS = 24
 MAX_REQUESTS_UNTIL_BACK = 100
-"""Answered from the swap until, in the place of a draft with random weights, the old one is back."""
+"""Answered from the swap to a draft with random weights until the old one is back."""
 PROMPTS = [prompt for prompt in PLAIN if len(prompt) < 200]
 DRAFT = MODEL_REPOSITORY / "draft" / "1" / "checkpoint"
 STALE = ("specdec_draft_stale", ("drafter=draft",))
@@ -64,8 +64,8 @@ def ask(client, prompt, drafter, **options):
 
 
 @contextmanager
-def streams(server, expected):
-    """Ask without a pause on eight streams; at the end nothing may have gone wrong."""
+def streams(server, expected, *drafters):
+    """Ask these in turn on eight streams; at the end nothing may have gone wrong."""
     wrong, num_answered, stop = [], [0] * NUM_STREAMS, threading.Event()
 
     def run(number):
@@ -74,7 +74,7 @@ def streams(server, expected):
                 prompt = PROMPTS[(number + num_answered[number]) % len(PROMPTS)]
                 tenant = ("acme", "globex")[number % 2]
                 try:
-                    tokens = ask(client, prompt, "draft", tenant=tenant)
+                    tokens = ask(client, prompt, drafters[number % len(drafters)], tenant=tenant)
                 except Exception as error:  # noqa: BLE001 - whatever a client may see
                     wrong.append(repr(error))
                 else:
@@ -116,13 +116,13 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
         expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
 
-    with streams(running, expected):
+    with streams(running, expected, "draft"):
         wait_for(lambda: served.counters("draft").num_rounds >= 300)
         before = served.counters("draft")
         good = swapping.add_version(model, DRAFT)
-        kept = swapping.swap(model, good, [served], before, TrialSettings(128, 5, 0.5))
+        kept = swapping.swap(model, "draft", good, [served], before, TrialSettings(128, 5, 0.5))
         bad = swapping.add_version(model, random_draft(tmp_path / "random"))
-        sent_back = swapping.swap(model, bad, [served], before, TrialSettings())
+        sent_back = swapping.swap(model, "draft", bad, [served], before, TrialSettings())
 
     assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)
     assert (sent_back.trial.verdict, sent_back.version) == (Verdict.WORSE, 2)
@@ -132,6 +132,23 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     assert swapping.left_on_trial(model) is None
     assert served.counters("draft").num_failures == 0
     wait_for(lambda: metrics(running).get(STALE) == 0)
+
+
+def test_head_is_swapped_with_its_target(running, repository):
+    """A new version of the target with another head: rounds and long streams alike go on."""
+    model, served = repository / "target", Server(f"http://{running.http_url}", running.metrics_url)
+    head = MODEL_REPOSITORY / "target" / "1" / "head"
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
+
+    with streams(running, expected, "eagle3", "none"):
+        wait_for(lambda: served.counters("eagle3").num_rounds >= 64)
+        before = served.counters("eagle3")
+        new = swapping.add_version(model, head, folder="head")
+        kept = swapping.swap(model, "eagle3", new, [served], before, TrialSettings(64, 5, 0.5))
+
+    assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)
+    assert metrics(running)["specdec_draft_stale", ("drafter=eagle3",)] == 0
 
 
 def test_prompts_of_the_tenant_that_agreed_are_logged(running, repository):
@@ -152,7 +169,7 @@ def test_model_that_cannot_load_leaves_the_served_one(running, repository, tmp_p
     broken = swapping.add_version(model, tmp_path / "broken")
 
     with pytest.raises(Exception, match="did not load draft"):
-        swapping.swap(model, broken, [served], served.counters("draft"), TrialSettings())
+        swapping.swap(model, "draft", broken, [served], served.counters("draft"), TrialSettings())
 
     assert served_version(model) == version
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:

@@ -14,7 +14,11 @@ from builder.distill.prompts import Prompt
 from builder.distill.student import start_from_target
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
+from builder.heads import checkpoint as head_checkpoint
+from builder.heads import eagle3, medusa
+from builder.heads.target import target_ends
 from builder.refresh import gathering, learning, swapping
+from builder.refresh.kinds import DraftModel, TargetHead
 from builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from builder.refresh.triton import Counters, Server, counters_of
 from specdec.serving.freshness import trained_on
@@ -136,7 +140,7 @@ def test_server_that_is_not_there_changes_nothing(model, tmp_path):
     made = swapping.add_version(model, tmp_path / "new")
 
     with pytest.raises(BuildError, match="cannot be reached"):
-        swapping.swap(model, made, [Server("http://127.0.0.1:9")], BEFORE, SETTINGS)
+        swapping.swap(model, "draft", made, [Server("http://127.0.0.1:9")], BEFORE, SETTINGS)
 
     assert [path.name for path in model.iterdir()] == ["1"]
 
@@ -200,7 +204,7 @@ def test_draft_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, train
     checkpoint.store(student, old, tmp_path / "stored", {})
     checkpoint.assemble(tmp_path / "stored", old, tmp_path / "served")
 
-    going_on = learning.continued(tmp_path / "served", new)
+    going_on = DraftModel().continued(tmp_path / "served", new, learning.SETTINGS).module
     fresh = start_from_target(new, [0], torch.arange(2, 128, 3), False)
 
     name = "layers.0.mlp.up_proj.weight"
@@ -257,9 +261,39 @@ def test_draft_learns_what_the_target_says_now(tmp_path):
 
     how = replace(learning.SETTINGS, epochs=20, batch_tokens=512, matrix_learning_rate=2e-2)
     parts, run, new = learning.parted(examples), tmp_path / "run", tmp_path / "new"
-    outcome = learning.learn(tmp_path / "served", target, parts, run, how, new)
+    outcome = learning.learn(DraftModel(), tmp_path / "served", target, parts, run, how, new)
 
     assert not outcome.fell
     assert outcome.num_steps > 0
     assert outcome.after.tau > outcome.before.tau + 0.5
     assert trained_on(new) == fingerprint(target)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_head_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, kind):
+    """Its own weights stay and are written for engines; output rows are the new target's."""
+    shape = {"num_layers": 8, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": True}
+    shape["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    old, new = (
+        save_tiny_llama(tmp_path / name, seed=seed, **shape)
+        for name, seed in (("old", 1), ("new", 2))
+    )
+    ids = torch.arange(1, 128, 3)
+    made = (
+        eagle3.start(old, ids, train_head=False)
+        if kind == "eagle3"
+        else medusa.start(old, ids, 2, 1, train_head=False)
+    )
+    notes = {"training": {"train_head": False}}
+    head_checkpoint.store(kind, made, old, tmp_path / "served", notes)
+
+    learner = TargetHead().continued(tmp_path / "served", new, learning.SETTINGS)
+    TargetHead().write(learner, new, {}, tmp_path / "again")
+    again = head_checkpoint.load(tmp_path / "again", new)
+
+    for name, weight in made.state_dict().items():
+        if "lm_head" not in name:
+            assert torch.equal(again.state_dict()[name], weight.bfloat16().float()), name
+    assert torch.equal(again.lm_head.weight, target_ends(new)[1][ids])
+    assert not learner.module.lm_head.weight.requires_grad
+    assert trained_on(tmp_path / "again") == fingerprint(new)
