@@ -38,6 +38,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _alone(work: Path) -> Iterator[None]:
     """Hold the work folder's lock. Raises BuildError if another run has it."""
     work.mkdir(parents=True, exist_ok=True)
+    work.chmod(0o700)  # What users wrote lies there while we work.
     with (work / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,9 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-prompts", type=int, default=2000, metavar="N", help="the newest ones"
     )
-    parser.add_argument(
-        "--max-prompt", type=int, default=1024, metavar="TOKENS", help="longer: out"
-    )
+    parser.add_argument("--max-prompt", type=int, default=512, metavar="TOKENS", help="longer: out")
     parser.add_argument("--max-new", type=int, default=192, metavar="TOKENS", help="of an answer")
     parser.add_argument(
         "--minutes", type=float, default=30.0, help="limit of answering and of training, each"

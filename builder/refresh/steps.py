@@ -182,7 +182,7 @@ class Refresh:
         return self.servers[0].counters(subject.drafter) if self.servers else Counters()
 
     def finish(self, outcome: Outcome, swapped: swapping.Swap | None, said: str) -> None:
-        """Write report.json; the next run begins anew, this one's work is kept until it ends."""
+        """Write report.json; the draft is kept until the next run ends, what users wrote is not."""
         last = self.options.work / "last"
         figures = {
             name: {"tau": one.tau, "alpha": one.alpha, "num_rounds": one.num_rounds}
@@ -193,5 +193,7 @@ class Refresh:
             report["trial"] = swapping.summary(swapped)
         (self.current / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
         shutil.rmtree(last, ignore_errors=True)
+        shutil.rmtree(self.current / "answers")
+        (self.current / "prompts.jsonl").unlink()
         self.current.rename(last)
         print(f"refresh: {said} ({last})", flush=True)

@@ -64,7 +64,8 @@ class Trial:
             f"{self.seconds:.0f} s: accepted / drafted {self.during.acceptance_rate:.3f}, "
             f"before {self.before.acceptance_rate:.3f}"
         )
-        if self.verdict is Verdict.KEEP and self.during.num_rounds < MIN_ROUNDS:
+        num_seen = min(self.during.num_rounds, self.before.num_rounds)
+        if self.verdict is Verdict.KEEP and num_seen < MIN_ROUNDS:
             return f"{seen}: too few to judge; the held-out answers decide"
         return f"{seen}: {self.verdict.value}"
 

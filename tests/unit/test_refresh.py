@@ -26,6 +26,8 @@ from specdec.serving.prompt_log import PromptLog, PromptLogSettings
 from specdec.serving.versions import served_version
 from tests.unit.tiny_llama import save_tiny_llama
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BEFORE = Counters(1000, 2000, 600, 0, 100)
 SETTINGS = TrialSettings(num_rounds=500)
 
@@ -259,7 +261,7 @@ def test_draft_learns_what_the_target_says_now(tmp_path):
             )
         )
 
-    how = replace(learning.SETTINGS, epochs=20, batch_tokens=512, matrix_learning_rate=2e-2)
+    how = replace(learning.SETTINGS, epochs=8, batch_tokens=512, matrix_learning_rate=2e-2)
     parts, run, new = learning.parted(examples), tmp_path / "run", tmp_path / "new"
     outcome = learning.learn(DraftModel(), tmp_path / "served", target, parts, run, how, new)
 
