@@ -257,7 +257,7 @@ def test_draft_learns_what_the_target_says_now(tmp_path):
         counted = torch.arange(index % 90, index % 90 + 24)
         examples.append(
             learning.Example(
-                index, counted[:4], counted[4:], counted[4:, None].int(), torch.zeros(20, 1)
+                index, counted[:4], counted[4:], counted[4:, None].int(), torch.zeros(20, 1).half()
             )
         )
 
