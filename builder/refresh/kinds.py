@@ -27,10 +27,13 @@ _UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)
 class Kind(Protocol):
     """How drafts of one kind are read, taught and written."""
 
-    folder: str
-    """Of a version: what is replaced."""
-    reads_states: bool
-    """Whether the target's states are wanted along with its answers."""
+    @property
+    def folder(self) -> str:
+        """Of a version: what is replaced."""
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether the target's states are wanted along with its answers."""
 
     def served(self, folder: Path, target: Path, how: TrainSettings) -> Learner:
         """The draft as it is served. Raises BuildError for one that cannot be trained on."""
