@@ -12,17 +12,21 @@ from types import ModuleType
 
 from builder.checks import check_pair
 from builder.errors import BuildError
+from builder.fingerprint import fingerprint
 from builder.outputs import is_current, replaced
 from builder.pair import ImportedModel, Pair
 from builder.sources import fetch, file_sha256
+from specdec.serving.freshness import write_fingerprint
+from specdec.serving.versions import CHECKPOINT
+from specdec.serving.versions import HEAD as HEAD_FOLDER
 
-WEIGHTS = Path("1/checkpoint")
-HEAD = Path("1/head")
+WEIGHTS = Path("1") / CHECKPOINT
+HEAD = Path("1") / HEAD_FOLDER
 """Where the target keeps a head that drafts on its states."""
 
 # Raise these when the same input would give another directory; what was built before is then
 # built again.
-IMPORT_FORMAT = "1"
+IMPORT_FORMAT = "2"
 ASSEMBLY_FORMAT = "1"
 
 
@@ -93,6 +97,7 @@ def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool
     )
     with _reported(output, model.name), replaced(output, made_from) as new:
         _importer(model.form)(file, new)
+        write_fingerprint(new, fingerprint(new))
     return True
 
 

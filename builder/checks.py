@@ -96,12 +96,13 @@ def count_parameters(directory: Path) -> int:
     return sum(
         math.prod(tensor["shape"])
         for file in files
-        for name, tensor in _header(file).items()
+        for name, tensor in safetensors_header(file).items()
         if name != "__metadata__"
     )
 
 
-def _header(file: Path) -> dict[str, Any]:
+def safetensors_header(file: Path) -> dict[str, Any]:
+    """Return the tensors by name, and `__metadata__`; raises BuildError for no safetensors file."""
     try:
         with file.open("rb") as stream:
             (num_bytes,) = struct.unpack("<Q", stream.read(8))

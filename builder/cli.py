@@ -23,6 +23,8 @@ def main(argv: list[str]) -> int:
     """Run the command; return 0, or 1 with the reason on stderr."""
     if argv[:1] == ["distill"]:  # has its own options
         return int(importlib.import_module("builder.distill.cli").main(argv[1:]))
+    if argv[:1] == ["refresh"]:
+        return int(importlib.import_module("builder.refresh.cli").main(argv[1:]))
     if argv[:1] in (["eagle3"], ["medusa"]):
         return int(importlib.import_module("builder.heads.cli").main(argv[0], argv[1:]))
     arguments = _parser().parse_args(argv)
@@ -111,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
     commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")
     commands.add_parser("medusa", help="make Medusa heads for a target (its own --help)")
+    commands.add_parser("refresh", help="train the served draft on and swap it (its own --help)")
     for command in (pair, single):
         command.add_argument(
             "--cache", type=Path, default=CACHE, metavar="PATH", help="for downloaded files"

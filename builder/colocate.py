@@ -8,8 +8,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder.assembly import HEAD, WEIGHTS
+from builder.assembly import WEIGHTS
 from builder.errors import BuildError
+from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
 _PARAMETER = re.compile(
     r'^parameters { key: "([^"]+)" value { string_value: "([^"]*)" } }$', re.MULTILINE
@@ -40,11 +41,10 @@ def colocate(repository: Path, output: Path) -> list[str]:
         model = Path(scratch) / "repository" / "specdec"
         shutil.copytree(repository / "specdec" / "1", model / "1", ignore=_caches)
         for name in names:
-            weights = repository / name / WEIGHTS
-            shutil.copytree(weights, model / _CHECKPOINTS / name, copy_function=_linked)
-            head = repository / name / HEAD
-            if head.is_dir():
-                shutil.copytree(head, model / _head_of(name), copy_function=_linked)
+            version = _version(repository, name)
+            shutil.copytree(version / CHECKPOINT, model / _CHECKPOINTS / name, copy_function=linked)
+            if (version / HEAD).is_dir():
+                shutil.copytree(version / HEAD, model / _head_of(name), copy_function=linked)
         text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
         (model / "config.pbtxt").write_text(text, "utf-8")
         model.parent.rename(output)
@@ -57,7 +57,7 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
     except OSError as error:
         raise BuildError(f"the engine {name} has no configuration: {error}") from error
     found = dict(_PARAMETER.findall(config))
-    if "checkpoint_dir" not in found or not (repository / name / WEIGHTS).is_dir():
+    if "checkpoint_dir" not in found or not (_version(repository, name) / CHECKPOINT).is_dir():
         raise BuildError(f"{name} is no torch engine with weights: it cannot run in specdec")
     found["checkpoint_dir"] = f"../{_CHECKPOINTS}/{name}"
     if found.get("head_dir"):
@@ -68,6 +68,11 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
     ]
 
 
+def _version(repository: Path, name: str) -> Path:
+    """What is served: a refresh may have put another version beside the first."""
+    return served_version(repository / name) or repository / name / "1"
+
+
 def _head_of(name: str) -> str:
     return f"{_CHECKPOINTS}/{name}-head"
 
@@ -76,7 +81,8 @@ def _caches(_: str, names: list[str]) -> list[str]:
     return [name for name in names if name == "__pycache__"]
 
 
-def _linked(source: str, place: str) -> None:
+def linked(source: str, place: str) -> None:
+    """Copy a file, as a link where the file system can."""
     try:
         os.link(source, place)
     except OSError:  # another file system

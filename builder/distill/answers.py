@@ -25,7 +25,7 @@ from torch.multiprocessing.spawn import spawn
 from transformers import AutoConfig, AutoTokenizer
 
 from builder.distill import prompts as prompt_sets
-from builder.distill.prompts import Prompt, chat_ids
+from builder.distill.prompts import Prompt
 from builder.distill.teacher import Teacher
 from builder.distill.writer import Job, WriterSettings, Written, write
 
@@ -95,7 +95,7 @@ def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> It
     for start in range(0, len(prompts), settings.sort_span):
         span = []
         for prompt in prompts[start : start + settings.sort_span]:
-            ids = chat_ids(tokenizer, prompt.messages)
+            ids = prompt.tokens(tokenizer)
             if len(ids) <= settings.max_prompt:
                 span.append(Job(prompt.index, ids, prompt.temperature, settings.max_new))
         yield from sorted(span, key=lambda job: len(job.prompt))

@@ -18,6 +18,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
 from builder.distill.student import Student, shape_of
+from builder.fingerprint import fingerprint
+from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20
@@ -53,8 +55,8 @@ def own_tensors(student: Student) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
-def store(student: Student, draft_dir: Path, notes: dict[str, Any]) -> None:
-    """Write the stored form; `notes` goes into config.json beside the shape."""
+def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, Any]) -> None:
+    """Write the stored form: `notes` go into config.json; which target taught it beside it."""
     draft_dir.mkdir(parents=True, exist_ok=True)
     for old in draft_dir.glob("*.safetensors"):
         old.unlink()
@@ -80,6 +82,7 @@ def store(student: Student, draft_dir: Path, notes: dict[str, Any]) -> None:
         **notes,
     }
     (draft_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_trained_on(draft_dir, fingerprint(target_dir))
 
 
 def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -120,9 +123,10 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
     save_file(tensors, out_dir / "model.safetensors", metadata={"format": "pt"})
     (out_dir / "model.safetensors").chmod(0o644)
     (out_dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    for name in TOKENIZER_FILES:
-        if (target_dir / name).exists():
-            shutil.copyfile(target_dir / name, out_dir / name)
+    copies = [*((target_dir, name) for name in TOKENIZER_FILES), (draft_dir, RECORD_FILE)]
+    for folder, name in copies:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, out_dir / name)
 
 
 def load_student(assembled_dir: Path) -> Student:

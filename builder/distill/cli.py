@@ -27,6 +27,7 @@ from builder.distill.answers import AnswerSettings
 from builder.distill.evaluate import Conversation
 from builder.distill.prompts import PromptSettings
 from builder.distill.seeding import seeded
+from builder.distill.student import start_from_target
 from builder.distill.student_learner import StudentLearner, StudentSettings
 from builder.distill.train import TrainSettings
 
@@ -177,14 +178,15 @@ class Steps:
         train_set, held = data.split(data.read_shards(self.work / "answers"))
         ids, coverage = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab)
         print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
-        learner = StudentLearner(self.target, ids, how)
+        student = start_from_target(self.target, list(how.layers), ids, how.train_head)
+        learner = StudentLearner(student, how.loss)
         train.Trainer(learner, train_set, held, run, how).run()
 
     def export(self) -> None:
         """Store the best checkpoint and check it against transformers."""
         run = self.work / self.options.run
         student, notes = student_learner.load_best(run, self.target)
-        checkpoint.store(student, self.draft, notes)
+        checkpoint.store(student, self.target, self.draft, notes)
         assembled = self.work / "assembled"
         checkpoint.assemble(self.draft, self.target, assembled)
         rng = seeded(self.options.seed)

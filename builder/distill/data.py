@@ -128,7 +128,8 @@ def collate(examples: Sequence[Example], device: torch.device, step: int = 1) ->
             device
         ),
         top_logprobs=F.pad(
-            torch.cat([e.top_logprobs for e in examples]).float(),
+            # One by one: under autocast a CPU cannot join float16.
+            torch.cat([e.top_logprobs.float() for e in examples]),
             (0, 0, 0, pad_rows),
             value=float("-inf"),
         ).to(device),

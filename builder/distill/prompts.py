@@ -30,12 +30,20 @@ MAX_QUESTION = 80  # tokens of a sampled user turn
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation to be answered; temperature 0 asks for the greedy answer."""
+    """One conversation to be answered; temperature 0 asks for the greedy answer.
+
+    `input_ids` are given where the prompt is known as tokens; there are no messages then.
+    """
 
     index: int
     kind: str
     messages: list[dict[str, str]]
     temperature: float = 0.0
+    input_ids: list[int] | None = None
+
+    def tokens(self, tokenizer: Any) -> list[int]:
+        """The prompt as the target reads it."""
+        return self.input_ids or chat_ids(tokenizer, self.messages)
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ def build(
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
     more += [("sampled", text) for text in dict.fromkeys(sampled)]
-    written, more = _unmeasured(written), _unmeasured(more)
+    written, more = unmeasured(written), unmeasured(more)
     texts = [*rng.sample(written, len(written)), *rng.sample(more, len(more))]
     out = [
         Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
@@ -195,7 +203,7 @@ def build(
     return out
 
 
-def _unmeasured(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def unmeasured(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Without texts that have a run of words in common with a prompt we measure with."""
     measured = [text for file in MEASURED.glob("*.jsonl") for text in separation.texts_of(file)]
     copies = {text for text, _ in separation.shared([text for _, text in pairs], measured)}

@@ -25,13 +25,13 @@ class StudentSettings(train.TrainSettings):
 class StudentLearner:
     """A Student in training."""
 
-    def __init__(self, target_dir: Path, draft_ids: Tensor, settings: StudentSettings) -> None:
+    def __init__(self, student: Student, kind: str) -> None:
+        """`kind` names the loss."""
         self.device = train.device()
-        self.kind = settings.loss
-        layers = list(settings.layers)
-        student = start_from_target(target_dir, layers, draft_ids, settings.train_head)
+        self.kind = kind
+        table = data.target_to_draft(student.draft_ids.cpu(), student.shape.vocab_size)
         self.module: Student = student.to(self.device)
-        self.table = data.target_to_draft(draft_ids, student.shape.vocab_size).to(self.device)
+        self.table = table.to(self.device)
 
     def loss(self, group: Sequence[Example]) -> Tensor:
         batch = data.collate(group, self.device, PAD_STEP)

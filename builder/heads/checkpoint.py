@@ -19,17 +19,19 @@ from torch import Tensor, nn
 from builder.distill.answers import feature_taps
 from builder.distill.checkpoint import offsets, target_ids
 from builder.distill.student import StudentShape, shape_of
+from builder.fingerprint import fingerprint
 from builder.heads.eagle3 import Eagle3
 from builder.heads.learner import Head
 from builder.heads.medusa import Medusa
 from builder.heads.target import target_ends
+from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
 ARCHITECTURES = {"eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
 
 
 def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[str, Any]) -> None:
-    """Writes the head with its config.json; `notes` are added to it."""
+    """Writes the head, its config.json with `notes`, and which target it was trained on."""
     out.mkdir(parents=True, exist_ok=True)
     if isinstance(head, Eagle3):
         tensors, config = _eagle3(head, target_dir)
@@ -40,6 +42,7 @@ def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[s
     config = {"architectures": [ARCHITECTURES[kind]], **config, **notes}
     _write(out / WEIGHTS[kind], tensors)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_trained_on(out, fingerprint(target_dir))
 
 
 def shrink(folder: Path) -> None:
@@ -68,7 +71,9 @@ def assemble(folder: Path, target_dir: Path, out: Path) -> None:
         _refuse_incomplete(tensors)
     out.mkdir(parents=True, exist_ok=True)
     _write(out / WEIGHTS[kind], tensors)
-    shutil.copyfile(folder / "config.json", out / "config.json")
+    for name in ("config.json", RECORD_FILE):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, out / name)
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:

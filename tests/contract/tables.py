@@ -153,7 +153,7 @@ COUNTERS = {
     "specdec_num_accepted_tokens_per_pos_total",
     "specdec_draft_failures_total",
 }
-GAUGES = {"specdec_inflight_requests", "specdec_inflight_limit"}
+GAUGES = {"specdec_inflight_requests", "specdec_inflight_limit", "specdec_draft_stale"}
 HISTOGRAMS = {
     "specdec_time_to_first_token_seconds",
     "specdec_inter_token_latency_seconds",

@@ -55,7 +55,7 @@ def test_checkpoint_round_trip_keeps_every_value(
     """Stored and assembled forms give back the draft's bf16 values, its head and its ids."""
     student = make_student(target_dir, train_head=train_head)
 
-    checkpoint.store(student, tmp_path / "draft", {"note": "test"})
+    checkpoint.store(student, target_dir, tmp_path / "draft", {"note": "test"})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
     loaded = checkpoint.load_student(tmp_path / "whole")
 
@@ -70,7 +70,7 @@ def test_checkpoint_round_trip_keeps_every_value(
 def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> None:
     """Transformers' Llama layers on the assembled directory propose what the student does."""
     student = make_student(target_dir, train_head=False)
-    checkpoint.store(student, tmp_path / "draft", {})
+    checkpoint.store(student, target_dir, tmp_path / "draft", {})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
     loaded = checkpoint.load_student(tmp_path / "whole")
     tokens = torch.tensor([seeded(3).randrange(VOCAB) for _ in range(64)])
@@ -89,7 +89,7 @@ def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> N
 
 def test_assembly_refuses_another_target(target_dir: Path, tmp_path: Path) -> None:
     """A target of another width is refused, and the message names both widths."""
-    checkpoint.store(make_student(target_dir, train_head=False), tmp_path / "draft", {})
+    checkpoint.store(make_student(target_dir, train_head=False), target_dir, tmp_path / "draft", {})
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"hidden_size": 64, "vocab_size": VOCAB}))

@@ -29,6 +29,7 @@ class Gauge(Enum):
 
     inflight_requests = "Requests being served"
     inflight_limit = "Requests that may be served at once"
+    draft_stale = "1: the draft was trained on another target than the one served; 0: on this one"
 
 
 class Histogram(Enum):
@@ -47,7 +48,7 @@ class MetricsSink(Protocol):
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
         """Counts `amount` more."""
 
-    def set(self, gauge: Gauge, value: float) -> None:
+    def set(self, gauge: Gauge, value: float, **labels: str) -> None:
         """Replaces the value."""
 
     def observe(self, histogram: Histogram, seconds: float) -> None:

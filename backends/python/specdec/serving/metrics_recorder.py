@@ -46,7 +46,7 @@ class MetricsRecorder:
                     name=f"specdec_{member.name}", description=str(member.value), kind=kind
                 )
         self._metrics: dict[tuple[Enum, Labels], Any] = {}
-        self._gauges: dict[Gauge, float] = {}
+        self._gauges: dict[tuple[Gauge, Labels], float] = {}
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -54,8 +54,8 @@ class MetricsRecorder:
         if amount:
             self._queue.put((counter, tuple(labels.items()), amount))
 
-    def set(self, gauge: Gauge, value: float) -> None:
-        self._queue.put((gauge, (), value))
+    def set(self, gauge: Gauge, value: float, **labels: str) -> None:
+        self._queue.put((gauge, tuple(labels.items()), value))
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
         self._queue.put((histogram, (), seconds))
@@ -82,7 +82,7 @@ class MetricsRecorder:
                 closing.set()
             self._send(updates)
             closing.wait(FLUSH_PERIOD_S)
-        self._send([(gauge, (), 0.0) for gauge in self._gauges])
+        self._send([(gauge, labels, 0.0) for gauge, labels in self._gauges])
 
     def _send(self, updates: list[_Update]) -> None:
         sums: dict[tuple[Enum, Labels], float] = {}
@@ -96,8 +96,8 @@ class MetricsRecorder:
         for (member, labels), value in sums.items():
             change = value
             if isinstance(member, Gauge):  # Other instances of the orchestrator add their own.
-                change -= self._gauges.get(member, 0.0)
-                self._gauges[member] = value
+                change -= self._gauges.get((member, labels), 0.0)
+                self._gauges[member, labels] = value
             self._metric(member, labels).increment(change)
 
     def _metric(self, member: Enum, labels: Labels) -> Any:

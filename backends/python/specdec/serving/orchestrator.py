@@ -24,11 +24,13 @@ from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
 from specdec.serving.drafters import DrafterFactory, Occasion
 from specdec.serving.flight import Flight, FlightControl
+from specdec.serving.freshness import Drifted, FreshnessWatch
 from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.placement import PlacedEngines, own_config
+from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
@@ -55,6 +57,8 @@ class TritonPythonModel:
                 name: Stranger.load((here / directory).resolve())
                 for name, directory in settings.draft_tokenizers.items()
             }
+            log = settings.prompt_log(here)
+            self._prompt_log = PromptLog(log, self._warn) if log else None
             self._engines = PlacedEngines(config, here)
             self._drafters = DrafterFactory(
                 settings, self._tokenizer, strangers, self._engines, self._report_draft_failure
@@ -70,6 +74,7 @@ class TritonPythonModel:
             {"model": args["model_name"], "version": args["model_version"]}
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
+        self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
         self._tasks = TaskLabels()
         self._control = FlightControl(
             settings.inflight_limit,
@@ -92,6 +97,9 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._threads.shutdown(wait=True)
+        self._freshness.close()
+        if self._prompt_log is not None:
+            self._prompt_log.close()
         self._outbox.close()
         self._control.close()
         self._drafters.close()
@@ -151,6 +159,8 @@ class TritonPythonModel:
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         target_clock, draft_clock = EngineClock(), EngineClock()
         prompt = self._tokenizer.prompt(request, settings.max_seq_len)
+        if self._prompt_log is not None:
+            self._prompt_log.offer(request.tenant, request.task, prompt)
         seed = secrets.randbits(63) if request.seed is None else request.seed
         sampling = self._sampling(request, len(prompt), seed)
         drafter = self._drafters.make(
@@ -194,10 +204,22 @@ class TritonPythonModel:
             self._tokenizer.model_vocab_size,
         )
 
+    def _trained_places(self) -> tuple[Path, dict[str, Path]]:
+        settings, engines = self._settings, self._engines
+        target = settings.tensorrt_llm_model_name
+        drafts = {name: engines.checkpoint(name) for name in settings.draft_models}
+        heads = {name: engines.head(target) for name in settings.heads}
+        return engines.checkpoint(target), drafts | heads
+
+    def _report_freshness(self, drafter: str, drifted: Drifted | None) -> None:
+        self._metrics.set(Gauge.draft_stale, float(drifted is not None), drafter=drafter)
+        if drifted is not None:
+            self._warn(str(drifted))
+
     def _report_draft_failure(self, drafter: str, error: Exception) -> None:
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._metrics.add(Counter.draft_failures_total, drafter=drafter, reason=reason)
-        pb_utils.Logger.log_warn(f"[specdec] drafter {drafter} failed: {error}")
+        self._warn(f"drafter {drafter} failed: {error}")
 
     def _refuse(self, error: Exception, sender: Any) -> None:
         """A request that was not admitted."""
@@ -207,6 +229,10 @@ class TritonPythonModel:
             self._metrics.add(Counter.shed_total, reason=error_type)
         self._metrics.add(Counter.requests_total, outcome=error_type)
         self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        pb_utils.Logger.log_warn(f"[specdec] {text}")
 
     @staticmethod
     def _log_unexpected(error: Exception) -> None:

@@ -11,6 +11,7 @@ from specdec.engines.calls import EngineCalls
 from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.parameters import read_parameters
+from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
 if TYPE_CHECKING:
     from specdec.torch_engine.engine import TorchEngine
@@ -25,6 +26,8 @@ class PlacedEngines:
     def __init__(self, config: Mapping[str, Any], version_directory: Path) -> None:
         """Loads the engines of this process. Raises ConfigurationError."""
         self._local: dict[str, TorchEngine] = {}
+        self._folders: dict[str, tuple[Path, Path]] = {}
+        self._models = version_directory.parents[1]
         for name, parameters in _by_engine(config["parameters"]).items():
             # Beside compiled engines there need not be PyTorch.
             from specdec.serving.engine_settings import EngineModelSettings  # noqa: PLC0415
@@ -33,7 +36,9 @@ class PlacedEngines:
             settings = read_parameters(
                 EngineModelSettings, {"name": name, "parameters": parameters}
             )
-            self._local[name] = TorchEngine(settings.engine_settings(version_directory))
+            own = settings.engine_settings(version_directory)
+            self._local[name] = TorchEngine(own)
+            self._folders[name] = own.checkpoint, own.head or own.checkpoint / HEAD
 
     def calls(
         self,
@@ -49,6 +54,20 @@ class PlacedEngines:
         from specdec.engines.local_calls import LocalCalls  # noqa: PLC0415
 
         return LocalCalls(model, engine, f"{request_id}:{label}", sampling, clock)
+
+    def checkpoint(self, model: str) -> Path:
+        """Where the engine's weights lie at the moment, or what is recorded of compiled ones."""
+        return self._folders_of(model)[0]
+
+    def head(self, model: str) -> Path:
+        """The same of the head on the engine's states."""
+        return self._folders_of(model)[1]
+
+    def _folders_of(self, model: str) -> tuple[Path, Path]:
+        if model in self._folders:
+            return self._folders[model]
+        version = served_version(self._models / model) or self._models / model / "1"
+        return version / CHECKPOINT, version / HEAD
 
     def close(self) -> None:
         for engine in self._local.values():

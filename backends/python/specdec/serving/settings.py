@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from specdec.errors import ConfigurationError
 from specdec.serving.drafter_names import JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
+from specdec.serving.prompt_log import PromptLogSettings
 
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
 
@@ -56,6 +58,16 @@ class OrchestratorSettings:
     cancellation_check_period_ms: int = 50
     """How often it is looked whether the clients of requests in flight are still there."""
 
+    prompt_log_dir: str = ""
+    """Where a sample of prompts is kept for `specdec build refresh`; empty for none. Relative paths
+    start at the model's version directory."""
+    prompt_log_tenants: str = ""
+    """Tenants that agreed to it, comma-separated; `*` for all, requests without a tenant too."""
+    prompt_log_share: float = 0.01
+    """Share of their requests that is logged."""
+    prompt_log_max_mb: int = 64
+    """What the log may take on disk; the oldest prompts go first."""
+
     def __post_init__(self) -> None:
         """Raises ConfigurationError for names that the orchestrator cannot serve."""
         if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS}):
@@ -96,6 +108,18 @@ class OrchestratorSettings:
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
         return _paths(self.scripted_drafters)
+
+    def prompt_log(self, version_directory: Path) -> PromptLogSettings | None:
+        """What is logged, None for nothing. Raises ConfigurationError."""
+        if not self.prompt_log_dir:
+            return None
+        tenants = {name.strip() for name in self.prompt_log_tenants.split(",")} - {""}
+        return PromptLogSettings(
+            (version_directory / self.prompt_log_dir).resolve(),
+            frozenset(tenants),
+            self.prompt_log_share,
+            self.prompt_log_max_mb << 20,
+        )
 
     @property
     def has_shared_sampler(self) -> bool:

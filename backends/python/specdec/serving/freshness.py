@@ -1,0 +1,112 @@
+"""Do the drafts still fit the served target? By the hash of the one they were trained on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FINGERPRINT_FILE = "fingerprint.json"
+"""In a target's checkpoint: `{"sha256": …}`, see `builder/fingerprint.py`."""
+RECORD_FILE = "trained_on.json"
+"""In the checkpoint of a draft or a head: `{"target_sha256": …}` of the target that taught it."""
+
+PERIOD_S = 10.0
+"""How often the records are read again: a refreshed draft is swapped in while we serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """A draft whose target is another one than the target that is served."""
+
+    drafter: str
+    trained_on: str
+    target: str
+
+    def __str__(self) -> str:
+        return (
+            f"draft {self.drafter} is stale: it was trained on the target {self.trained_on[:12]}, "
+            f"served is {self.target[:12]}. Answers stay right, fewer guesses are accepted; "
+            "`specdec build refresh` trains a draft on, `build eagle3` or `build medusa` a head"
+        )
+
+
+def fingerprint_of(checkpoint: Path) -> str | None:
+    """The target's recorded hash; None where there is no readable record."""
+    return _read(checkpoint / FINGERPRINT_FILE, "sha256")
+
+
+def trained_on(checkpoint: Path) -> str | None:
+    """The hash of the target that taught this draft or head; None where nothing is recorded."""
+    return _read(checkpoint / RECORD_FILE, "target_sha256")
+
+
+def write_fingerprint(checkpoint: Path, sha256: str) -> None:
+    """Record a target's hash in its checkpoint."""
+    _write(checkpoint / FINGERPRINT_FILE, "sha256", sha256)
+
+
+def write_trained_on(checkpoint: Path, target_sha256: str) -> None:
+    """Record the target of a draft or a head in its checkpoint."""
+    _write(checkpoint / RECORD_FILE, "target_sha256", target_sha256)
+
+
+def _read(path: Path, key: str) -> str | None:
+    try:
+        value = json.loads(path.read_text("utf-8"))[key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _write(path: Path, key: str, value: str) -> None:
+    path.write_text(json.dumps({key: value}) + "\n", "utf-8")
+
+
+class FreshnessWatch:
+    """Compares the records now and every `period_s`, on a thread of its own.
+
+    `find` gives the folders of the target and of each drafter, as they are served at the moment.
+    `report` hears of each drafter with a record, and again when it changes: what is wrong, or None.
+    A draft without a record, or a target without a fingerprint, is not judged.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], tuple[Path, Mapping[str, Path]]],
+        report: Callable[[str, Drifted | None], None],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._find = find
+        self._report = report
+        self._known: dict[str, Drifted | None] = {}
+        self._closing = threading.Event()
+        self._look()
+        self._thread = threading.Thread(
+            target=self._run, args=(period_s,), name="freshness", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self, period_s: float) -> None:
+        while not self._closing.wait(period_s):
+            self._look()
+
+    def _look(self) -> None:
+        place, drafters = self._find()
+        target = fingerprint_of(place)
+        if target is None:
+            return
+        for drafter, folder in drafters.items():
+            record = trained_on(folder)
+            if record is None:
+                continue
+            found = None if record == target else Drifted(drafter, record, target)
+            if drafter not in self._known or self._known[drafter] != found:
+                self._known[drafter] = found
+                self._report(drafter, found)

@@ -1,0 +1,155 @@
+"""A sample of the prompts that tenants agreed to, for drafts to be trained on. Off by default."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec.engines.protocol import TokenIds
+from specdec.errors import ConfigurationError
+
+EVERYBODY = "*"
+CURRENT, OLDER = "prompts.jsonl", "prompts.older.jsonl"
+"""Two files of half the limit each: when the first is full it takes the place of the other."""
+
+MAX_WAITING = 256
+"""Prompts on their way to the disk; more are dropped, a request never waits for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogSettings:
+    """What is logged; raises ConfigurationError for what cannot be meant."""
+
+    directory: Path
+    tenants: frozenset[str]
+    """Names, or `*` for everybody, requests without a tenant included."""
+    share: float
+    """Of their requests, drawn for each request; above 0, at most 1."""
+    max_bytes: int
+    """Of both files together."""
+
+    def __post_init__(self) -> None:
+        if not self.tenants:
+            raise ConfigurationError(
+                "prompt_log_dir is set and prompt_log_tenants is empty: name the tenants that "
+                f"agreed, comma-separated, or {EVERYBODY!r} for all"
+            )
+        if not 0.0 < self.share <= 1.0:
+            raise ConfigurationError(
+                f"prompt_log_share must be above 0 and at most 1; given {self.share:g}"
+            )
+        if self.max_bytes < 1 << 20:
+            raise ConfigurationError(
+                f"prompt_log_max_mb must be at least 1; given {self.max_bytes >> 20}"
+            )
+
+
+class PromptLog:
+    """Takes prompts from request threads; one thread writes them."""
+
+    def __init__(
+        self,
+        settings: PromptLogSettings,
+        warn: Callable[[str], None],
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Raises ConfigurationError for a directory that cannot be written."""
+        self._settings = settings
+        self._warn = warn
+        self._draw = draw
+        self._waiting: queue.Queue[tuple[str | None, str, TokenIds] | None]
+        self._waiting = queue.Queue(MAX_WAITING)
+        self._is_broken = False
+        try:
+            settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(settings.directory):
+                pass
+        except OSError as error:
+            raise ConfigurationError(f"prompt_log_dir cannot be written: {error}") from error
+        self._thread = threading.Thread(target=self._run, name="prompt log", daemon=True)
+        self._thread.start()
+
+    def offer(self, tenant: str | None, task: str, prompt: TokenIds) -> None:
+        """Logs the prompt, tokens [n], if its tenant agreed and it is drawn."""
+        tenants = self._settings.tenants
+        if EVERYBODY not in tenants and (tenant is None or tenant not in tenants):
+            return
+        if self._draw() < self._settings.share:
+            with suppress(queue.Full):
+                self._waiting.put_nowait((tenant, task, prompt))
+
+    def close(self) -> None:
+        """Writes what is waiting."""
+        self._waiting.put(None)
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while (logged := self._waiting.get()) is not None:
+            tenant, task, prompt = logged
+            row = {"time_s": int(time.time()), "tenant": tenant, "task": task}
+            row["input_ids"] = prompt.tolist()
+            try:
+                self._write(f"{json.dumps(row)}\n".encode())
+                self._is_broken = False
+            except OSError as error:
+                if not self._is_broken:  # Once, not for every prompt.
+                    self._warn(f"prompts are not logged: {error}")
+                self._is_broken = True
+
+    def _write(self, line: bytes) -> None:
+        directory = self._settings.directory
+        with _locked(directory):  # Other instances of the orchestrator write there too.
+            current = directory / CURRENT
+            size = current.stat().st_size if current.exists() else 0
+            if size and size + len(line) > self._settings.max_bytes // 2:
+                current.replace(directory / OLDER)
+            descriptor = os.open(current, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(line)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPrompt:
+    """One line of the log."""
+
+    tenant: str | None
+    task: str
+    input_ids: tuple[int, ...]
+
+
+def read_log(directory: Path) -> list[LoggedPrompt]:
+    """All prompts of a log, the oldest first; raises OSError where there is none.
+
+    A line that a full disk cut short is passed over.
+    """
+    with _locked(directory):
+        files = [each for each in (directory / OLDER, directory / CURRENT) if each.exists()]
+        lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    found = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+            ids = tuple(int(token) for token in row["input_ids"])
+            found.append(LoggedPrompt(row["tenant"], str(row["task"]), ids))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

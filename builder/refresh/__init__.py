@@ -1,0 +1,1 @@
+"""`specdec build refresh`: train the served draft on, and put it in the old one's place."""

@@ -1,0 +1,199 @@
+"""The steps of a refresh over one work folder: answers, training, judgement, swap."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from builder.assembly import directory_sha256
+from builder.distill import answers, data, evaluate, prompts
+from builder.distill.answers import AnswerSettings
+from builder.errors import BuildError
+from builder.fingerprint import fingerprint
+from builder.refresh import gathering, learning, swapping
+from builder.refresh.kinds import DraftModel, Kind, TargetHead
+from builder.refresh.learning import Outcome
+from builder.refresh.trial import TrialSettings, Verdict
+from builder.refresh.triton import Counters, Server
+from specdec.serving.versions import CHECKPOINT, served_version
+
+EXIT_FELL, EXIT_ROLLED_BACK = 3, 4
+MIN_BASELINE_ROUNDS = 200
+"""So many rounds since the command began make what is asked now the measure, not what was asked
+since the server started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is refreshed, as it is served when the command starts."""
+
+    kind: Kind
+    drafter: str
+    """Its name among the metrics."""
+    model: Path
+    """The model in the repository that gets a new version: the draft, or a head's target."""
+    served: Path
+    """Its weights."""
+    target: Path
+    """The target's checkpoint."""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Subject:
+        """Raises BuildError for models without weights."""
+        repository: Path = options.model_repository
+        kind: Kind = DraftModel() if options.head is None else TargetHead()
+        model = repository / (options.draft if options.head is None else options.target)
+        return cls(
+            kind,
+            options.head or options.draft,
+            model,
+            _served(model, kind.folder),
+            _served(repository / options.target, CHECKPOINT),
+        )
+
+
+def _served(model: Path, folder: str) -> Path:
+    version = served_version(model)
+    if version is None or not (version / folder / "config.json").is_file():
+        raise BuildError(f"{model} has no version with a {folder}")
+    return version / folder
+
+
+class Refresh:
+    """One run over one work folder."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Raises BuildError for settings that cannot be."""
+        self.options = options
+        self.trial = TrialSettings(options.trial_rounds, options.trial_minutes, options.max_drop)
+        self.servers = [
+            Server(url, metrics)
+            for url, metrics in zip(
+                options.server, [options.metrics, *[""] * len(options.server)], strict=False
+            )
+        ]
+        self.current: Path = options.work / "current"
+
+    def run(self) -> int:
+        """All steps; the exit status. Raises BuildError."""
+        options = self.options
+        self.undo_left_trial(Subject.of(options).model)
+        subject = Subject.of(options)
+        earlier = self.counters(subject)
+        self.begin(subject)
+        outcome = self.learn(subject)
+        print(evaluate.report({"before": outcome.before, "after": outcome.after}), flush=True)
+        swapped = None
+        if outcome.fell:
+            said, status = "acceptance fell: the served draft stays", EXIT_FELL
+        elif not outcome.num_steps:
+            said, status = "training brought nothing: the served draft stays", 0
+        elif not self.servers:
+            said, status = "it waits there; --server URL swaps it in", 0
+        else:
+            swapped = self.swap(subject, earlier)
+            is_kept = swapped.trial.verdict is Verdict.KEEP
+            said = (
+                f"{swapped.trial}; version {swapped.version} is served, "
+                f"{swapped.num_requests:.0f} requests after the swap"
+            )
+            status = 0 if is_kept else EXIT_ROLLED_BACK
+        self.finish(outcome, swapped, said)
+        return status
+
+    def undo_left_trial(self, model: Path) -> None:
+        """A run that was killed may have left a draft that nobody watches."""
+        version = swapping.left_on_trial(model)
+        if version is not None:
+            print(
+                f"refresh: {version} was left on trial by a run that died; going back", flush=True
+            )
+            swapping.go_back(model, version, self.servers)
+
+    def begin(self, subject: Subject) -> None:
+        """A work folder for this target and this draft: an older one is resumed if it fits."""
+        origin = json.dumps(
+            {"target": fingerprint(subject.target), "draft": directory_sha256(subject.served)}
+        )
+        note = self.current / "origin.json"
+        if note.exists() and note.read_text("utf-8") == origin:
+            print(f"refresh: going on in {self.current}", flush=True)
+            return
+        shutil.rmtree(self.current, ignore_errors=True)
+        self.current.mkdir(parents=True)
+        note.write_text(origin, "utf-8")
+
+    def learn(self, subject: Subject) -> Outcome:
+        """Prompts, the target's answers, training; each kept where it was done before."""
+        options, asked = self.options, self.current / "prompts.jsonl"
+        if not asked.exists():
+            tokenizer = AutoTokenizer.from_pretrained(subject.target)
+            found = (
+                gathering.from_log(options.prompt_log, options.tenants, tokenizer)
+                if options.prompt_log is not None
+                else gathering.from_files(options.prompts)
+            )
+            some = gathering.chosen(found, options.max_prompts, options.seed)
+            prompts.save(asked.with_suffix(".partial"), some)
+            asked.with_suffix(".partial").rename(asked)
+            print(f"refresh: {len(some)} prompts of {len(found)} different ones", flush=True)
+        how = AnswerSettings(
+            num_workers=options.num_workers,
+            max_prompt=options.max_prompt,
+            max_new=options.max_new,
+            features=subject.kind.reads_states,
+            minutes=options.minutes,
+            seed=options.seed,
+        )
+        answers.answer(subject.target, asked, self.current / "answers", how)
+        answered = learning.parted(data.read_shards(self.current / "answers"))
+        return learning.learn(
+            subject.kind,
+            subject.served,
+            subject.target,
+            answered,
+            self.current / "run",
+            replace(learning.SETTINGS, minutes=options.minutes, seed=options.seed),
+            self.current / "draft",
+        )
+
+    def swap(self, subject: Subject, earlier: Counters) -> swapping.Swap:
+        """Put the new draft into the repository and serve it on trial."""
+        now = self.counters(subject)
+        recent = now.since(earlier)
+        before = recent if recent.num_rounds >= MIN_BASELINE_ROUNDS else now
+        new, kind = self.current / "draft", subject.kind
+        version = swapping.add_version(subject.model, new, self.options.rebuild, kind.folder)
+        print(
+            f"refresh: {subject.model.name} version {version.name} on trial, at most "
+            f"{self.trial.num_rounds} rounds or {self.trial.max_minutes:g} minutes",
+            flush=True,
+        )
+        drafter = subject.drafter
+        return swapping.swap(subject.model, drafter, version, self.servers, before, self.trial)
+
+    def counters(self, subject: Subject) -> Counters:
+        """Of its guesses on the first server, which tries it."""
+        return self.servers[0].counters(subject.drafter) if self.servers else Counters()
+
+    def finish(self, outcome: Outcome, swapped: swapping.Swap | None, said: str) -> None:
+        """Write report.json; the draft is kept until the next run ends, what users wrote is not."""
+        last = self.options.work / "last"
+        figures = {
+            name: {"tau": one.tau, "alpha": one.alpha, "num_rounds": one.num_rounds}
+            for name, one in (("before", outcome.before), ("after", outcome.after))
+        }
+        report = {"said": said, "held_out": figures, "num_steps": outcome.num_steps}
+        if swapped is not None:
+            report["trial"] = swapping.summary(swapped)
+        (self.current / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+        shutil.rmtree(last, ignore_errors=True)
+        shutil.rmtree(self.current / "answers")
+        (self.current / "prompts.jsonl").unlink()
+        self.current.rename(last)
+        print(f"refresh: {said} ({last})", flush=True)

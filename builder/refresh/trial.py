@@ -1,0 +1,118 @@
+"""A swapped draft on trial: is it as good among real requests as the one before?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from builder.errors import BuildError
+from builder.refresh.triton import Counters
+
+POLL_S = 0.5
+MIN_ROUNDS = 32
+"""No verdict on fewer rounds."""
+CLEARLY = 3.0
+"""Standard errors by which a draft must be worse to be sent back before the trial is over."""
+MAX_FAILURES = 5
+"""Calls that may fail, at least; and one in ten of the rounds."""
+MAX_UNREADABLE_S = 60.0
+"""So long the metrics page may be away, before a draft that nobody can judge is sent back."""
+
+
+class Verdict(Enum):
+    """What is to be done; the value says it in words."""
+
+    KEEP = "kept"
+    WORSE = "fewer of its guesses are accepted than before"
+    FAILING = "its calls fail"
+    UNSEEN = "the metrics page could not be read"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """How long a draft is watched, and what is forgiven. Raises BuildError."""
+
+    num_rounds: int = 1000
+    """Rounds of it that end the trial."""
+    max_minutes: float = 30.0
+    """The trial ends then with what was seen."""
+    max_drop: float = 0.1
+    """Share of the acceptance rate before that may be lost."""
+
+    def __post_init__(self) -> None:
+        if self.num_rounds < MIN_ROUNDS:
+            raise BuildError(f"a trial takes at least {MIN_ROUNDS} rounds; given {self.num_rounds}")
+        if not 0.0 <= self.max_drop < 1.0:
+            raise BuildError(f"the drop allowed is at least 0, below 1; given {self.max_drop:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a trial ended, and what was counted in it."""
+
+    verdict: Verdict
+    before: Counters
+    during: Counters
+    seconds: float
+
+    def __str__(self) -> str:
+        seen = (
+            f"{self.during.num_rounds:.0f} rounds, {self.during.num_requests:.0f} requests, "
+            f"{self.seconds:.0f} s: accepted / drafted {self.during.acceptance_rate:.3f}, "
+            f"before {self.before.acceptance_rate:.3f}"
+        )
+        num_seen = min(self.during.num_rounds, self.before.num_rounds)
+        if self.verdict is Verdict.KEEP and num_seen < MIN_ROUNDS:
+            return f"{seen}: too few to judge; the held-out answers decide"
+        return f"{seen}: {self.verdict.value}"
+
+
+def judge(
+    before: Counters, during: Counters, settings: TrialSettings, *, is_over: bool
+) -> Verdict | None:
+    """The verdict on what was counted so far; None while more is to be seen.
+
+    Guesses of one round depend on each other, so the standard error is that of one draw a round.
+    """
+    tries = during.num_rounds + during.num_failures
+    if during.num_failures > max(MAX_FAILURES, tries / 10):
+        return Verdict.FAILING
+    if during.num_rounds >= MIN_ROUNDS and before.num_rounds >= MIN_ROUNDS:
+        rate, old = during.acceptance_rate, before.acceptance_rate
+        error = math.sqrt(old * (1 - old) * (1 / during.num_rounds + 1 / before.num_rounds))
+        if rate < old - CLEARLY * error:
+            return Verdict.WORSE
+        if (is_over or during.num_rounds >= settings.num_rounds) and rate < old * (
+            1 - settings.max_drop
+        ):
+            return Verdict.WORSE
+    is_enough = during.num_rounds >= settings.num_rounds
+    return Verdict.KEEP if is_enough or is_over else None
+
+
+def watch(
+    read: Callable[[], Counters],
+    before: Counters,
+    start: Counters,
+    settings: TrialSettings,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Trial:
+    """Look at the counters until there is a verdict; `start` is their state at the swap."""
+    began_s = seen_s = clock()
+    during = Counters()
+    while True:
+        now_s = clock()
+        try:
+            during, seen_s = read().since(start), now_s
+        except BuildError:
+            if now_s - seen_s > MAX_UNREADABLE_S:
+                return Trial(Verdict.UNSEEN, before, during, now_s - began_s)
+        is_over = now_s - began_s >= settings.max_minutes * 60
+        verdict = judge(before, during, settings, is_over=is_over)
+        if verdict is not None:
+            return Trial(verdict, before, during, now_s - began_s)
+        sleep(POLL_S)

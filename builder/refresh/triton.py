@@ -1,0 +1,115 @@
+"""What a refresh asks of a running tritonserver: load a model, and read the metrics page."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from builder.errors import BuildError
+
+LOAD_TIMEOUT_S = 600.0
+PAGE_TIMEOUT_S = 10.0
+METRICS_PORT = 8002
+_SAMPLE = re.compile(r"^specdec_(\w+?)(?:{(.*)})? (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the metrics page says of one drafter, over all tasks and front doors."""
+
+    num_rounds: float = 0.0
+    """Rounds that it drafted for."""
+    num_draft_tokens: float = 0.0
+    num_accepted_tokens: float = 0.0
+    num_failures: float = 0.0
+    num_requests: float = 0.0
+    """Of all drafters, however they ended."""
+
+    @property
+    def acceptance_rate(self) -> float:
+        """accepted / drafted."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    def since(self, earlier: Counters) -> Counters:
+        """What was counted since `earlier`; all of it where the server has begun anew."""
+        if self.num_requests < earlier.num_requests or self.num_rounds < earlier.num_rounds:
+            return self
+        return Counters(
+            self.num_rounds - earlier.num_rounds,
+            self.num_draft_tokens - earlier.num_draft_tokens,
+            self.num_accepted_tokens - earlier.num_accepted_tokens,
+            self.num_failures - earlier.num_failures,
+            self.num_requests - earlier.num_requests,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One tritonserver; `url` is that of its HTTP port. Raises BuildError for what is no URL."""
+
+    url: str
+    metrics_url: str = ""
+    """Empty: port 8002 of the same host."""
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname:
+            raise BuildError(f"--server is the URL of an HTTP port; given: {self.url!r}")
+
+    def load(self, model: str) -> None:
+        """Load the highest version of the model; what is served goes on until that is ready.
+
+        Raises BuildError if the server refuses; the version that was served stays then.
+        """
+        url = f"{self.url.rstrip('/')}/v2/repository/models/{model}/load"
+        request = urllib.request.Request(url, b"{}", method="POST")  # noqa: S310 - http(s) only
+        try:
+            with urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S):  # noqa: S310
+                return
+        except urllib.error.HTTPError as error:
+            raise BuildError(f"{self.url} did not load {model}: {_reason(error)}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise BuildError(f"{self.url} cannot be reached: {error}") from error
+
+    def counters(self, drafter: str) -> Counters:
+        """Raises BuildError if the page cannot be read."""
+        url = self.metrics_url or f"http://{urlsplit(self.url).hostname}:{METRICS_PORT}/metrics"
+        try:
+            with urllib.request.urlopen(url, timeout=PAGE_TIMEOUT_S) as answer:  # noqa: S310
+                page = answer.read().decode()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise BuildError(f"the metrics page {url} cannot be read: {error}") from error
+        return counters_of(page, drafter)
+
+
+def counters_of(page: str, drafter: str) -> Counters:
+    """The sums over a Prometheus page's samples that name the drafter."""
+    sums: dict[str, float] = {}
+    for name, labels, value in _SAMPLE.findall(page):
+        if name == "requests_total" or f'drafter="{drafter}"' in labels:
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return Counters(
+        sums.get("num_drafts_total", 0.0),
+        sums.get("num_draft_tokens_total", 0.0),
+        sums.get("num_accepted_tokens_total", 0.0),
+        sums.get("draft_failures_total", 0.0),
+        sums.get("requests_total", 0.0),
+    )
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    text = error.read().decode(errors="replace")
+    try:
+        text = json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError):
+        text = text.strip() or str(error)
+    if "explicit model load" in text:
+        text += (
+            ". Start it so that models can be loaded: specdec serve -- "
+            "--model-control-mode=explicit '--load-model=*'"
+        )
+    return text

@@ -1,0 +1,178 @@
+"""A draft is swapped under load: no request fails, no token changes, and a worse one goes back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from builder.parameters import set_parameters
+from builder.refresh import swapping
+from builder.refresh.trial import TrialSettings, Verdict
+from builder.refresh.triton import Server
+from clients import GenerationRequest, GrpcClient, collect
+from specdec.serving.freshness import trained_on, write_trained_on
+from specdec.serving.launcher import TritonServer
+from specdec.serving.prompt_log import read_log
+from specdec.serving.versions import served_version
+from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics, wait_for
+from tests.server.prompts import PLAIN
+
+NUM_STREAMS = 8
+MAX_TOKENS = 24
+MAX_REQUESTS_UNTIL_BACK = 100
+"""Answered from the swap to a draft with random weights until the old one is back."""
+PROMPTS = [prompt for prompt in PLAIN if len(prompt) < 200]
+DRAFT = MODEL_REPOSITORY / "draft" / "1" / "checkpoint"
+STALE = ("specdec_draft_stale", ("drafter=draft",))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Return a repository whose draft says that another target taught it; prompts are logged."""
+    directory = tmp_path_factory.mktemp("refresh")
+    repository = copy_repository(
+        directory, prompt_log_dir=str(directory / "log"), prompt_log_tenants="acme"
+    )
+    set_parameters(repository / "specdec", prompt_log_share="1")
+    served = repository / "draft" / "1" / "checkpoint"
+    served.unlink()
+    shutil.copytree(DRAFT, served)
+    write_trained_on(served, "0" * 64)
+    return repository
+
+
+@pytest.fixture(scope="module")
+def running(repository):
+    """Return a server whose models can be loaded while it serves."""
+    explicit = ("--model-control-mode=explicit", "--load-model=*")
+    log = repository.parent / "server.log"
+    with TritonServer(repository, log_path=log, extra_args=explicit) as server:
+        yield server
+
+
+def ask(client, prompt, drafter, **options):
+    """Return the answer's tokens."""
+    request = GenerationRequest(
+        text_input=prompt, drafter=drafter, max_tokens=MAX_TOKENS, **options
+    )
+    return collect(client.stream(request)).token_ids
+
+
+@contextmanager
+def streams(server, expected, *drafters):
+    """Ask these in turn on eight streams; at the end nothing may have gone wrong."""
+    wrong, num_answered, stop = [], [0] * NUM_STREAMS, threading.Event()
+
+    def run(number):
+        with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
+            while not stop.is_set():
+                prompt = PROMPTS[(number + num_answered[number]) % len(PROMPTS)]
+                tenant = ("acme", "globex")[number % 2]
+                try:
+                    tokens = ask(client, prompt, drafters[number % len(drafters)], tenant=tenant)
+                except Exception as error:  # noqa: BLE001 - whatever a client may see
+                    wrong.append(repr(error))
+                else:
+                    if tokens != expected[prompt]:
+                        wrong.append(f"other tokens: {prompt}")
+                num_answered[number] += 1
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(NUM_STREAMS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert min(num_answered) > 0
+
+
+def random_draft(folder):
+    """Return a copy of the draft whose layers know nothing."""
+    shutil.copytree(DRAFT, folder)
+    tensors = load_file(folder / "model.safetensors")
+    generator = torch.Generator().manual_seed(4)
+    for name, tensor in tensors.items():
+        if ".layers." in name and tensor.dim() == 2:
+            noise = torch.randn(tensor.shape, generator=generator) * 0.05
+            tensors[name] = noise.to(tensor.dtype)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_drafts_are_swapped_under_load(running, repository, tmp_path):
+    """A good draft stays and ends the warning; one with random weights goes back by itself."""
+    model, served = repository / "draft", Server(f"http://{running.http_url}", running.metrics_url)
+    wait_for(lambda: metrics(running).get(STALE) == 1)
+    assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
+
+    with streams(running, expected, "draft"):
+        wait_for(lambda: served.counters("draft").num_rounds >= 300)
+        before = served.counters("draft")
+        good = swapping.add_version(model, DRAFT)
+        kept = swapping.swap(model, "draft", good, [served], before, TrialSettings(128, 5, 0.5))
+        bad = swapping.add_version(model, random_draft(tmp_path / "random"))
+        sent_back = swapping.swap(model, "draft", bad, [served], before, TrialSettings())
+
+    assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)
+    assert (sent_back.trial.verdict, sent_back.version) == (Verdict.WORSE, 2)
+    assert sent_back.num_requests <= MAX_REQUESTS_UNTIL_BACK
+    assert served_version(model) == good
+    assert trained_on(good / "checkpoint") == trained_on(DRAFT)
+    assert swapping.left_on_trial(model) is None
+    assert served.counters("draft").num_failures == 0
+    wait_for(lambda: metrics(running).get(STALE) == 0)
+
+
+def test_head_is_swapped_with_its_target(running, repository):
+    """A new version of the target with another head: rounds and long streams alike go on."""
+    model, served = repository / "target", Server(f"http://{running.http_url}", running.metrics_url)
+    head = MODEL_REPOSITORY / "target" / "1" / "head"
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
+
+    with streams(running, expected, "eagle3", "none"):
+        wait_for(lambda: served.counters("eagle3").num_rounds >= 64)
+        before = served.counters("eagle3")
+        new = swapping.add_version(model, head, folder="head")
+        kept = swapping.swap(model, "eagle3", new, [served], before, TrialSettings(64, 5, 0.5))
+
+    assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)
+    assert metrics(running)["specdec_draft_stale", ("drafter=eagle3",)] == 0
+
+
+def test_prompts_of_the_tenant_that_agreed_are_logged(running, repository):
+    """What acme asked is there as tokens, what globex asked is not."""
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        ask(client, PROMPTS[0], "none", tenant="acme")
+        ask(client, PROMPTS[1], "none", tenant="globex")
+
+    logged = wait_for(lambda: read_log(repository.parent / "log"))
+    assert {one.tenant for one in logged} == {"acme"}
+
+
+def test_model_that_cannot_load_leaves_the_served_one(running, repository, tmp_path):
+    """A checkpoint that is none: an error with the server's words, and the old draft drafts on."""
+    model, served = repository / "draft", Server(f"http://{running.http_url}", running.metrics_url)
+    version = served_version(model)
+    (tmp_path / "broken").mkdir()
+    broken = swapping.add_version(model, tmp_path / "broken")
+
+    with pytest.raises(Exception, match="did not load draft"):
+        swapping.swap(model, "draft", broken, [served], served.counters("draft"), TrialSettings())
+
+    assert served_version(model) == version
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        rounds = served.counters("draft").num_rounds
+        ask(client, PROMPTS[0], "draft")
+    wait_for(lambda: served.counters("draft").num_rounds > rounds)

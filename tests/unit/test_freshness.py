@@ -1,0 +1,135 @@
+"""A target's hash is stable and tells targets apart; a draft trained on another is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from builder.errors import BuildError
+from builder.fingerprint import fingerprint
+from builder.pair import load_pair
+from specdec.serving.freshness import (
+    Drifted,
+    FreshnessWatch,
+    fingerprint_of,
+    trained_on,
+    write_fingerprint,
+    write_trained_on,
+)
+from specdec.serving.versions import served_version, versions
+from tests.unit.tiny_llama import save_tiny_llama
+
+TARGET = Path(__file__).parents[2] / "model_repository" / "target" / "1" / "checkpoint"
+
+
+@pytest.fixture
+def target(tmp_path):
+    """Return a tiny checkpoint."""
+    return save_tiny_llama(tmp_path / "target")
+
+
+def rewrite(folder, change):
+    """Save the tensors of a checkpoint anew, changed."""
+    file = next(folder.glob("*.safetensors"))
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file)
+
+
+def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
+    """Another spread over files, other metadata and another transformers change nothing."""
+    before = fingerprint(target)
+    tensors = load_file(target / "model.safetensors")
+    names = sorted(tensors)
+    (target / "model.safetensors").unlink()
+    for number, some in enumerate((names[3:], names[:3])):
+        save_file({name: tensors[name] for name in some}, target / f"part-{number}.safetensors")
+    config = json.loads((target / "config.json").read_text())
+    theta = int(config.pop("rope_theta"))
+    config["rope_parameters"] = {"rope_theta": theta, "rope_type": "default"}
+    (target / "config.json").write_text(json.dumps(config | {"transformers_version": "9"}))
+
+    assert fingerprint(target) == before
+
+
+def test_hash_tells_any_change_of_the_model(target):
+    """One bit of one weight, or one setting of the arithmetic."""
+    seen = {fingerprint(target)}
+
+    def flip(tensors):
+        name = min(tensors)
+        tensors[name].view(torch.uint8).view(-1)[0] ^= 1
+
+    rewrite(target, flip)
+    seen.add(fingerprint(target))
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-4}))
+    seen.add(fingerprint(target))
+
+    assert len(seen) == 3
+
+
+def test_folder_without_weights_has_no_hash(tmp_path):
+    """A clear error, no hash of nothing."""
+    with pytest.raises(BuildError, match="no safetensors"):
+        fingerprint(tmp_path)
+
+
+def test_default_pair_was_trained_on_its_target():
+    """The stored draft and head name the target that `specdec build pair` writes."""
+    pair = load_pair()
+
+    assert fingerprint(TARGET) == fingerprint_of(TARGET)
+    assert trained_on(pair.draft.directory) == fingerprint_of(TARGET)
+    assert trained_on(pair.head.directory) == fingerprint_of(TARGET)
+
+
+def test_highest_version_is_served(tmp_path):
+    """As `version_policy: latest` has it: by number, and nothing that is no version counts."""
+    for name in ("1", "2", "10", "09", "incoming", "3.tmp"):
+        (tmp_path / name).mkdir()
+
+    assert [each.name for each in versions(tmp_path)] == ["1", "2", "10"]
+    assert served_version(tmp_path).name == "10"
+    assert served_version(tmp_path / "nowhere") is None
+
+
+def test_watch_reports_what_is_stale_and_when_that_ends(tmp_path):
+    """Each draft with a record is reported once, and again when it is replaced."""
+    places = {name: tmp_path / name for name in ("target", "draft", "head", "stranger")}
+    for place in places.values():
+        place.mkdir()
+    write_fingerprint(places["target"], "aa")
+    write_trained_on(places["draft"], "bb")
+    write_trained_on(places["head"], "aa")
+    heard = []
+    drafters = {name: places[name] for name in ("draft", "head", "stranger")}
+
+    watch = FreshnessWatch(
+        lambda: (places["target"], drafters), lambda *said: heard.append(said), period_s=3600
+    )
+    write_trained_on(places["draft"], "aa")
+    watch._look()
+    watch._look()
+    watch.close()
+
+    stale = Drifted("draft", "bb", "aa")
+    assert heard == [("draft", stale), ("head", None), ("draft", None)]
+    assert "specdec build refresh" in str(stale)
+
+
+def test_target_without_a_hash_judges_nobody(tmp_path):
+    """Pairs built before there were hashes are served without a word."""
+    write_trained_on(tmp_path, "bb")
+    heard: list[object] = []
+
+    watch = FreshnessWatch(
+        lambda: (Path(tmp_path), {"draft": tmp_path}), lambda *said: heard.append(said)
+    )
+    watch.close()
+
+    assert heard == []

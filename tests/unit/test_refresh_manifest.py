@@ -1,0 +1,45 @@
+"""The CronJob's manifest: what Kubernetes and our own command make of it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builder.refresh.cli import _parser
+
+MANIFEST = Path(__file__).parents[2] / "builder" / "deploy" / "refresh-cronjob.yaml"
+
+
+@pytest.fixture
+def job():
+    """Return the manifest."""
+    return yaml.safe_load(MANIFEST.read_text())
+
+
+def test_command_takes_the_arguments(job):
+    """An option that is renamed is renamed there too, and its paths are mounted."""
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+
+    options = _parser().parse_args(container["args"])
+
+    assert container["command"] == ["specdec", "build", "refresh"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
+    for path in (options.model_repository, options.prompt_log, options.work):
+        assert str(path) in mounts
+    assert options.server == ["http://specdec:8000"]
+
+
+def test_one_run_at_a_time_and_no_retry(job):
+    """Two refreshes at once, or one that is tried again after a verdict, would do harm."""
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert job["spec"]["jobTemplate"]["spec"]["backoffLimit"] == 0
+    assert job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_manifest_follows_the_schema(job):
+    """As Kubernetes 1.31 has it; skipped where the validator is not installed."""
+    validator = pytest.importorskip("kubernetes_validate")
+
+    validator.validate(job, "1.31", strict=True)
