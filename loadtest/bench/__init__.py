@@ -23,6 +23,7 @@ _BENCHES = {
     "prediction": "what right, half right and wrong predictions come to",
     "overlap": "drafting while the target verifies, a core each: replayed and run",
     "speed": "one stream, on / off / target alone: tokens per second by column",
+    "tasks": "ten kinds of task, each drafter: acceptance and speed beside a guide's ranges",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
 

@@ -87,7 +87,9 @@ def main(argv: list[str]) -> int:
             return [_ask(client, prompt, *each, arguments.max_tokens, seed) for each in plan]
 
         with ThreadPoolExecutor(arguments.concurrency) as pool:
-            for number, counts in enumerate(pool.map(ask_all, counting(arguments.seed), prompts), 1):
+            for number, counts in enumerate(
+                pool.map(ask_all, counting(arguments.seed), prompts), 1
+            ):
                 found += counts
                 print(f"\r{number}/{len(prompts)} prompts", end="", file=sys.stderr)
         print(file=sys.stderr)

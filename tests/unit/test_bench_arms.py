@@ -18,6 +18,7 @@ from loadtest.bench.counting import DraftCounts
             {"drafter": "draft", "verification": "rejection"},
             True,
         ),
+        ("draft:4", "draft, k = 4", {"drafter": "draft", "num_draft_tokens": 4}, True),
         ("draft/block", "draft, block", {"drafter": "draft", "verification": "block"}, False),
         ("a+b", "a+b", {"drafter": "a+b", "verification": None}, False),
         ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
