@@ -7,7 +7,7 @@ peer's Python imports this module.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 
@@ -51,12 +51,32 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What an engine says became of its guesses; 1 + accepted ÷ steps is its τ."""
+
+    num_steps: int
+    """Rounds with a draft."""
+    num_drafted: int
+    num_accepted: int
+
+    def since(self, earlier: Drafts) -> Drafts:
+        """What has come to counts that only grow."""
+        return Drafts(
+            self.num_steps - earlier.num_steps,
+            self.num_drafted - earlier.num_drafted,
+            self.num_accepted - earlier.num_accepted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The answers in the prompts' order, and the time in which all of them were made."""
 
     answers: tuple[Answer, ...] = ()
     seconds: float = 0.0
     error: str = ""
+    drafts: Drafts | None = None
+    """Of all answers; None from an engine that does not draft or does not say."""
 
     @property
     def num_tokens(self) -> int:
@@ -69,7 +89,14 @@ class Reply:
     def parse(cls, line: str) -> Reply:
         raw = json.loads(line)
         answers = tuple(Answer(tuple(each["tokens"]), each["first_s"]) for each in raw["answers"])
-        return cls(answers, raw["seconds"], raw["error"])
+        drafts = Drafts(**raw["drafts"]) if raw.get("drafts") else None
+        return cls(answers, raw["seconds"], raw["error"], drafts)
+
+
+def together(drafts: Iterable[Drafts]) -> Drafts:
+    """The sum."""
+    known = [(each.num_steps, each.num_drafted, each.num_accepted) for each in drafts]
+    return Drafts(*map(sum, zip(*known, strict=True))) if known else Drafts(0, 0, 0)
 
 
 def without_end(tokens: Sequence[int], end_id: int) -> tuple[int, ...]:
