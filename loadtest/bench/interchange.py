@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest.bench.peers import CACHE, workers
 from loadtest.bench.prompting import load_token_prompts
-from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
+from loadtest.bench.reporting import (
+    RESULTS,
+    command_line,
+    conditions,
+    markdown_table,
+    write_result,
+)
+from loadtest.peers.alike import alike
 from loadtest.peers.catalogue import OURS, PEERS, REFERENCE, ArmName, Way
 from loadtest.peers.drafts_report import drafts_of, drafts_table
-from loadtest.peers.measuring import Contest, Contestant
+from loadtest.peers.measuring import Contest, Contestant, Measurement
 from loadtest.peers.ours import OurServer
-from loadtest.peers.report import one_stream_table
+from loadtest.peers.report import of, one_stream_table
 from loadtest.settings import SHIPPED_PROMPTS
 
 NUM_DRAFT_TOKENS = 4
@@ -55,13 +63,30 @@ def main(argv: list[str]) -> int:
         "failures": {arm.label: reason for arm, reason in failures.items()},
         "measurements": [each.facts() for each in found],
     }
-    parts = [drafts_table(found, arms, failures), one_stream_table(found, arms, failures)]
+    parts = [drafts_table(found, arms, failures), alike_table(found)]
+    parts.append(one_stream_table(found, arms, failures))
     parts.append("; ".join(contest.versions.values()) + ".")
     write_result(arguments.name, arguments.out, facts, "\n\n".join(parts))
     broken = [arm for arm in arms if arm.way is not Way.PLAIN and not _stood(contest, arm)]
     for arm in broken:
         print(f"BROKEN: {arm.label}: {failures.get(arm, 'no guess stood')}", file=sys.stderr)
     return 1 if broken or failures.keys() & set(arms) else 0
+
+
+def alike_table(found: Sequence[Measurement]) -> str:
+    """Whether a draft or head guesses in vLLM what it guesses here, behind the same tokens."""
+    rows = []
+    for arm in THEIR_ARMS:
+        ours = next(each for each in OUR_ARMS if each.way is arm.way)
+        asked = {each.question_id: each.reply.answers[0] for each in of(found, ours, 1)}
+        pairs = [
+            (each.reply.answers[0], asked[each.question_id])
+            for each in of(found, arm, 1)
+            if each.question_id in asked
+        ]
+        if arm.way is not Way.PLAIN:
+            rows.append([arm.label, str(alike(pairs))])
+    return markdown_table(["rounds that begin behind the same tokens", "as long as ours"], rows)
 
 
 def _stood(contest: Contest, arm: ArmName) -> bool:

@@ -97,11 +97,13 @@ class OurServer:
         start_s = time.perf_counter()
         first_s = 0.0
         tokens: list[int] = []
+        rounds: list[int] = []
         known: Mapping[str, Any] = {}
         for chunk in self._client.stream(request):
             if chunk.token_ids and not first_s:
                 first_s = time.perf_counter() - start_s
             tokens += chunk.token_ids
+            rounds.append(len(chunk.token_ids))
             known = (chunk.final and chunk.final.speculative_decoding) or known
         drafts = Drafts(*(known.get(name, 0) for name in COUNTS))
-        return Answer(without_end(tokens, self._end_id), first_s), drafts
+        return Answer(without_end(tokens, self._end_id), first_s, tuple(rounds)), drafts

@@ -48,6 +48,8 @@ class Answer:
 
     tokens: tuple[int, ...]
     first_s: float
+    rounds: tuple[int, ...] = ()
+    """Tokens of each round, the end token counted; of engines that give them round by round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,10 @@ class Reply:
     @classmethod
     def parse(cls, line: str) -> Reply:
         raw = json.loads(line)
-        answers = tuple(Answer(tuple(each["tokens"]), each["first_s"]) for each in raw["answers"])
+        answers = tuple(
+            Answer(tuple(each["tokens"]), each["first_s"], tuple(each["rounds"]))
+            for each in raw["answers"]
+        )
         drafts = Drafts(**raw["drafts"]) if raw.get("drafts") else None
         return cls(answers, raw["seconds"], raw["error"], drafts)
 

@@ -12,6 +12,7 @@ from loadtest.bench.peers import _spread, main
 from loadtest.bench.prompting import TokenPrompt
 from loadtest.bench.ratios import Timed, rate, ratio
 from loadtest.peers import install, processes
+from loadtest.peers.alike import Alike, alike
 from loadtest.peers.catalogue import JUDGED, OUR_ARMS, PEERS, REFERENCE, ArmName, Way
 from loadtest.peers.drafts_report import drafts_table
 from loadtest.peers.errors import PeerError
@@ -79,7 +80,7 @@ class TestProtocol:
             Hello(error="no weights"),
             Question(((1, 2), (3,)), 64),
             Reply((Answer((1, 2), 0.5), Answer((), 0.0)), 1.5),
-            Reply((Answer((1,), 0.5),), 1.5, drafts=Drafts(3, 12, 4)),
+            Reply((Answer((1,), 0.5, (1, 1)),), 1.5, drafts=Drafts(3, 12, 4)),
             Reply(error="it broke"),
         ],
     )
@@ -202,6 +203,24 @@ class TestTables:
         plot_peers(found, ARMS, "title", tmp_path / "peers.png")
 
         assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestAlike:
+    """Rounds of two engines, compared where both had the same to guess."""
+
+    def test_rounds_behind_the_same_tokens_are_compared(self):
+        """Rounds from 0, 1 and 4 of both; those from 1 differ in length; from 6 on texts part."""
+        one = Answer((1, 2, 3, 4, 5, 6, 7), 0.1, (1, 1, 2, 2, 1))
+        other = Answer((1, 2, 3, 4, 5, 6, 8), 0.1, (1, 3, 2, 1))
+
+        assert alike([(one, other)]) == Alike(num_rounds=3, num_equal=2)
+        assert str(alike([(one, one), (other, other)])) == "9/9"
+
+    def test_the_end_token_is_no_difference(self):
+        """It is counted among a round's tokens but not kept: such a round is left out."""
+        ended = Answer((1, 2), 0.1, (1, 2))
+
+        assert alike([(ended, ended)]) == Alike(1, 1)
 
 
 class TestCounting:

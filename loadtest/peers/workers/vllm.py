@@ -61,13 +61,19 @@ class Vllm:
         for name, ids in zip(names, question.prompts, strict=True):
             self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
         tokens: dict[str, list[int]] = {}
+        rounds: dict[str, list[int]] = {name: [] for name in names}
         first_s: dict[str, float] = {}
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 first_s.setdefault(output.request_id, time.perf_counter() - start_s)
-                tokens[output.request_id] = list(output.outputs[0].token_ids)
+                found = list(output.outputs[0].token_ids)
+                rounds[output.request_id].append(
+                    len(found) - len(tokens.get(output.request_id, ()))
+                )
+                tokens[output.request_id] = found
         return tuple(
-            Answer(without_end(tokens[name], self._end_id), first_s[name]) for name in names
+            Answer(without_end(tokens[name], self._end_id), first_s[name], tuple(rounds[name]))
+            for name in names
         )
 
     def drafts(self) -> Drafts | None:
