@@ -2,7 +2,7 @@
 
 vLLM's CPU build loads the head as it lies in the model repository, and the draft as a plain Llama
 directory; both guess as many tokens a round as ours do here, greedily, on the same prompts. What
-became of the guesses is what each engine counts itself.
+became of the guesses is what each engine counts itself. How fast they are is `peers`' to measure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loadtest.peers.catalogue import OURS, PEERS, REFERENCE, ArmName, Way
 from loadtest.peers.drafts_report import drafts_of, drafts_table
 from loadtest.peers.measuring import Contest, Contestant, Measurement
 from loadtest.peers.ours import OurServer
-from loadtest.peers.report import of, one_stream_table
+from loadtest.peers.report import of
 from loadtest.settings import SHIPPED_PROMPTS
 
 NUM_DRAFT_TOKENS = 4
@@ -64,7 +64,6 @@ def main(argv: list[str]) -> int:
         "measurements": [each.facts() for each in found],
     }
     parts = [drafts_table(found, arms, failures), alike_table(found)]
-    parts.append(one_stream_table(found, arms, failures))
     parts.append("; ".join(contest.versions.values()) + ".")
     write_result(arguments.name, arguments.out, facts, "\n\n".join(parts))
     broken = [arm for arm in arms if arm.way is not Way.PLAIN and not _stood(contest, arm)]
