@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def plot_tasks(known: Outcomes, title: str, path: Path) -> None:
         lambda guide: guide.conditional_acceptance,
         lambda own: (own.counts.conditional_acceptance, None),
     )
-    left.set_xlim(0, 1)
+    left.set_xlim(-0.02, 1)
     left.set_title("α̂: share of judged guesses that stand", fontsize=10)
     _draw(
         right,
@@ -50,11 +51,11 @@ def plot_tasks(known: Outcomes, title: str, path: Path) -> None:
     right.set_xlim(left=min(0.6, right.get_xlim()[0]))
     right.set_title("on ÷ off, tokens/s (line: 95 % interval)", fontsize=10)
     left.set_yticks(range(len(tasks)), [label(task) for task in tasks])
-    left.invert_yaxis()
+    left.set_ylim(len(tasks) - 0.45, -0.55)
     handles: list[Any] = [Patch(color=_BAND, label="the guide's range")]
     handles += [
         Line2D([], [], color=colour, marker=marker, linestyle="", label=drafter)
-        for drafter, (colour, marker) in zip(drafters, _STYLES, strict=False)
+        for drafter, (colour, marker) in zip(drafters, cycle(_STYLES), strict=False)
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     figure.savefig(path, dpi=120)
@@ -70,7 +71,9 @@ def _draw(
     for row, task in enumerate(tasks):
         band = guide(expected(task))
         axes.barh(row, band.high - band.low, left=band.low, height=0.8, color=_BAND)
-        for place, (drafter, (colour, marker)) in enumerate(zip(drafters, _STYLES, strict=False)):
+        for place, (drafter, (colour, marker)) in enumerate(
+            zip(drafters, cycle(_STYLES), strict=False)
+        ):
             middle, interval = value(known[task, drafter])
             if middle is None:
                 continue

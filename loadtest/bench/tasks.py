@@ -34,7 +34,10 @@ def main(argv: list[str]) -> int:
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     prompts, end_id = as_tokens(_chosen(arguments.per_task), checkpoint)
     arms = (DIRECT, OFF, *arguments.drafters)
-    found = ask_in_alternation(arguments.model_repository, prompts, arms, arguments, end_id)
+    found = sorted(
+        ask_in_alternation(arguments.model_repository, prompts, arms, arguments, end_id),
+        key=lambda each: list(TASKS).index(each.column),
+    )
     known = outcomes(found, arguments.drafters)
     facts = {
         "conditions": conditions(command_line("tasks", argv)),
