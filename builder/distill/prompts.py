@@ -189,8 +189,8 @@ def build(
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
     more += [("sampled", text) for text in dict.fromkeys(sampled)]
-    written, more = unmeasured(written), unmeasured(more)
-    texts = [*rng.sample(written, len(written)), *rng.sample(more, len(more))]
+    written, more = _in_order(written, rng), unmeasured(more)
+    texts = [*written, *rng.sample(more, len(more))]
     out = [
         Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
         for i, (kind, text) in enumerate(texts)
@@ -201,6 +201,20 @@ def build(
         heat = rng.choice(settings.temperatures)
         out.append(replace(prompt, index=next(numbers), temperature=heat))
     return out
+
+
+def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
+    """(task, user text) of the shipped prompts that a training with these settings never sees.
+
+    Their indices are the first ones of `build`, in an order that follows from the seed.
+    """
+    return _in_order(shipped(), seeded(settings.seed + 2))[::HELD_OUT_EVERY]
+
+
+def _in_order(written: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str]]:
+    """Written prompts as they are numbered from 0 on."""
+    written = unmeasured(written)
+    return rng.sample(written, len(written))
 
 
 def unmeasured(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

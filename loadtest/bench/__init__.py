@@ -17,12 +17,14 @@ _BENCHES = {
     "coupling": "what shared noise costs in acceptance against rejection sampling",
     "gpu": "a target's step on a CUDA device against its byte limit, graphs or not",
     "hop": "what a round costs outside the engines, with engines that cost nothing",
+    "interchange": "our draft and EAGLE-3 head in vLLM: same answers, acceptance beside ours",
     "law": "rejection and block verification keep the target's distribution: p-values",
     "memory": "KV cache used against needed, and what 10,000 requests leave behind",
     "peers": "transformers, vLLM, OpenVINO, llama.cpp and us on the same weights and prompts",
     "prediction": "what right, half right and wrong predictions come to",
     "overlap": "drafting while the target verifies, a core each: replayed and run",
     "speed": "one stream, on / off / target alone: tokens per second by column",
+    "tasks": "ten kinds of task, each drafter: acceptance and speed beside a guide's ranges",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
 
@@ -41,5 +43,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {summary}" for name, summary in _BENCHES.items()]
+    lines = [f"  {name:<11} {summary}" for name, summary in _BENCHES.items()]
     return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

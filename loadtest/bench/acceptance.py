@@ -12,19 +12,22 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from itertools import count
+from dataclasses import asdict, dataclass
+from itertools import count as counting
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from clients import GenerationRequest, GrpcClient
 from loadtest.bench.arms import Arm, Case
+from loadtest.bench.counting import DraftCounts, count, together
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
     conditions,
     markdown_table,
+    shown,
     write_result,
 )
 from loadtest.bench.repository import add_draft_options, with_drafts
@@ -39,24 +42,22 @@ class Counts:
     column: str
     case: str
     arm: str
-    num_tokens: int
-    num_rounds: int
-    num_steps: int
-    """Rounds with a draft."""
-    num_drafted: int
-    num_accepted: int
-    num_reached: int
-    """Drafted tokens that were judged: those before the first that fell, and that one."""
+    drafts: DraftCounts
 
     def cells(self, *, has_chains: bool) -> list[str]:
-        steps, drafted = self.num_steps, self.num_drafted
+        known = self.drafts
         return [
-            f"{1 + self.num_accepted / steps:.2f}" if steps else "–",
-            f"{self.num_accepted / self.num_reached:.3f}" if steps and has_chains else "–",
-            f"{self.num_accepted / drafted:.3f}" if drafted else "–",
-            f"{steps / self.num_rounds:.2f}",
-            f"{self.num_tokens / self.num_rounds:.2f}",
+            shown(known.tau, 2),
+            shown(known.conditional_acceptance if has_chains else None, 3),
+            shown(known.acceptance_rate, 3),
+            f"{known.drafted_share:.2f}",
+            f"{known.tokens_per_round:.2f}",
         ]
+
+    def facts(self) -> dict[str, Any]:
+        """For the result's JSON."""
+        where = {"column": self.column, "case": self.case, "arm": self.arm}
+        return {**where, **asdict(self.drafts)}
 
 
 def main(argv: list[str]) -> int:
@@ -86,7 +87,9 @@ def main(argv: list[str]) -> int:
             return [_ask(client, prompt, *each, arguments.max_tokens, seed) for each in plan]
 
         with ThreadPoolExecutor(arguments.concurrency) as pool:
-            for number, counts in enumerate(pool.map(ask_all, count(arguments.seed), prompts), 1):
+            for number, counts in enumerate(
+                pool.map(ask_all, counting(arguments.seed), prompts), 1
+            ):
                 found += counts
                 print(f"\r{number}/{len(prompts)} prompts", end="", file=sys.stderr)
         print(file=sys.stderr)
@@ -94,11 +97,11 @@ def main(argv: list[str]) -> int:
         "conditions": conditions(command_line("acceptance", argv)),
         "max_tokens": arguments.max_tokens,
         "concurrency": arguments.concurrency,
-        "answers": [asdict(each) for each in found],
+        "answers": [each.facts() for each in found],
     }
     table = _table(found, plan) + "\n\nτ by column:\n\n" + _by_column(found, plan)
     write_result(arguments.name, arguments.out, facts, table)
-    idle = [each for each in plan if each[1].drafter and not _of(found, *each).num_accepted]
+    idle = [each for each in plan if each[1].drafter and not _of(found, *each).drafts.num_accepted]
     for case, arm in idle:
         print(f"BROKEN: {case}, {arm}: no token was accepted", file=sys.stderr)
     return 1 if idle else 0
@@ -116,23 +119,8 @@ def _ask(
         **arm.fields(),
     )
     final = client.generate(request).final
-    known = final.speculative_decoding or {}
-    histograms = known.get("acceptance_histogram_by_draft_length", {})
-    return Counts(
-        column=prompt.column,
-        case=str(case),
-        arm=str(arm),
-        num_tokens=final.num_output_tokens or 0,
-        num_rounds=known["round_times"]["num_rounds"] + 1,
-        num_steps=known["num_spec_steps"],
-        num_drafted=known["num_draft_tokens"],
-        num_accepted=known["num_accepted_draft_tokens"],
-        num_reached=sum(
-            min(accepted + 1, int(length)) * times
-            for length, counts in histograms.items()
-            for accepted, times in enumerate(counts)
-        ),
-    )
+    known = count(final.num_output_tokens or 0, final.speculative_decoding or {})
+    return Counts(prompt.column, str(case), str(arm), known)
 
 
 def _of(found: Iterable[Counts], case: Case, arm: Arm, column: str | None = None) -> Counts:
@@ -141,9 +129,8 @@ def _of(found: Iterable[Counts], case: Case, arm: Arm, column: str | None = None
         for each in found
         if (each.case, each.arm) == (str(case), str(arm)) and column in {None, each.column}
     ]
-    names = ("num_tokens", "num_rounds", "num_steps", "num_drafted", "num_accepted", "num_reached")
-    totals = {name: sum(getattr(each, name) for each in own) for name in names}
-    return replace(own[0], column=column or "all", **totals)
+    drafts = together(each.drafts for each in own)
+    return Counts(column or "all", str(case), str(arm), drafts)
 
 
 def _table(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str:

@@ -48,11 +48,13 @@ class Arm:
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """DRAFTER[/VERIFICATION][@MODEL], or `off[@MODEL]`."""
+        """DRAFTER[:GUESSES][/VERIFICATION][@MODEL], or `off[@MODEL]`."""
         way, _, model = text.partition("@")
-        drafter, _, verification = way.partition("/")
+        guessing, _, verification = way.partition("/")
+        drafter, _, guesses = guessing.partition(":")
         return cls(
             None if drafter == OFF else drafter,
+            num_draft_tokens=int(guesses) if guesses else None,
             verification=verification or None,
             model=model or ORCHESTRATOR,
         )

@@ -14,6 +14,9 @@ from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
 
+DIRECT = "direct"
+"""The arm that calls the target itself."""
+
 
 class Asker:
     """Asks one prompt of one arm."""
@@ -35,7 +38,7 @@ class Asker:
             client.close()
 
     def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
-        if arm == "direct":
+        if arm == DIRECT:
             answer = self.ask_directly(prompt)
             count, first_s, last_s = len(answer.tokens), answer.first_s, answer.last_s
             where = prompt.prompt_id, prompt.column, arm

@@ -15,6 +15,7 @@ from pathlib import Path
 from loadtest.bench.prompting import TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
 from loadtest.peers.catalogue import JUDGED, OUR_ARMS, OURS, PEERS, REFERENCE, ArmName, Peer
+from loadtest.peers.drafts_report import drafts_table
 from loadtest.peers.errors import PeerError
 from loadtest.peers.install import ensure_installed, python_of
 from loadtest.peers.measuring import Contest, Contestant
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
         arm: OurServer(arguments.model_repository, arm.mode, end_id, cache) for arm in ours
     }
     peers = [PEERS[name] for name in arguments.peers]
-    contestants |= _workers(peers, arguments, end_id, cache, contest.failures)
+    contestants |= workers(peers, arguments, end_id, cache, contest.failures)
     arms = [*ours, *(arm for peer in peers for arm in peer.arms)]
     prompts = every_prompt[:: arguments.every]
     with contest.running(contestants):
@@ -112,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _workers(
+def workers(
     peers: Sequence[Peer],
     arguments: argparse.Namespace,
     end_id: int,
@@ -121,7 +122,7 @@ def _workers(
 ) -> dict[ArmName, Contestant]:
     """A worker for each arm of the peers that could be prepared; the others go to `failures`."""
     plain = plain_pair(arguments.model_repository, cache) if peers else None
-    workers: dict[ArmName, Contestant] = {}
+    made: dict[ArmName, Contestant] = {}
     for peer in peers:
         assert plain is not None
         try:
@@ -132,8 +133,8 @@ def _workers(
             failures.update(dict.fromkeys(peer.arms, str(error)))
             continue
         for arm in peer.arms:
-            workers[arm] = Worker(WorkerCommand(peer, arm, paths, end_id, cache))
-    return workers
+            made[arm] = Worker(WorkerCommand(peer, arm, paths, end_id, cache))
+    return made
 
 
 def _paths(peer: Peer, plain: PairPaths, cache: Path) -> PairPaths:
@@ -149,7 +150,9 @@ def _spread(prompts: Sequence[TokenPrompt], count: int) -> list[TokenPrompt]:
 
 def _tables(contest: Contest, arms: Sequence[ArmName], streams: Sequence[int]) -> str:
     found, failures = contest.measurements, contest.failures
-    tables = [one_stream_table(found, arms, failures)] if 1 in streams else []
+    tables = []
+    if 1 in streams:
+        tables += [one_stream_table(found, arms, failures), drafts_table(found, arms, failures)]
     loaded = [arm for arm in arms if arm.has_load]
     tables += [load_table(found, loaded, failures, each) for each in streams if each > 1]
     return "\n\n".join([*tables, "; ".join(contest.versions.values()) + "."])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from loadtest.prompts import load_prompts
+from loadtest.prompts import Prompt, load_prompts
 
 CHECKPOINT = Path(__file__).parents[2] / "model_repository" / "target" / "1" / "checkpoint"
 
@@ -31,7 +31,14 @@ class TokenPrompt:
 def load_token_prompts(
     path: Path, checkpoint: Path, salt: str = ""
 ) -> tuple[tuple[TokenPrompt, ...], int]:
-    """The prompts of `path`, and the target's end token.
+    """The prompts of `path`, and the target's end token; see `as_tokens`."""
+    return as_tokens(load_prompts(path), checkpoint, salt)
+
+
+def as_tokens(
+    prompts: Iterable[Prompt], checkpoint: Path, salt: str = ""
+) -> tuple[tuple[TokenPrompt, ...], int]:
+    """First turns as tokens, and the target's end token.
 
     With `salt`, which with the prompt's id begins every turn, no cached prefix of another salt
     helps.
@@ -44,15 +51,15 @@ def load_token_prompts(
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return tuple(tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
-    prompts = tuple(
+    encoded = tuple(
         TokenPrompt(
             prompt_id=prompt.prompt_id,
             column="mt_bench" if prompt.category in MT_BENCH else prompt.category,
             token_ids=encode(prompt.turns[0], prompt.prompt_id),
         )
-        for prompt in load_prompts(path)
+        for prompt in prompts
     )
-    return prompts, int(tokenizer.eos_token_id)
+    return encoded, int(tokenizer.eos_token_id)
 
 
 def lengthened(prompts: Sequence[TokenPrompt], num_tokens: int) -> tuple[TokenPrompt, ...]:

@@ -64,6 +64,11 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
+def shown(value: float | None, num_decimals: int) -> str:
+    """A cell; a dash where there is no value."""
+    return "–" if value is None else f"{value:.{num_decimals}f}"
+
+
 def _commit() -> str:
     """The commit that was measured, marked if anything but results has changed since."""
     try:

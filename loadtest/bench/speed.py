@@ -1,15 +1,11 @@
 """`specdec bench speed`: one stream, speculation on, off, and the target called directly.
 
-No arm may profit from what another has computed: in every pass each prompt is asked by one arm
-only, in random order, and the server is started anew before the arms change places. After three
-passes every arm has answered every prompt.
+No arm profits from what another has computed: see `alternating`.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,8 +14,9 @@ from pathlib import Path
 
 from builder.checks import read_config
 from builder.parameters import set_parameters
+from loadtest.bench.alternating import ask_in_alternation
 from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm
-from loadtest.bench.asking import Asker
+from loadtest.bench.asking import DIRECT, Asker
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
@@ -30,7 +27,6 @@ from loadtest.bench.reporting import (
 from loadtest.bench.repository import COLOCATED, add_colocated, with_drafts
 from loadtest.bench.scripted import agreement, write_scripts
 from loadtest.bench.speed_tables import (
-    Measurement,
     acceptance_table,
     of,
     rate_of,
@@ -48,25 +44,10 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
     prompts = lengthened(prompts[:: arguments.every], arguments.context)
-    arms = ("direct", OFF, *arguments.drafters)
-    found: list[Measurement] = []
+    arms = (DIRECT, OFF, *arguments.drafters)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = _repository(arguments, prompts, end_id, Path(scratch))
-        for number in range(len(arms)):
-            order = random.Random(arguments.seed + number)
-            plan = [(p, arms[(i + number) % len(arms)]) for i, p in enumerate(prompts)]
-            with (
-                TritonServer(repository) as server,
-                closing(Asker(server, arguments, end_id)) as asker,
-            ):
-                for _ in range(2):
-                    for arm in arms:  # Warm-up, on text that no prompt contains.
-                        asker.ask(TokenPrompt("warm-up", "", tuple(range(1000, 1040))), arm)
-                for place, (prompt, arm) in enumerate(order.sample(plan, len(plan)), 1):
-                    found.append(asker.ask(prompt, arm))
-                    text = f"\rpass {number + 1}/{len(arms)}: {place}/{len(plan)}"
-                    print(text, end="", file=sys.stderr)
-    print(file=sys.stderr)
+        found = ask_in_alternation(repository, prompts, arms, arguments, end_id)
     facts = {
         "conditions": conditions(command_line("speed", argv)),
         "max_tokens": arguments.max_tokens,
@@ -129,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "--drafters",
         nargs="+",
         default=["auto"],
-        metavar="DRAFTER[/VERIFICATION][@MODEL]",
+        metavar="DRAFTER[:GUESSES][/VERIFICATION][@MODEL]",
         help="arms with speculation; the first is the one judged (default: auto). scripted3: one "
         "that knows the answer and is right so often that a round gives 3 tokens; @colocated: an "
         "orchestrator with the engines in its own process; off@colocated is an arm too",

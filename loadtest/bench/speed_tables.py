@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +68,9 @@ def ratio_of(
     return str(ratio(over, under))
 
 
-def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
-    """Rates by column, and the arms behind the first two as ratios to these."""
+def rates_table(found: list[Measurement], arms: Sequence[str]) -> str:
+    """Tokens per second by column, behind the first response, and the time to it."""
     columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    drafted = arms[2:]
     rows = [
         [column or "all", *(f"{rate_of(of(found, arm, column)):.1f}" for arm in arms)]
         for column in columns
@@ -79,6 +78,12 @@ def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
     rows.append(["behind the first", *(f"{rate_of(of(found, arm), later):.1f}" for arm in arms)])
     first_ms = (statistics.median(m.first_s for m in of(found, arm)) * 1000 for arm in arms)
     rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
+    return markdown_table(["tokens/s", *arms], rows)
+
+
+def speed_table(found: list[Measurement], arms: Sequence[str]) -> str:
+    """Rates by column, and the arms behind the first two as ratios to these."""
+    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
     ratios = [
         [
             f"{arm} ÷ {base}",
@@ -86,12 +91,12 @@ def speed_table(found: list[Measurement], arms: tuple[str, ...]) -> str:
             ratio_of(found, arm, base, part=later),
             ratio_of(found, base, arm, part=first),  # of times, not of rates
         ]
-        for arm in drafted
+        for arm in arms[2:]
         for base in arms[:2]
     ]
     header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
     header += ["behind the first", "mean TTFT"]
-    return markdown_table(["tokens/s", *arms], rows) + "\n\n" + markdown_table(header, ratios)
+    return rates_table(found, arms) + "\n\n" + markdown_table(header, ratios)
 
 
 def acceptance_table(found: list[Measurement], drafters: list[str]) -> str:

@@ -13,6 +13,7 @@ class Way(Enum):
     PLAIN = "plain"
     LOOKUP = "prompt lookup"
     DRAFT = "our draft"
+    HEAD = "our EAGLE-3 head"
     OTHER = "other"
 
 
@@ -26,7 +27,7 @@ class ArmName:
     label: str
     has_load: bool = True
     """Measured with many streams too: it computes them in shared passes. To save time, only our
-    default and our target alone are, and no arm with a draft model."""
+    default and our target alone are, and no arm with a draft model or a head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +52,26 @@ OUR_ARMS = (
     ArmName(OURS, "lookup", Way.LOOKUP, "specdec, lookup", has_load=False),
     ArmName(OURS, "draft", Way.DRAFT, "specdec, draft", has_load=False),
     ArmName(OURS, "suffix", Way.OTHER, "specdec, suffix", has_load=False),
+    ArmName(OURS, "eagle3", Way.HEAD, "specdec, eagle3", has_load=False),
     ArmName(OURS, "auto", Way.OTHER, "specdec, auto"),
     ArmName(OURS, "off@colocated", Way.PLAIN, "specdec colocated, off"),
     ArmName(OURS, "lookup@colocated", Way.LOOKUP, "specdec colocated, lookup", has_load=False),
     ArmName(OURS, "auto@colocated", Way.OTHER, "specdec colocated, auto"),
 )
-JUDGED = OUR_ARMS[4]
+JUDGED = next(arm for arm in OUR_ARMS if arm.mode == "auto")
 """Every arm is compared with our default."""
 REFERENCE = OUR_ARMS[0]
 """Whose tokens the others' are compared with: the target alone."""
+
+
+_DRAFTED = (Way.DRAFT, Way.HEAD)
 
 
 def _modes(
     name: str, title: str, *ways: tuple[str, Way], has_load: bool = True
 ) -> tuple[ArmName, ...]:
     return tuple(
-        ArmName(name, mode, way, f"{title}, {way.value}", has_load and way is not Way.DRAFT)
+        ArmName(name, mode, way, f"{title}, {way.value}", has_load and way not in _DRAFTED)
         for mode, way in ways
     )
 
@@ -83,7 +88,7 @@ PEERS = {
         Peer(
             "vllm",
             "vLLM bf16",
-            _modes("vllm", "vLLM bf16", *_ALL_WAYS),
+            _modes("vllm", "vLLM bf16", *_ALL_WAYS, ("head", Way.HEAD)),
             environment={
                 "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker is the engine
                 "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB

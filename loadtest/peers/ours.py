@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from builder.colocate import colocate
 from builder.errors import BuildError
@@ -14,9 +16,12 @@ from loadtest.bench.arms import Arm
 from loadtest.bench.repository import COLOCATED
 from loadtest.peers.catalogue import OURS
 from loadtest.peers.errors import PeerError
-from loadtest.peers.protocol import Answer, Question, Reply, without_end
+from loadtest.peers.protocol import Answer, Drafts, Question, Reply, together, without_end
 from specdec import __version__
 from specdec.serving.launcher import LaunchError, TritonServer
+
+COUNTS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+"""In the response, the fields of `Drafts`."""
 
 
 class OurServer:
@@ -26,7 +31,7 @@ class OurServer:
     """
 
     def __init__(self, model_repository: Path, mode: str, end_id: int, cache: Path) -> None:
-        """`mode`: a drafter, or "off", behind it @colocated for engines in one process.
+        """`mode`: a drafter, or "off", behind it :GUESSES, @colocated for engines in one process.
 
         The server's log is left in `cache`.
         """
@@ -40,6 +45,7 @@ class OurServer:
         directory.mkdir(parents=True, exist_ok=True)
         self._server = TritonServer(self._repository, log_path=directory / f"{mode}.log")
         self._fields = arm.fields()
+        self._drafts = arm.drafter is not None
         self._end_id = end_id
         self._client: GrpcClient | None = None
 
@@ -59,13 +65,14 @@ class OurServer:
         with ThreadPoolExecutor(len(question.prompts)) as pool:
             start_s = time.perf_counter()
             try:
-                answers = tuple(
+                answered = tuple(
                     pool.map(lambda ids: self._answer(ids, question.max_tokens), question.prompts)
                 )
             except SpecdecError as error:
                 raise PeerError(f"{error}; log in {OURS}/{self._server.log_path.name}") from error
             seconds = time.perf_counter() - start_s
-        return Reply(answers, seconds)
+        answers, counted = zip(*answered, strict=True)
+        return Reply(answers, seconds, drafts=together(counted) if self._drafts else None)
 
     def pause(self) -> None:
         """Nothing: see above."""
@@ -79,14 +86,24 @@ class OurServer:
         self._server.stop()
         self._scratch.cleanup()
 
-    def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
+    def _answer(self, ids: tuple[int, ...], max_tokens: int) -> tuple[Answer, Drafts]:
         assert self._client is not None
-        request = GenerationRequest(input_ids=list(ids), max_tokens=max_tokens, **self._fields)
+        request = GenerationRequest(
+            input_ids=list(ids),
+            max_tokens=max_tokens,
+            return_perf_metrics=self._drafts or None,
+            **self._fields,
+        )
         start_s = time.perf_counter()
         first_s = 0.0
         tokens: list[int] = []
+        rounds: list[int] = []
+        known: Mapping[str, Any] = {}
         for chunk in self._client.stream(request):
             if chunk.token_ids and not first_s:
                 first_s = time.perf_counter() - start_s
             tokens += chunk.token_ids
-        return Answer(without_end(tokens, self._end_id), first_s)
+            rounds.append(len(chunk.token_ids))
+            known = (chunk.final and chunk.final.speculative_decoding) or known
+        drafts = Drafts(*(known.get(name, 0) for name in COUNTS))
+        return Answer(without_end(tokens, self._end_id), first_s, tuple(rounds)), drafts

@@ -7,7 +7,7 @@ peer's Python imports this module.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 
@@ -48,6 +48,26 @@ class Answer:
 
     tokens: tuple[int, ...]
     first_s: float
+    rounds: tuple[int, ...] = ()
+    """Tokens of each round, the end token counted; of engines that give them round by round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What an engine says became of its guesses; 1 + accepted ÷ steps is its τ."""
+
+    num_steps: int
+    """Rounds with a draft."""
+    num_drafted: int
+    num_accepted: int
+
+    def since(self, earlier: Drafts) -> Drafts:
+        """What has come to counts that only grow."""
+        return Drafts(
+            self.num_steps - earlier.num_steps,
+            self.num_drafted - earlier.num_drafted,
+            self.num_accepted - earlier.num_accepted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,8 @@ class Reply:
     answers: tuple[Answer, ...] = ()
     seconds: float = 0.0
     error: str = ""
+    drafts: Drafts | None = None
+    """Of all answers; None from an engine that does not draft or does not say."""
 
     @property
     def num_tokens(self) -> int:
@@ -68,8 +90,18 @@ class Reply:
     @classmethod
     def parse(cls, line: str) -> Reply:
         raw = json.loads(line)
-        answers = tuple(Answer(tuple(each["tokens"]), each["first_s"]) for each in raw["answers"])
-        return cls(answers, raw["seconds"], raw["error"])
+        answers = tuple(
+            Answer(tuple(each["tokens"]), each["first_s"], tuple(each["rounds"]))
+            for each in raw["answers"]
+        )
+        drafts = Drafts(**raw["drafts"]) if raw.get("drafts") else None
+        return cls(answers, raw["seconds"], raw["error"], drafts)
+
+
+def together(drafts: Iterable[Drafts]) -> Drafts:
+    """The sum."""
+    known = [(each.num_steps, each.num_drafted, each.num_accepted) for each in drafts]
+    return Drafts(*map(sum, zip(*known, strict=True))) if known else Drafts(0, 0, 0)
 
 
 def without_end(tokens: Sequence[int], end_id: int) -> tuple[int, ...]:

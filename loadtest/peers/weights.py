@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from builder.assembly import HEAD
 from builder.pair import load_pair
 from builder.sources import fetch, file_sha256
 from loadtest.peers.errors import PeerError
@@ -21,20 +22,22 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class PairPaths:
-    """Where a peer finds target and draft."""
+    """Where a peer finds target and draft, and the target's head if there is one."""
 
     target: Path
     draft: Path
+    head: Path | None = None
 
 
 def plain_pair(model_repository: Path, cache: Path) -> PairPaths:
-    """The target as it is, and our draft as a plain Llama directory, made in `cache`."""
+    """Target and head as they are, and our draft as a plain Llama directory, made in `cache`."""
     target = model_repository.resolve() / "target" / "1" / "checkpoint"
+    head = model_repository.resolve() / "target" / HEAD
     draft = model_repository.resolve() / "draft" / "1" / "checkpoint"
     plain = cache / f"draft-{_name_of(draft)}"
     if not (plain / WEIGHTS).is_file():
         _write_plain_draft(draft, plain)
-    return PairPaths(target, plain)
+    return PairPaths(target, plain, head if (head / "config.json").is_file() else None)
 
 
 def openvino_pair(pair: PairPaths, python: Path, cache: Path) -> PairPaths:

@@ -43,7 +43,7 @@ class WorkerCommand:
             ),
             *("--mode", self.arm.mode, "--target", str(self.paths.target)),
             *("--draft", str(self.paths.draft), "--end-id", str(self.end_id)),
-            *("--num-threads", str(num_cores())),
+            *("--head", str(self.paths.head or ""), "--num-threads", str(num_cores())),
         ]
 
     @property

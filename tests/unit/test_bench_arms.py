@@ -4,6 +4,7 @@ import pytest
 
 from loadtest.bench.acceptance import Counts
 from loadtest.bench.arms import Arm, Case
+from loadtest.bench.counting import DraftCounts
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,7 @@ from loadtest.bench.arms import Arm, Case
             {"drafter": "draft", "verification": "rejection"},
             True,
         ),
+        ("draft:4", "draft, k = 4", {"drafter": "draft", "num_draft_tokens": 4}, True),
         ("draft/block", "draft, block", {"drafter": "draft", "verification": "block"}, False),
         ("a+b", "a+b", {"drafter": "a+b", "verification": None}, False),
         ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
@@ -40,9 +42,9 @@ def test_case_names_what_is_drawn():
 
 def test_acceptance_figures_are_what_they_say():
     """Two rounds of 4 drafts with 4 and 1 accepted, and a round without a draft."""
-    counts = Counts("qa", "greedy", "draft", 8, 3, 2, 8, 5, 4 + 2)
+    counts = Counts("qa", "greedy", "draft", DraftCounts(8, 3, 2, 8, 5, 4 + 2))
 
     assert counts.cells(has_chains=True) == ["3.50", "0.833", "0.625", "0.67", "2.67"]
     assert counts.cells(has_chains=False)[1] == "–"
-    silent = Counts("qa", "greedy", "draft", 3, 3, 0, 0, 0, 0)
+    silent = Counts("qa", "greedy", "draft", DraftCounts(3, 3, 0, 0, 0, 0))
     assert silent.cells(has_chains=True) == ["–", "–", "–", "0.00", "1.00"]

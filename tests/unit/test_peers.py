@@ -12,23 +12,33 @@ from loadtest.bench.peers import _spread, main
 from loadtest.bench.prompting import TokenPrompt
 from loadtest.bench.ratios import Timed, rate, ratio
 from loadtest.peers import install, processes
-from loadtest.peers.catalogue import JUDGED, OUR_ARMS, PEERS, REFERENCE, ArmName
+from loadtest.peers.alike import Alike, alike
+from loadtest.peers.catalogue import JUDGED, OUR_ARMS, PEERS, REFERENCE, ArmName, Way
+from loadtest.peers.drafts_report import drafts_table
 from loadtest.peers.errors import PeerError
 from loadtest.peers.measuring import Contest, Measurement
 from loadtest.peers.picture import plot_peers
-from loadtest.peers.protocol import Answer, Hello, Question, Reply, without_end
+from loadtest.peers.protocol import Answer, Drafts, Hello, Question, Reply, without_end
 from loadtest.peers.report import against, load_table, one_stream_table
 from loadtest.peers.weights import PairPaths
 from loadtest.peers.worker import Worker, WorkerCommand
+from loadtest.peers.workers.loop import _reply
 
 PEER_ARM = PEERS["vllm"].arms[0]
 ARMS = [REFERENCE, JUDGED, PEER_ARM]
 
 
-def measured(arm: ArmName, question_id: str, tokens: tuple[int, ...], seconds: float, streams=1):
+def measured(
+    arm: ArmName,
+    question_id: str,
+    tokens: tuple[int, ...],
+    seconds: float,
+    streams=1,
+    drafts: Drafts | None = None,
+):
     """A question answered in `streams` equal answers."""
     answers = tuple(Answer(tokens, seconds / 4) for _ in range(streams))
-    return Measurement(arm, streams, question_id, Reply(answers, seconds))
+    return Measurement(arm, streams, question_id, Reply(answers, seconds, drafts=drafts))
 
 
 class Scripted:
@@ -70,6 +80,7 @@ class TestProtocol:
             Hello(error="no weights"),
             Question(((1, 2), (3,)), 64),
             Reply((Answer((1, 2), 0.5), Answer((), 0.0)), 1.5),
+            Reply((Answer((1,), 0.5, (1, 1)),), 1.5, drafts=Drafts(3, 12, 4)),
             Reply(error="it broke"),
         ],
     )
@@ -167,6 +178,24 @@ class TestTables:
         assert "6.0 (1.0–6.0)" in row
         assert "2.00 (1.00–4.00)" in row
 
+    def test_guesses_are_summed_and_answers_compared_within_an_engine(self):
+        """By each engine's own counters; the same answers are those of that engine alone."""
+        theirs = next(arm for arm in PEERS["vllm"].arms if arm.way is Way.HEAD)
+        broken = next(arm for arm in PEERS["vllm"].arms if arm.way is Way.DRAFT)
+        found = [
+            *self.FOUND,
+            measured(theirs, "a", (1, 2), 1.0, drafts=Drafts(2, 8, 1)),
+            measured(theirs, "b", (3, 4), 1.0, drafts=Drafts(2, 8, 3)),
+        ]
+
+        rows = drafts_table(found, [*ARMS, theirs, broken], {broken: "no"}).splitlines()[2:]
+
+        cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+        assert cells == [
+            [theirs.label, "4.0", "4", "2.00", "0.250", "1/2"],
+            [broken.label, "–", "–", "–", "–", "no"],
+        ]
+
     def test_picture_has_every_panel(self, tmp_path):
         """A picture can be drawn of one stream and of many, with an arm missing in one."""
         found = [*self.FOUND, measured(JUDGED, "1", (1, 2), 1.0, streams=16)]
@@ -174,6 +203,58 @@ class TestTables:
         plot_peers(found, ARMS, "title", tmp_path / "peers.png")
 
         assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestAlike:
+    """Rounds of two engines, compared where both had the same to guess."""
+
+    def test_rounds_behind_the_same_tokens_are_compared(self):
+        """Rounds from 0, 1 and 4 of both; those from 1 differ in length; from 6 on texts part."""
+        one = Answer((1, 2, 3, 4, 5, 6, 7), 0.1, (1, 1, 2, 2, 1))
+        other = Answer((1, 2, 3, 4, 5, 6, 8), 0.1, (1, 3, 2, 1))
+
+        assert alike([(one, other)]) == Alike(num_rounds=3, num_equal=2)
+        assert str(alike([(one, one), (other, other)])) == "9/9"
+
+    def test_the_end_token_is_no_difference(self):
+        """It is counted among a round's tokens but not kept: such a round is left out."""
+        ended = Answer((1, 2), 0.1, (1, 2))
+
+        assert alike([(ended, ended)]) == Alike(1, 1)
+
+
+class TestCounting:
+    """A worker's loop around an engine that counts its guesses."""
+
+    def test_counts_are_those_of_the_question(self):
+        """Engines count from their start; a reply has what its own question added."""
+
+        class Counting:
+            version = "counting 1"
+            num_asked = 0
+
+            def answer(self, question: Question) -> tuple[Answer, ...]:
+                self.num_asked += 1
+                return (Answer((1,), 0.1),)
+
+            def drafts(self) -> Drafts:
+                return Drafts(self.num_asked, 4 * self.num_asked, 2 * self.num_asked)
+
+        engine, question = Counting(), Question(((7,),), 8)
+
+        replies = [_reply(engine, question) for _ in range(2)]
+
+        assert [each.drafts for each in replies] == [Drafts(1, 4, 2)] * 2
+        assert _reply(Silent(), question).drafts is None
+
+
+class Silent:
+    """An engine that counts nothing."""
+
+    version = "silent 1"
+
+    def answer(self, question: Question) -> tuple[Answer, ...]:
+        return tuple(Answer((1,), 0.1) for _ in question.prompts)
 
 
 class TestContest:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from builder.distill import prompts, separation
+from builder.distill.data import HELD_OUT_EVERY
+from builder.pair import load_pair
 
 MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
+PAIR = load_pair().draft.directory.parent
 TASKS = {
     "api_calls", "code_generation", "creative_writing", "customer_support", "legal_analysis",
     "mathematics", "question_answering", "sql", "summarization", "translation",
@@ -37,6 +43,33 @@ def test_nothing_measured_is_trained_on() -> None:
     trained = [text for _, text in prompts.shipped()]
     for file in MEASURED.glob("*.jsonl"):
         assert not separation.shared(separation.texts_of(file), trained)
+
+
+def test_what_is_held_out_is_in_no_training(tmp_path: Path) -> None:
+    """Held-out prompts of every task stand in no first wave but where they are never trained on.
+
+    Nor does a run of their words: not in the other written prompts, nor in what templates make.
+    """
+    settings = prompts.PromptSettings()
+    held = prompts.held_out(settings)
+
+    everything = prompts.build(prompts.shipped(), [], tmp_path, settings)
+    trained = [p.messages[0]["content"] for p in everything if p.index % HELD_OUT_EVERY]
+    never = {p.messages[0]["content"] for p in everything if p.index % HELD_OUT_EVERY == 0}
+
+    assert {task for task, _ in held} == TASKS
+    assert len(held) >= 100
+    assert {text for _, text in held} <= never
+    assert len(trained) > 3000
+    assert not separation.shared([text for _, text in held], trained)
+
+
+@pytest.mark.parametrize("part", ["draft", "eagle3"])
+def test_the_shipped_pair_was_trained_with_the_default_split(part: str) -> None:
+    """Its seed is the one by which `held_out` splits, so the same prompts are unseen."""
+    config = json.loads((PAIR / part / "config.json").read_text("utf-8"))
+
+    assert config["training"]["seed"] == prompts.PromptSettings().seed
 
 
 def test_copies_are_found() -> None:

@@ -10,20 +10,21 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from loadtest.peers.protocol import Answer, Hello, Question, Reply
+from loadtest.peers.protocol import Answer, Drafts, Hello, Question, Reply
 
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is started with; `draft` is a plain Llama directory as well."""
+    """What a worker is started with; `draft` is a plain Llama directory too, `head` may be ""."""
 
     mode: str
     target: str
     draft: str
+    head: str
     end_id: int
     num_threads: int
 
@@ -35,6 +36,14 @@ class Engine(Protocol):
 
     def answer(self, question: Question) -> tuple[Answer, ...]:
         """Answer all prompts; the whole call is timed."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An engine that counts its drafts."""
+
+    def drafts(self) -> Drafts | None:
+        """All since it was loaded; None in a mode without drafts."""
 
 
 def serve(load: Callable[[WorkerSettings], Engine]) -> None:
@@ -60,12 +69,19 @@ def describe(error: Exception) -> str:
 
 
 def _reply(engine: Engine, question: Question) -> Reply:
+    before = _drafts(engine)
     start_s = time.perf_counter()
     try:
         answers = engine.answer(question)
     except Exception as error:  # noqa: BLE001 - a peer's failure is a row of the table
         return Reply(error=describe(error))
-    return Reply(answers, time.perf_counter() - start_s)
+    seconds = time.perf_counter() - start_s
+    after = _drafts(engine)
+    return Reply(answers, seconds, drafts=after and before and after.since(before))
+
+
+def _drafts(engine: Engine) -> Drafts | None:
+    return engine.drafts() if isinstance(engine, Counting) else None
 
 
 def _settings() -> WorkerSettings:
@@ -73,6 +89,7 @@ def _settings() -> WorkerSettings:
     parser.add_argument("--mode", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
+    parser.add_argument("--head", default="")
     parser.add_argument("--end-id", type=int, required=True)
     parser.add_argument("--num-threads", type=int, required=True)
     return WorkerSettings(**vars(parser.parse_args()))

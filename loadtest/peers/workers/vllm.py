@@ -1,4 +1,4 @@
-"""vLLM's CPU build in bfloat16: plain, with n-grams, or with our draft."""
+"""vLLM's CPU build in bfloat16: plain, with n-grams, our draft, or our EAGLE-3 head."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any
 
 import vllm
 
-from loadtest.peers.protocol import Answer, Question, without_end
+from loadtest.peers.protocol import Answer, Drafts, Question, without_end
 from loadtest.peers.workers.loop import WorkerSettings, serve
 
 CONTEXT = 2048
 SPECULATION: dict[str, dict[str, Any]] = {
     "lookup": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
     "draft": {"method": "draft_model"},
+    "head": {"method": "eagle3"},
 }
 NUM_DRAFT_TOKENS = 4
+COUNTERS = (
+    "vllm:spec_decode_num_drafts",
+    "vllm:spec_decode_num_draft_tokens",
+    "vllm:spec_decode_num_accepted_tokens",
+)
 
 
 class Vllm:
@@ -28,8 +34,10 @@ class Vllm:
         speculation = SPECULATION.get(settings.mode)
         if speculation is not None:
             speculation = speculation | {"num_speculative_tokens": NUM_DRAFT_TOKENS}
-            if settings.mode == "draft":
-                speculation |= {"model": settings.draft}
+            models = {"draft": settings.draft, "head": settings.head}
+            if settings.mode in models:
+                speculation |= {"model": models[settings.mode]}
+        self._drafts = speculation is not None
         self._end_id = settings.end_id
         self._numbers = itertools.count()
         self._engine = vllm.LLM(
@@ -38,6 +46,7 @@ class Vllm:
             max_model_len=CONTEXT,
             max_num_seqs=64,
             speculative_config=speculation,
+            disable_log_stats=speculation is None,  # the counters of drafts are among them
         ).llm_engine
 
     def answer(self, question: Question) -> tuple[Answer, ...]:
@@ -52,14 +61,31 @@ class Vllm:
         for name, ids in zip(names, question.prompts, strict=True):
             self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
         tokens: dict[str, list[int]] = {}
+        rounds: dict[str, list[int]] = {name: [] for name in names}
         first_s: dict[str, float] = {}
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 first_s.setdefault(output.request_id, time.perf_counter() - start_s)
-                tokens[output.request_id] = list(output.outputs[0].token_ids)
+                found = list(output.outputs[0].token_ids)
+                rounds[output.request_id].append(
+                    len(found) - len(tokens.get(output.request_id, ()))
+                )
+                tokens[output.request_id] = found
         return tuple(
-            Answer(without_end(tokens[name], self._end_id), first_s[name]) for name in names
+            Answer(without_end(tokens[name], self._end_id), first_s[name], tuple(rounds[name]))
+            for name in names
         )
+
+    def drafts(self) -> Drafts | None:
+        """vLLM's own counters: guesses behind the answer's end count as well."""
+        if not self._drafts:
+            return None
+        known = {
+            each.name: int(each.value)
+            for each in self._engine.get_metrics()
+            if each.name in COUNTERS
+        }
+        return Drafts(*(known.get(name, 0) for name in COUNTERS))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""What engines say of their guesses, side by side: the same draft or head in theirs and in ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadtest.bench.reporting import markdown_table, shown
+from loadtest.peers.catalogue import ArmName, Way
+from loadtest.peers.measuring import Measurement
+from loadtest.peers.protocol import Drafts, together
+from loadtest.peers.report import NOTHING, of
+
+HEADER = ["one stream", "guesses a round", "rounds with any", "τ", "accepted ÷ drafted"]
+HEADER += ["answers as its engine alone"]
+
+
+def drafts_table(
+    found: Sequence[Measurement], arms: Sequence[ArmName], failures: dict[ArmName, str]
+) -> str:
+    """A row for each arm that counts its guesses, by its own counters, or failed."""
+    rows = []
+    for arm in arms:
+        own = drafts_of(found, arm)
+        if arm in failures:
+            rows.append([arm.label, *[NOTHING] * 4, failures[arm]])
+        elif own is not None:
+            steps, drafted = own.num_steps, own.num_drafted
+            rows.append(
+                [
+                    arm.label,
+                    shown(drafted / steps if steps else None, 1),
+                    f"{steps:,}",
+                    shown(1 + own.num_accepted / steps if steps else None, 2),
+                    shown(own.num_accepted / drafted if drafted else None, 3),
+                    _as_alone(found, arm, arms),
+                ]
+            )
+    return markdown_table(HEADER, rows)
+
+
+def drafts_of(found: Sequence[Measurement], arm: ArmName) -> Drafts | None:
+    """Of all its answers with one stream; None where it does not count."""
+    known = [each.reply.drafts for each in of(found, arm, 1) if each.reply.drafts is not None]
+    return together(known) if known else None
+
+
+def _as_alone(found: Sequence[Measurement], arm: ArmName, arms: Sequence[ArmName]) -> str:
+    """Answers that are token for token those of the same engine without speculation."""
+    plain = next((each for each in arms if each.peer == arm.peer and each.way is Way.PLAIN), None)
+    if plain is None:
+        return NOTHING
+    wanted = {each.question_id: each.reply.answers[0].tokens for each in of(found, plain, 1)}
+    pairs = [
+        each.reply.answers[0].tokens == wanted[each.question_id]
+        for each in of(found, arm, 1)
+        if each.question_id in wanted
+    ]
+    return f"{sum(pairs)}/{len(pairs)}"

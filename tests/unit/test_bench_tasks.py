@@ -1,0 +1,105 @@
+"""The bench of the ten tasks: the guide's ranges on our terms, tables and picture of outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.distill import prompts
+from loadtest.bench.article import TASKS, conditional, tokens_per_round
+from loadtest.bench.speed_tables import Measurement
+from loadtest.bench.task_picture import plot_tasks
+from loadtest.bench.task_tables import distance_table, outcome, outcomes, tables
+from loadtest.bench.tasks import _chosen
+
+STATISTICS = {
+    "round_times": {"num_rounds": 3, "total_s": 0.9},
+    "acceptance_histogram_by_draft_length": {"2": [1, 1, 1]},
+    "num_spec_steps": 3,
+    "num_draft_tokens": 6,
+    "num_accepted_draft_tokens": 3,
+}
+
+
+def measured(task: str, arm: str) -> Measurement:
+    """7 tokens, the first after 0.5 s: without a draft the rest in 1.8 s, with one in half."""
+    is_off = arm == "off"
+    last_s = 2.3 if is_off else 1.4
+    return Measurement(f"{task}-1", task, arm, 7, 1, 0.5, last_s, None if is_off else STATISTICS)
+
+
+FOUND = [measured(task, arm) for task in ("sql", "mathematics") for arm in ("off", "draft")]
+
+
+def test_the_guides_acceptance_is_put_on_our_terms():
+    """Its accepted ÷ drafted at four guesses is another number per judged token, and τ of it."""
+    assert conditional(0.6) == pytest.approx(0.81, abs=0.005)
+    assert conditional(0.5) == pytest.approx(0.74, abs=0.005)
+    assert conditional(0.7, num_draft_tokens=1) == pytest.approx(0.7)
+    for rate in (0.45, 0.88):
+        assert tokens_per_round(conditional(rate), 4) == pytest.approx(1 + 4 * rate)
+    assert str(TASKS["sql"].mean_acceptance_length) == "4.20–4.52"
+
+
+def test_tasks_are_those_of_our_prompts():
+    """The guide's ten are the ten we have prompts for, and held-out ones of each are asked."""
+    assert TASKS.keys() == {task for task, _ in prompts.shipped()}
+    held = {text for _, text in prompts.held_out(prompts.PromptSettings())}
+
+    chosen = _chosen(2)
+
+    assert [prompt.category for prompt in chosen] == [task for task in TASKS for _ in range(2)]
+    assert {prompt.turns[0] for prompt in chosen} <= held
+    assert len({prompt.prompt_id for prompt in chosen}) == len(chosen)
+    assert len(_chosen(None)) == len(held)
+
+
+def test_outcome_of_a_task():
+    """Sums over rounds: 3 of 6 stand, of 5 judged; a round costs what 1.0 tokens of off do."""
+    own = outcome(FOUND, "draft", "sql")
+
+    assert own.counts.acceptance_rate == 0.5
+    assert own.counts.conditional_acceptance == 3 / 5
+    assert own.counts.tau == 2.0
+    assert own.on_over_off.middle == pytest.approx(2.3 / 1.4)
+    assert own.later_on_over_off == pytest.approx(2.0)
+    assert own.round_cost == pytest.approx(1.0)
+
+
+def test_what_better_guesses_would_bring():
+    """At its own costs: three rounds in four draft, and a round of two right guesses has three."""
+    own = outcome(FOUND, "draft", None)
+
+    assert own.speed_up_at(0.0) == pytest.approx(1.0)
+    assert own.speed_up_at(0.5) == pytest.approx(1 + 0.75 * 0.75)
+
+
+def test_tables_hold_the_guide_and_every_drafter():
+    """One row a task and one for all; the guide's range stands before our figures."""
+    known = outcomes(FOUND, ["draft"])
+
+    lines = tables(known).splitlines()
+
+    assert [line.split("|")[1].strip() for line in lines[:5]] == [
+        "accepted ÷ drafted",
+        "--------------------",
+        "sql",
+        "mathematics",
+        "all",
+    ]
+    assert "| sql                | 0.80–0.88 | 0.500 |" in lines
+    assert "1.64 (1.64–1.64)" in lines[-1]
+    assert distance_table(known).splitlines()[-1].startswith("| draft ")
+
+
+def test_picture_can_be_drawn(tmp_path):
+    """Also of a drafter that never drafted."""
+    nothing = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
+    silent = STATISTICS | nothing | {"acceptance_histogram_by_draft_length": {}}
+    idle = [
+        Measurement("sql-1", "sql", "lookup", 7, 1, 0.5, 2.3, silent),
+        Measurement("mathematics-1", "mathematics", "lookup", 7, 1, 0.5, 2.3, silent),
+    ]
+
+    plot_tasks(outcomes([*FOUND, *idle], ["draft", "lookup"]), "title", tmp_path / "tasks.png")
+
+    assert (tmp_path / "tasks.png").read_bytes().startswith(b"\x89PNG")
