@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ class Choice:
         return float(self.log_probs[token])
 
 
+Ranking = list[tuple[int, float]]
+"""Tokens and log-probabilities, the likeliest first."""
+
 NOT_DRAWN = Choice(-1)
 """What stands behind a wrong guess."""
 
@@ -46,6 +50,17 @@ class Sampler:
 
     def __init__(self, head: Head) -> None:
         self._head = head
+
+    @torch.inference_mode()
+    def rank(self, hidden: Tensor, draws: Sequence[Draw], count: int) -> list[Ranking]:
+        """hidden [max(n, 2), hidden] float32 and n draws → `count` guesses for each.
+
+        For drafts: what another model, whose logits are near these, is likeliest to draw there.
+        Its own draw comes first. The probabilities are the softmax of what the draw takes the
+        largest of, in units of logits: greedy draws have the model's own.
+        """
+        logits = self._head.logits(hidden)
+        return [rank_tokens(row, draw, count) for row, draw in zip(logits, draws, strict=False)]
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
@@ -91,12 +106,29 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     """logits [vocab] float32, overwritten → the token of `draw`; the lowest id among equals."""
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
     warped = warp(logits, draw)
-    scores = warped
-    if not draw.params.is_greedy:
-        noise = gumbel(draw.params.seed, draw.position, len(warped))
-        scores = warped + noise.to(warped.device)
+    scores = _raced(warped, draw)
     token = int(torch.nonzero(scores == scores.max())[0])
     return Choice(token, warped if draw.keeps_logits else None, log_probs)
+
+
+def rank_tokens(logits: Tensor, draw: Draw, count: int) -> Ranking:
+    """logits [vocab] float32, overwritten → see Sampler.rank."""
+    scores = _raced(warp(logits, draw), draw)
+    if not draw.params.is_greedy:
+        scores *= draw.params.temperature
+    total = torch.logsumexp(scores, dim=0)
+    largest, tokens = torch.topk(scores, min(count, len(scores)))
+    log_probs = (largest - total).clamp_(max=0.0)
+    pairs = zip(tokens.tolist(), log_probs.tolist(), strict=True)
+    return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
+
+
+def _raced(warped: Tensor, draw: Draw) -> Tensor:
+    """[vocab] float32: what the largest of is drawn."""
+    if draw.params.is_greedy:
+        return warped
+    noise = gumbel(draw.params.seed, draw.position, len(warped))
+    return warped + noise.to(warped.device)
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:
