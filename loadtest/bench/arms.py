@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.serving.drafter_names import JOIN, TREE
+from specdec.serving.drafter_names import HEAD_TREE, JOIN, TREE
 
 OFF = "off"
 ORCHESTRATOR = "specdec"
@@ -48,11 +48,13 @@ class Arm:
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """DRAFTER[/VERIFICATION][@MODEL], or `off[@MODEL]`."""
+        """DRAFTER[:K][/VERIFICATION][@MODEL], or `off[@MODEL]`; K is num_draft_tokens."""
         way, _, model = text.partition("@")
-        drafter, _, verification = way.partition("/")
+        drafting, _, verification = way.partition("/")
+        drafter, _, k = drafting.partition(":")
         return cls(
             None if drafter == OFF else drafter,
+            num_draft_tokens=int(k) if k else None,
             verification=verification or None,
             model=model or ORCHESTRATOR,
         )
@@ -60,7 +62,8 @@ class Arm:
     @property
     def has_chains(self) -> bool:
         """Tokens are judged one behind the other, each alone."""
-        is_tree = self.drafter is not None and (self.drafter == TREE or JOIN in self.drafter)
+        drafter = self.drafter or ""
+        is_tree = drafter == TREE or JOIN in drafter or drafter.endswith(HEAD_TREE)
         return not is_tree and self.verification != "block"
 
     def __str__(self) -> str:

@@ -19,6 +19,8 @@ from loadtest.bench.arms import Arm, Case
         ),
         ("draft/block", "draft, block", {"drafter": "draft", "verification": "block"}, False),
         ("a+b", "a+b", {"drafter": "a+b", "verification": None}, False),
+        ("eagle3:5", "eagle3, k = 5", {"drafter": "eagle3", "num_draft_tokens": 5}, True),
+        ("eagle3_tree", "eagle3_tree", {"drafter": "eagle3_tree"}, False),
         ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
     ],
 )

@@ -146,10 +146,10 @@ class KVCache:
             if other.in_use:
                 continue
             num_common = common_prefix_length(other.tokens, sequence.tokens)
-            # Of equals, the one that the drafting head has read stays.
+            # What the drafting head has read of one alone stays.
             if num_common == other.length and other.num_read <= sequence.num_read:
                 self.discard(other)
-            elif num_common == sequence.length:
+            elif num_common == sequence.length and sequence.num_read <= other.num_read:
                 self.discard(sequence)
                 return
 

@@ -106,12 +106,17 @@ class Scheduler:
             if not len(running.pending):
                 verdicts |= self._advance(running)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
-        guessed = {task: each for task, each in readings.items() if each.num_guesses}
-        guesses = read(self._model, guessed)
+        # A tree's paths are sorted out behind what is read of them.
+        awaited = {
+            running: each
+            for running, each in readings.items()
+            if each.num_guesses or running.task.branch is not None
+        }
+        guesses = read(self._model, awaited)
         for running, verdict in verdicts.items():
             self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
         # Nobody waits for a head that only reads along.
-        read(self._model, {task: each for task, each in readings.items() if task not in guessed})
+        read(self._model, {task: each for task, each in readings.items() if task not in awaited})
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]
