@@ -73,7 +73,8 @@ class HeadOrCopy:
         own = NO_PROPOSAL
         if self._is_on:
             own = self._head.propose(context, max_tokens)
-            own = replace(own, num_next=self._num_next(own.num_next))
+            num_next = self._num_next(own.num_next)
+            own = replace(own, num_next=num_next, next_depth=own.next_depth if num_next else None)
         self._asked = own.num_next
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
