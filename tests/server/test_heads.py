@@ -95,8 +95,10 @@ def test_tree_of_the_default_head_goes_further(server, sampling):
     assert 0 < steps["eagle3_tree"][1] <= steps["eagle3"][1]
 
 
-@pytest.mark.parametrize("drafter", [NAME, f"{NAME}_tree"])
-@pytest.mark.parametrize("verification", ["rejection", "block"])
+@pytest.mark.parametrize(
+    ("drafter", "verification"),
+    [(NAME, "rejection"), (f"{NAME}_tree", "rejection"), (f"{NAME}_tree", "block")],
+)
 def test_rejection_keeps_to_the_rule(headed, drafter, verification):
     """Guesses of a head are verified by rejection like copies: all of their mass on one token.
 

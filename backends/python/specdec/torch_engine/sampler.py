@@ -59,8 +59,19 @@ class Sampler:
         Its own draw comes first. The probabilities are the softmax of what the draw takes the
         largest of, in units of logits: greedy draws have the model's own.
         """
-        logits = self._head.logits(hidden)
-        return [rank_tokens(row, draw, count) for row, draw in zip(logits, draws, strict=False)]
+        rankings: list[Ranking] = [[] for _ in draws]
+        plain = [n for n, draw in enumerate(draws) if draw.is_plain]
+        if plain:
+            likeliest = self._head.likeliest(hidden[_at_least_two(plain)], count)
+            for n, *own in zip(plain, *likeliest, strict=False):
+                rankings[n] = _ranking(*own)
+        others = [n for n, draw in enumerate(draws) if not draw.is_plain]
+        if others:
+            races = _Races()
+            logits = self._head.logits(hidden[_at_least_two(others)])
+            for n, row in zip(others, logits, strict=False):
+                rankings[n] = rank_tokens(row, draws[n], count, races)
+        return rankings
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
@@ -106,29 +117,40 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     """logits [vocab] float32, overwritten → the token of `draw`; the lowest id among equals."""
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
     warped = warp(logits, draw)
-    scores = _raced(warped, draw)
+    scores = _Races().scores(warped, draw)
     token = int(torch.nonzero(scores == scores.max())[0])
     return Choice(token, warped if draw.keeps_logits else None, log_probs)
 
 
-def rank_tokens(logits: Tensor, draw: Draw, count: int) -> Ranking:
+def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Ranking:
     """logits [vocab] float32, overwritten → see Sampler.rank."""
-    scores = _raced(warp(logits, draw), draw)
+    scores = races.scores(warp(logits, draw), draw)
     if not draw.params.is_greedy:
         scores *= draw.params.temperature
-    total = torch.logsumexp(scores, dim=0)
     largest, tokens = torch.topk(scores, min(count, len(scores)))
-    log_probs = (largest - total).clamp_(max=0.0)
-    pairs = zip(tokens.tolist(), log_probs.tolist(), strict=True)
+    return _ranking(tokens, largest - torch.logsumexp(scores, dim=0))
+
+
+def _ranking(tokens: Tensor, log_probs: Tensor) -> Ranking:
+    """[count] each; what cannot be is left out."""
+    pairs = zip(tokens.tolist(), log_probs.clamp(max=0.0).tolist(), strict=True)
     return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
 
 
-def _raced(warped: Tensor, draw: Draw) -> Tensor:
-    """[vocab] float32: what the largest of is drawn."""
-    if draw.params.is_greedy:
-        return warped
-    noise = gumbel(draw.params.seed, draw.position, len(warped))
-    return warped + noise.to(warped.device)
+class _Races:
+    """The noise of draws, made once where several draw at one place."""
+
+    def __init__(self) -> None:
+        self._noise: dict[tuple[int, int], Tensor] = {}
+
+    def scores(self, warped: Tensor, draw: Draw) -> Tensor:
+        """[vocab] float32, of which the largest is drawn."""
+        if draw.params.is_greedy:
+            return warped
+        place = (draw.params.seed, draw.position)
+        if place not in self._noise:
+            self._noise[place] = gumbel(*place, len(warped)).to(warped.device)
+        return warped + self._noise[place]
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:
