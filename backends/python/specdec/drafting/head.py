@@ -13,7 +13,7 @@ from specdec.rounds import Round
 TRIAL_ROUNDS = 16
 """A head that is tried again gets so many rounds of a request."""
 
-TREE_DEPTH = 6
+TREE_DEPTH = 5
 """Guesses of a head's tree that may follow each other, at most."""
 
 

@@ -36,7 +36,7 @@ class OrchestratorSettings:
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     head_num_draft_tokens: int = 3
     """Guesses of the target's drafting head in one round, unless the request says otherwise."""
-    head_tree_num_draft_tokens: int = 12
+    head_tree_num_draft_tokens: int = 8
     """Its guesses where they are a tree."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
