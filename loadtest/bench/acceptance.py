@@ -163,8 +163,9 @@ def _parser() -> argparse.ArgumentParser:
         "--arms",
         nargs="+",
         default=["lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typical"],
-        metavar="DRAFTER[/VERIFICATION]",
-        help="with a verification named, at temperatures above 0 only",
+        metavar="DRAFTER[:K][/VERIFICATION]",
+        help="K guesses a round, else what is configured; with a verification named, at "
+        "temperatures above 0 only",
     )
     add_draft_options(parser)
     parser.add_argument(

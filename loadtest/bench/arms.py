@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.serving.drafter_names import JOIN, TREE
+from specdec.serving.drafter_names import HEAD_TREE, JOIN, TREE
 
 OFF = "off"
 ORCHESTRATOR = "specdec"
@@ -62,7 +62,8 @@ class Arm:
     @property
     def has_chains(self) -> bool:
         """Tokens are judged one behind the other, each alone."""
-        is_tree = self.drafter is not None and (self.drafter == TREE or JOIN in self.drafter)
+        drafter = self.drafter or ""
+        is_tree = drafter == TREE or JOIN in drafter or drafter.endswith(HEAD_TREE)
         return not is_tree and self.verification != "block"
 
     def __str__(self) -> str:

@@ -65,9 +65,11 @@ OWN_INPUTS = {
     "verification": _scalar("TYPE_STRING"),
     "draft_parents": _list("TYPE_INT32", -1),
     "num_next_drafts": _scalar("TYPE_INT32"),
+    "next_draft_depth": _scalar("TYPE_INT32"),
 }
 OWN_OUTPUTS = {
     "next_draft_ids": Tensor("TYPE_INT32", (-1, -1)),
+    "next_draft_parents": Tensor("TYPE_INT32", (-1, -1)),
     "receipt_address": Tensor("TYPE_STRING", (1,)),
 }
 

@@ -47,10 +47,11 @@ def test_draft_is_the_target_without_verification(configurations):
         contract.DRAFT_LOGITS,
         contract.DRAFT_PARENTS,
         contract.NUM_NEXT_DRAFTS,
+        contract.NEXT_DRAFT_DEPTH,
     }
     assert draft.keys() <= target.keys()
     outputs = [tensors_of(configurations[name].output).keys() for name in ENGINES]
-    assert outputs[0] - outputs[1] == {contract.NEXT_DRAFT_IDS}
+    assert outputs[0] - outputs[1] == {contract.NEXT_DRAFT_IDS, contract.NEXT_DRAFT_PARENTS}
     assert outputs[1] <= outputs[0]
 
 
@@ -74,7 +75,7 @@ def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
     outputs |= reply.perf_outputs(scheduler.TaskStats())
     outputs |= reply.log_prob_outputs([-0.5, -1.0, -0.25])
     outputs[contract.GENERATION_LOGITS] = np.zeros((1, 3, 5), dtype=np.float32)
-    outputs |= reply.next_draft_outputs((4, 5))
+    outputs |= reply.next_draft_outputs((4, 5), (-1, -1))
     outputs |= reply.receipt_outputs("somewhere")
     declared = tensors_of(configurations["target"].output)
     types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}

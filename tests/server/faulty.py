@@ -19,7 +19,10 @@ FAILING_DRAFTS = {
 }
 """Name of the draft model: the reason under which its failures are counted."""
 
-OURS = ("min_p", "prompt_length", "verification", "draft_parents", "num_next_drafts")
+OURS = (
+    *("min_p", "prompt_length", "verification", "draft_parents"),
+    *("num_next_drafts", "next_draft_depth"),
+)
 """Inputs that no compiled engine has."""
 
 _RAISING = """

@@ -25,8 +25,10 @@ NAME = "untrained"
 WAYS = [
     {"drafter": NAME},
     {"drafter": NAME, "num_draft_tokens": 6},
+    {"drafter": f"{NAME}_tree"},
     {"drafter": "auto"},
     {"drafter": f"lookup+{NAME}"},
+    {"drafter": f"lookup+{NAME}_tree", "num_draft_tokens": 5},
     {"drafter": "draft"},
 ]
 
@@ -67,23 +69,51 @@ def test_head_changes_no_token(server, headed, sampling):
                 answer = client.generate(request)
 
                 assert answer.token_ids == expected.token_ids, way
-                if way["drafter"] == NAME:
+                if way["drafter"] in {NAME, f"{NAME}_tree"}:
                     figures = answer.final.speculative_decoding
-                    assert figures["drafters"][NAME]["num_draft_tokens"] > 0
+                    assert figures["drafters"][way["drafter"]]["num_draft_tokens"] > 0
 
 
-def test_rejection_keeps_to_the_rule(headed):
-    """Guesses of a head are verified by rejection like copies: all of their mass on one token."""
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 4}], ids=["greedy", "T1"])
+def test_tree_of_the_default_head_goes_further(server, sampling):
+    """The target's own text in fewer rounds than with the chain, a call each."""
+    steps = {}
+    with GrpcClient(server.grpc_url) as client:
+        for drafter in ("none", "eagle3", "eagle3_tree"):
+            request = GenerationRequest(
+                messages=[{"role": "user", "content": PROMPTS[2]}],
+                max_tokens=64,
+                drafter=drafter,
+                return_perf_metrics=True,
+                **sampling,
+            )
+            answer = client.generate(request)
+            figures = answer.final.speculative_decoding
+            steps[drafter] = (answer.token_ids, figures["num_spec_steps"])
+
+    assert steps["eagle3_tree"][0] == steps["eagle3"][0] == steps["none"][0]
+    assert 0 < steps["eagle3_tree"][1] <= steps["eagle3"][1]
+
+
+@pytest.mark.parametrize(
+    ("drafter", "verification"),
+    [(NAME, "rejection"), (f"{NAME}_tree", "rejection"), (f"{NAME}_tree", "block")],
+)
+def test_rejection_keeps_to_the_rule(headed, drafter, verification):
+    """Guesses of a head are verified by rejection like copies: all of their mass on one token.
+
+    By blocks too, which are chains: there the head's tree is its chain.
+    """
     with GrpcClient(headed.grpc_url) as client:
         request = GenerationRequest(
             text_input="The three longest rivers are",
             max_tokens=24,
             temperature=0.8,
             seed=5,
-            drafter=NAME,
-            verification="rejection",
+            drafter=drafter,
+            verification=verification,
         )
         answer = client.generate(request)
 
-    assert answer.final.verification == "rejection"
+    assert answer.final.verification == verification
     assert 0 < len(answer.token_ids) <= 24

@@ -131,7 +131,15 @@ def right_except(text: Sequence[int], wrong_places: set[int]) -> Callable[[int],
 
 
 def make_round(
-    tokens=(1,), *, drafted=0, accepted=0, drafter=None, draft_s=0.0, target_s=0.01, next_drafts=()
+    tokens=(1,),
+    *,
+    drafted=0,
+    accepted=0,
+    drafter=None,
+    draft_s=0.0,
+    target_s=0.01,
+    next_drafts=(),
+    next_parents=(),
 ):
     """Return a round as the loop reports it."""
     return Round(
@@ -144,4 +152,5 @@ def make_round(
         draft_s=draft_s,
         target_s=target_s,
         next_drafts=tuple(next_drafts),
+        next_parents=tuple(next_parents),
     )

@@ -21,6 +21,8 @@ from loadtest.bench.counting import DraftCounts
         ("draft:4", "draft, k = 4", {"drafter": "draft", "num_draft_tokens": 4}, True),
         ("draft/block", "draft, block", {"drafter": "draft", "verification": "block"}, False),
         ("a+b", "a+b", {"drafter": "a+b", "verification": None}, False),
+        ("eagle3:5", "eagle3, k = 5", {"drafter": "eagle3", "num_draft_tokens": 5}, True),
+        ("eagle3_tree", "eagle3_tree", {"drafter": "eagle3_tree"}, False),
         ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from specdec.control.gain import GainMeter
-from specdec.drafting.head import HeadDrafter, HeadOrCopy
+from specdec.drafting.head import TREE_DEPTH, HeadDrafter, HeadOrCopy
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from tests.unit.scripted import make_round
 
@@ -74,6 +74,35 @@ def test_guesses_fit_what_may_still_be_said():
     assert drafter.propose(CONTEXT, 2).tokens == (7, 8)
     assert drafter.propose(CONTEXT, 2).num_next == 1
     assert drafter.propose(CONTEXT, 1).num_next == 0
+
+
+def test_tree_fits_what_may_still_be_said():
+    """The depth is limited, not the nodes; what is too deep is not offered."""
+    drafter = HeadDrafter("head_tree", 2, 12, is_tree=True)
+    assert (drafter.propose(CONTEXT, 100).num_next, drafter.propose(CONTEXT, 100).tokens) == (0, ())
+    tree = {"next_drafts": (7, 8, 9, 5), "next_parents": (-1, -1, 0, 2)}
+    drafter.observe(make_round((1,), **tree))
+
+    wide = drafter.propose(CONTEXT, 100)
+    assert (wide.tokens, wide.parents) == tuple(tree.values())
+    assert (wide.num_next, wide.next_depth) == (12, TREE_DEPTH)
+    narrow = drafter.propose(CONTEXT, 2)
+    assert (narrow.tokens, narrow.parents) == ((7, 8, 9), (-1, -1, 0))
+    assert (narrow.num_next, narrow.next_depth) == (12, 1)
+    last = drafter.propose(CONTEXT, 1)
+    assert (last.tokens, last.num_next, last.next_depth) == ((7, 8), 0, None)
+
+
+def test_copy_is_longer_than_a_tree_is_deep():
+    """Nodes beside each other do not go on for longer."""
+    copying = Copying((1, 2))
+    drafter = HeadOrCopy([copying], HeadDrafter("t", 2, 8, is_tree=True), GainMeter("t"))
+    drafter.propose(CONTEXT, 100)
+    tree = {"next_drafts": (7, 8, 9), "next_parents": (-1, -1, -1)}
+    drafter.observe(make_round((1,), drafted=2, drafter="lookup", **tree))
+
+    found = drafter.propose(CONTEXT, 100)
+    assert (found.tokens, found.next_depth) == ((1, 2), TREE_DEPTH)
 
 
 def test_head_that_pays_is_asked_nearly_always():

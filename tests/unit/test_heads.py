@@ -3,105 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
-from builder.heads import checkpoint, eagle3, medusa
-from builder.heads.batch import HeadBatch
 from specdec.errors import ConfigurationError
-from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Scheduler
-from specdec.torch_engine.task import Task, TaskOutput
-from tests.unit.tiny_llama import VOCAB, save_tiny_llama
-
-CPU = torch.device("cpu")
-DRAFT_IDS = torch.arange(0, VOCAB, 2)
-NUM_LAYERS = 8
-LIMITS = EngineLimits(max_seq_len=1024, num_cache_tokens=8192)
+from specdec.torch_engine.task import Task
+from tests.unit.tiny_heads import (
+    CPU,
+    LIMITS,
+    Reference,
+    make_task,
+    prompt_of,
+    run,
+    save_heads,
+    save_target,
+)
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight random layers: low, middle and high are layers 2, 4 and 5 here."""
-    folder = tmp_path_factory.mktemp("target")
-    return save_tiny_llama(
-        folder, seed=3, num_layers=NUM_LAYERS, bos_token_id=1, eos_token_id=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )  # fmt: skip
+    """A target of eight layers."""
+    return save_target(tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture(scope="module")
 def heads(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A head of each kind, its weights moved away from where they begin."""
-    torch.manual_seed(5)
-    made = {
-        "eagle3": eagle3.start(target, DRAFT_IDS, train_head=False),
-        "medusa": medusa.start(target, DRAFT_IDS, 3, 2, train_head=False),
-    }
-    folders = {}
-    for kind, module in made.items():
-        with torch.no_grad():
-            for weight in module.parameters():
-                weight.add_(torch.randn_like(weight) * 0.1)
-        folders[kind] = tmp_path_factory.mktemp(kind)
-        checkpoint.store(kind, module, target, folders[kind], {})
-    return folders
-
-
-class Reference:
-    """The module on transformers' hidden states, in float32."""
-
-    def __init__(self, target: Path, head: Path) -> None:
-        self._target = LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
-        self._head = checkpoint.load(head, target)
-        self._taps = [2, NUM_LAYERS // 2, NUM_LAYERS - 3]
-
-    @torch.inference_mode()
-    def guesses(self, context: list[int], behind: int, num: int) -> list[int]:
-        """What follows `behind`, the target's token after the context."""
-        out = self._target.model(torch.tensor([context]), output_hidden_states=True)
-        taps = [*(out.hidden_states[n][0] for n in self._taps), out.last_hidden_state[0]]
-        states = torch.stack(taps, dim=1)
-        said: list[int] = []
-        for _ in range(num):
-            tokens = torch.tensor([*context[1:], behind, *said, *[0] * num])
-            batch = HeadBatch(
-                states, tokens, [len(context)], torch.tensor([len(context) - 1]), [1],
-                *(torch.empty(0) for _ in range(4)),
-            )  # fmt: skip
-            logits = list(self._head.steps(batch, num))[len(said)]
-            said.append(int(self._head.draft_ids[logits[0].argmax()]))
-        return said
-
-
-def run(scheduler: Scheduler, *tasks: Task) -> list[TaskOutput]:
-    """The last output of each task; all run side by side."""
-    last: dict[int, TaskOutput] = {}
-    for number, task in enumerate(tasks):
-        scheduler.add([task], lambda output, number=number: last.__setitem__(number, output))
-    while scheduler.has_work:
-        scheduler.step()
-    scheduler.check_integrity()
-    assert not any(output.error for output in last.values())
-    return [last[number] for number in range(len(tasks))]
-
-
-def make_task(context: list[int], drafts: Sequence[int] = (), num_next: int | None = 3) -> Task:
-    """One round: verify the drafts, and guess on."""
-    return Task(
-        "r", np.int32(context), len(drafts) + 1, draft_ids=np.int32(drafts), num_next=num_next
-    )
-
-
-def prompt_of(seed: int, length: int) -> list[int]:
-    """Random tokens."""
-    return np.random.default_rng(seed).integers(3, VOCAB, length).tolist()
+    """A head of each kind."""
+    return save_heads(target, tmp_path_factory.mktemp("heads"))
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])

@@ -76,6 +76,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
             target_s=verified - drafted,
             log_probs=verification.log_probs,
             next_drafts=verification.next_drafts,
+            next_parents=verification.next_parents,
         )
         drafter.observe(confirmed)
         yield confirmed

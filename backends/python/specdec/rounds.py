@@ -26,6 +26,8 @@ class Round:
     """The target's, of `tokens`, where the request wants them."""
     next_drafts: tuple[int, ...] = ()
     """What the target's drafting head guesses behind the tokens, where it is asked."""
+    next_parents: tuple[int, ...] = ()
+    """For a tree of them: see Draft."""
 
     @property
     def sources(self) -> tuple[int, ...]:

@@ -13,28 +13,44 @@ from specdec.rounds import Round
 TRIAL_ROUNDS = 16
 """A head that is tried again gets so many rounds of a request."""
 
+TREE_DEPTH = 5
+"""Guesses of a head's tree that may follow each other, at most."""
+
 
 class HeadDrafter:
     """Offers what came with the last round, and asks for what is to come with this one."""
 
-    def __init__(self, name: str, source: int, num_tokens: int) -> None:
+    def __init__(self, name: str, source: int, num_tokens: int, *, is_tree: bool = False) -> None:
+        """`is_tree`: the `num_tokens` guesses are a tree instead of a chain."""
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
-        self._guesses: tuple[int, ...] = ()
+        self._depth = min(TREE_DEPTH, num_tokens) if is_tree else num_tokens
+        self._is_tree = is_tree
+        self._guesses = NO_PROPOSAL
         self._is_first_round = True
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
-        tokens = self._guesses[:max_tokens]
         # Behind the guesses and the token that follows them; the last one is never worth guessing.
         # The first token does not wait for guesses.
-        num_next = 0 if self._is_first_round else min(self._num_tokens, max(0, max_tokens - 1))
-        name = self._name if tokens else None
-        return Proposal(tokens, name, self._source, num_next=num_next)
+        depth = 0 if self._is_first_round else min(self._depth, max(0, max_tokens - 1))
+        offer = self._cut(max_tokens)
+        if not self._is_tree:
+            return replace(offer, num_next=depth)
+        return replace(offer, num_next=self._num_tokens if depth else 0, next_depth=depth or None)
 
     def observe(self, confirmed: Round) -> None:
         self._is_first_round = False
-        self._guesses = confirmed.next_drafts
+        tokens, parents = confirmed.next_drafts, confirmed.next_parents
+        name = self._name if tokens else None
+        self._guesses = Proposal(tokens, name, self._source, parents=parents)
+
+    def _cut(self, max_depth: int) -> Proposal:
+        """The guesses, which come depth by depth, as deep as they may be."""
+        guesses = self._guesses
+        num_kept = sum(depth <= max_depth for depth in guesses.depths)
+        parents = guesses.parents[:num_kept]
+        return replace(guesses, tokens=guesses.tokens[:num_kept], parents=parents)
 
 
 class HeadOrCopy:
@@ -57,12 +73,13 @@ class HeadOrCopy:
         own = NO_PROPOSAL
         if self._is_on:
             own = self._head.propose(context, max_tokens)
-            own = replace(own, num_next=self._num_next(own.num_next))
+            num_next = self._num_next(own.num_next)
+            own = replace(own, num_next=num_next, next_depth=own.next_depth if num_next else None)
         self._asked = own.num_next
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
-            if len(found.tokens) > len(own.tokens):
-                return replace(found, num_next=own.num_next)
+            if max(found.depths, default=0) > max(own.depths, default=0):
+                return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return own
 
     def observe(self, confirmed: Round) -> None:

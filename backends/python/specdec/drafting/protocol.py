@@ -28,11 +28,26 @@ class Proposal:
     log_probs: tuple[float, ...] = ()
     """How likely its drafter found each token, where that is asked for."""
     num_next: int | None = None
-    """Guesses to come with the target's answer: see Draft."""
+    next_depth: int | None = None
+    """Guesses to come with the target's answer, these two: see Draft."""
 
     @property
     def draft(self) -> Draft:
-        return Draft(self.tokens, self.logits, self.parents, num_next=self.num_next)
+        return Draft(
+            self.tokens,
+            self.logits,
+            self.parents,
+            num_next=self.num_next,
+            next_depth=self.next_depth,
+        )
+
+    @property
+    def depths(self) -> list[int]:
+        """Of each token: 1 behind the context, one more behind each."""
+        depths: list[int] = []
+        for parent in self.parents or range(-1, len(self.tokens) - 1):
+            depths.append(1 + (depths[parent] if parent >= 0 else 0))
+        return depths
 
     def sources_of(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """Who proposed each of the accepted `tokens`."""

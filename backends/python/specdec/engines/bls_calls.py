@@ -119,6 +119,8 @@ class BlsCalls:
             outputs.append(contract.RECEIPT_ADDRESS)
         if call.draft.num_next:
             outputs.append(contract.NEXT_DRAFT_IDS)
+            if call.draft.next_depth is not None:
+                outputs.append(contract.NEXT_DRAFT_PARENTS)
         return outputs
 
     def _inputs(self, call: Call) -> list[Any]:
@@ -130,8 +132,13 @@ class BlsCalls:
             _bool(contract.EXCLUDE_INPUT_IN_OUTPUT, True),
         ]
         inputs += [_tensor(*each) for each in sampling_inputs(self._sampling, len(context))]
-        if call.end_id is not None:
-            inputs.append(_int32(contract.END_ID, call.end_id))
+        for name, number in (
+            (contract.END_ID, call.end_id),
+            (contract.NUM_NEXT_DRAFTS, draft.num_next),
+            (contract.NEXT_DRAFT_DEPTH, draft.next_depth),
+        ):
+            if number is not None:
+                inputs.append(_int32(name, number))
         for name, is_wanted in (
             (contract.RETURN_PERF_METRICS, self._clock is not None or self._counts(call)),
             (contract.STREAMING, call.streaming),
@@ -139,8 +146,6 @@ class BlsCalls:
         ):
             if is_wanted:
                 inputs.append(_bool(name, True))
-        if draft.num_next is not None:
-            inputs.append(_int32(contract.NUM_NEXT_DRAFTS, draft.num_next))
         if draft.tokens:  # An empty tensor is refused by the C++ backend.
             inputs.append(
                 _tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft.tokens], dtype=np.int32))
@@ -163,34 +168,28 @@ class BlsCalls:
             return None
         self._advance_clock(response)
         tokens = tuple(ids.ravel()[: int(lengths.ravel()[0])].tolist())
-        log_probs = _output(response, contract.OUTPUT_LOG_PROBS)
-        num_accepted = _output(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)
-        num_drafted = _output(response, contract.TOTAL_DRAFT_TOKENS)
         logits = _output(response, contract.GENERATION_LOGITS)
-        next_drafts = _output(response, contract.NEXT_DRAFT_IDS)
         return Said(
             tokens,
-            () if log_probs is None else tuple(log_probs.ravel().tolist()),
+            _values(response, contract.OUTPUT_LOG_PROBS),
             None if logits is None else logits.reshape(-1, logits.shape[-1]),
-            None if num_accepted is None else int(num_accepted.ravel()[0]),
-            None if num_drafted is None else int(num_drafted.ravel()[0]),
-            () if next_drafts is None else tuple(next_drafts.ravel().tolist()),
+            next(iter(_values(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)), None),
+            next(iter(_values(response, contract.TOTAL_DRAFT_TOKENS)), None),
+            _values(response, contract.NEXT_DRAFT_IDS),
+            _values(response, contract.NEXT_DRAFT_PARENTS),
         )
 
     def _confirm(self, response: Any) -> None:
-        address = _output(response, contract.RECEIPT_ADDRESS)
-        if address is not None:
-            send_receipt(address.ravel()[0].decode())
+        for address in _values(response, contract.RECEIPT_ADDRESS):
+            send_receipt(address.decode())
 
     def _advance_clock(self, response: Any) -> None:
         if self._clock is None:
             return
-        arrival, last = (
-            _output(response, name)
-            for name in (contract.ARRIVAL_TIME_NS, contract.LAST_TOKEN_TIME_NS)
-        )
-        if arrival is not None and last is not None:
-            self._clock.busy_s += int(last.ravel()[0] - arrival.ravel()[0]) / 1e9
+        arrival = _values(response, contract.ARRIVAL_TIME_NS)
+        last = _values(response, contract.LAST_TOKEN_TIME_NS)
+        if arrival and last:
+            self._clock.busy_s += (last[0] - arrival[0]) / 1e9
 
     def abort(self) -> None:
         """Asks the engine to end the call in flight; harmless when there is none.
@@ -231,6 +230,11 @@ def _output(response: Any, name: str) -> npt.NDArray[Any] | None:
         return None
     array: npt.NDArray[Any] = tensor.as_numpy()
     return array
+
+
+def _values(response: Any, name: str) -> tuple[Any, ...]:
+    array = _output(response, name)
+    return () if array is None else tuple(array.ravel().tolist())
 
 
 def _tensor(name: str, array: npt.NDArray[np.generic]) -> pb_utils.Tensor:

@@ -37,6 +37,7 @@ class Said(NamedTuple):
     num_accepted: int | None = None
     num_drafted: int | None = None
     next_drafts: tuple[int, ...] = ()
+    next_parents: tuple[int, ...] = ()
 
 
 class EngineCalls(Protocol):

@@ -55,8 +55,12 @@ of verification other than the backend's own, and a tree of drafts instead of a 
 
 NUM_NEXT_DRAFTS = "num_next_drafts"
 NEXT_DRAFT_IDS = "next_draft_ids"
+NEXT_DRAFT_DEPTH = "next_draft_depth"
+NEXT_DRAFT_PARENTS = "next_draft_parents"
 """Ours, for targets with a drafting head: how many guesses are to come with the answer (0 lets the
-head read along), and the guesses, which follow the answer's last token."""
+head read along), and the guesses, which follow the answer's last token. With a depth they are a
+tree, depth by depth, in which no more than so many follow each other; its parents are those that
+draft_parents takes, and none where it is a chain."""
 
 RECEIPT_ADDRESS = "receipt_address"
 """Ours: whoever asks for this output of a streamed call gets the next response after a receipt for

@@ -26,17 +26,20 @@ class ContractTarget:
         log_probs: tuple[float, ...] = ()
         num_accepted = num_drafted = None
         next_drafts: tuple[int, ...] = ()
+        next_parents: tuple[int, ...] = ()
         call = Call(context, len(draft.tokens) + 1, self._end_id, draft)
         for part in self._calls.run(call):
             tokens += part.tokens
             log_probs += part.log_probs
             num_accepted, num_drafted = part.num_accepted, part.num_drafted
-            next_drafts = part.next_drafts
+            next_drafts, next_parents = part.next_drafts, part.next_parents
         # The contract has no finish reason and leaves the end token out: a result that stops
         # within the draft, without a correction, is one that met the end.
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
         ended = len(tokens) <= num_followed
-        return Verification(tokens, ended, log_probs, num_accepted, num_drafted, next_drafts)
+        return Verification(
+            tokens, ended, log_probs, num_accepted, num_drafted, next_drafts, next_parents
+        )
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
         num_tokens = 0

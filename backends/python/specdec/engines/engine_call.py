@@ -84,7 +84,8 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             verification=_verification(arrays),
             draft_logits=arrays.get(contract.DRAFT_LOGITS),
             wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
-            num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS),
+            num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS, 0),
+            next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),
         ),
         stop=stop,
         streaming=_scalar(arrays, contract.STREAMING, False),
@@ -171,8 +172,8 @@ def _integer(arrays: Arrays, name: str, minimum: int, maximum: int) -> int:
     return value
 
 
-def _optional_integer(arrays: Arrays, name: str) -> int | None:
-    return _integer(arrays, name, 0, 2**31 - 1) if name in arrays else None
+def _optional_integer(arrays: Arrays, name: str, minimum: int) -> int | None:
+    return _integer(arrays, name, minimum, 2**31 - 1) if name in arrays else None
 
 
 def _number(arrays: Arrays, name: str, default: float, minimum: float, maximum: float) -> float:

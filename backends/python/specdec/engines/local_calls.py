@@ -91,6 +91,7 @@ class LocalCalls:
             draft_logits=draft.logits,
             wants_log_probs=sampling.wants_log_probs,
             num_next=draft.num_next,
+            next_depth=draft.next_depth,
         )
 
     def _joined(self, outputs: list[TaskOutput]) -> Said:
@@ -105,4 +106,5 @@ class LocalCalls:
             None if stats is None else stats.num_accepted_tokens,
             None if stats is None else stats.num_draft_tokens,
             outputs[-1].next_drafts,
+            outputs[-1].next_parents,
         )

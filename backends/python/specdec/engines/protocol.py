@@ -29,6 +29,8 @@ class Verification:
     does not fit, some paths are left out."""
     next_drafts: tuple[int, ...] = ()
     """What the target's drafting head guesses behind the tokens."""
+    next_parents: tuple[int, ...] = ()
+    """For a tree of them: see Draft."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,8 @@ class Draft:
     num_next: int | None = None
     """Guesses that the target's drafting head is asked for with the answer; 0 lets it read along,
     None leaves it out."""
+    next_depth: int | None = None
+    """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
 
     def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The nodes that `tokens` runs through from the root, as far as it goes.

@@ -14,6 +14,9 @@ AUTO, NONE, TREE, VOTE = "auto", "none", "tree", "vote"
 
 RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE)
 
+HEAD_TREE = "_tree"
+"""Behind the name of the target's drafting head: its guesses as a tree instead of a chain."""
+
 JOIN = "+"
 """Names joined by it are a tree of these drafters."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from specdec.control.gain import GainMeter
@@ -22,7 +22,7 @@ from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
 from specdec.engines.calls import EngineCalls, Engines
 from specdec.engines.contract_engines import ContractDraft
-from specdec.engines.protocol import DraftEngine, EngineClock, TokenIds
+from specdec.engines.protocol import DraftEngine
 from specdec.engines.sampling_inputs import OFF, REJECTION, Sampling
 from specdec.serving.drafter_names import (
     AUTO,
@@ -34,8 +34,7 @@ from specdec.serving.drafter_names import (
     TREE,
     VOTE,
 )
-from specdec.serving.flight import Flight
-from specdec.serving.request import GenerationRequest
+from specdec.serving.occasion import Occasion
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
@@ -43,19 +42,6 @@ from specdec.serving.tokenizing import Tokenizer
 MAX_PROMPT_SHARE = 4
 """`auto` asks a draft engine where the prompt is at most so many times as long as the answer can
 be; a longer one costs more to read than drafts make up for."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Occasion:
-    """What a drafter of one request works with."""
-
-    request: GenerationRequest
-    request_id: str
-    prompt: TokenIds
-    sampling: Sampling
-    end_id: int | None
-    flight: Flight
-    clock: EngineClock
 
 
 class DrafterFactory:
@@ -81,7 +67,8 @@ class DrafterFactory:
         self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
-        self._head_gain = GainMeter(settings.target_head_name)
+        self._heads = (*settings.heads, *settings.head_trees)
+        self._head_gain = {name: GainMeter(name) for name in self._heads}
         limit = settings.inflight_limit
         # Calls ahead wait on threads of their own for calls of the engine, of which a request may
         # have three: one to wait for, one ahead, and one that is being ended.
@@ -104,9 +91,9 @@ class DrafterFactory:
             return None
         if judges_by_logits:
             return self._named(names[0], occasion)
-        heads = set(names) & set(self._settings.heads)
-        if asked == AUTO or (heads and len(names) > 1):  # A head reads chains only.
-            ordered = [*(each for each in names if each not in heads), *heads]
+        heads = sorted(set(names) & set(self._heads))
+        if asked == AUTO or (heads and len(names) > 1):  # Of a head and its tree the tree.
+            ordered = [*(each for each in names if each not in heads), *heads[-1:]]
             return self._auto(ordered, occasion)
         if asked == VOTE:
             voters = [self._engine(each, occasion, is_voter=True) for each in names]
@@ -136,9 +123,10 @@ class DrafterFactory:
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
-        if names[-1] in self._settings.heads:
+        if names[-1] in self._heads:
             copying = [self._named(each, occasion) for each in names[:-1]]
-            return HeadOrCopy(copying, self._head(names[-1], occasion), self._head_gain)
+            gain = self._head_gain[names[-1]]
+            return HeadOrCopy(copying, self._head(names[-1], occasion), gain)
         free = [
             self._named(each, occasion) for each in names if each not in self._settings.draft_models
         ]
@@ -170,7 +158,7 @@ class DrafterFactory:
         if name == PREDICTION:
             text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
-        if name in self._settings.heads:
+        if name in self._heads:
             return self._head(name, occasion)
         if name in self._scripts:
             guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
@@ -178,17 +166,25 @@ class DrafterFactory:
         return LateDrafter(self._engine(name, occasion))
 
     def _head(self, name: str, occasion: Occasion) -> HeadDrafter:
+        settings = self._settings
+        is_tree = name in settings.head_trees and self._takes_trees(occasion.sampling)
+        num_tokens = settings.head_num_draft_tokens
+        if is_tree:
+            num_tokens = min(settings.head_tree_num_draft_tokens, settings.max_draft_len)
         asked = occasion.request.num_draft_tokens
-        num_tokens = asked or self._settings.head_num_draft_tokens
-        return HeadDrafter(name, self._source(name), num_tokens)
+        return HeadDrafter(name, self._source(name), asked or num_tokens, is_tree=is_tree)
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
         sampling = occasion.sampling
-        is_by_rejection = sampling.is_judged and sampling.verification == REJECTION
-        if not self._settings.has_shared_sampler or (sampling.is_judged and not is_by_rejection):
+        if not self._takes_trees(sampling):
             return AutoDrafter(members, None, None)  # Chains alone: the first with an offer.
         limit = self._settings.max_draft_len
-        return TreeDrafter(TREE, members, limit, keeps_apart=is_by_rejection)
+        return TreeDrafter(TREE, members, limit, keeps_apart=sampling.is_judged)
+
+    def _takes_trees(self, sampling: Sampling) -> bool:
+        return self._settings.has_shared_sampler and (
+            not sampling.is_judged or sampling.verification == REJECTION
+        )
 
     def _num_tokens(self, occasion: Occasion) -> int:
         return occasion.request.num_draft_tokens or self._settings.num_draft_tokens

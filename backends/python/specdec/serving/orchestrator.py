@@ -22,11 +22,12 @@ from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import OFF, Sampling
 from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
-from specdec.serving.drafters import DrafterFactory, Occasion
+from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.freshness import Drifted, FreshnessWatch
 from specdec.serving.metrics import Counter, Gauge, TaskLabels
 from specdec.serving.metrics_recorder import MetricsRecorder
+from specdec.serving.occasion import Occasion
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.placement import PlacedEngines, own_config

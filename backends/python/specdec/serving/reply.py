@@ -77,7 +77,7 @@ class Reply:
         if self._logits:
             extra[contract.GENERATION_LOGITS] = np.stack(self._logits)[None]
         if call.task.num_next:
-            extra |= next_draft_outputs(output.next_drafts)
+            extra |= next_draft_outputs(output.next_drafts, output.next_parents)
         if output.stats is not None and call.return_perf_metrics:
             extra |= perf_outputs(output.stats)
         self._tokens, self._log_probs, self._logits = [], [], []
@@ -100,9 +100,14 @@ def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def next_draft_outputs(guesses: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
-    """next_draft_ids [1, n]: what the drafting head guesses behind the last token."""
-    return {contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32)}
+def next_draft_outputs(
+    guesses: tuple[int, ...], parents: tuple[int, ...]
+) -> dict[str, npt.NDArray[Any]]:
+    """next_draft_ids [1, n] and next_draft_parents [1, n]; no parents, [1, 0], for a chain."""
+    return {
+        contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32),
+        contract.NEXT_DRAFT_PARENTS: np.asarray([parents], dtype=np.int32),
+    }
 
 
 def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:

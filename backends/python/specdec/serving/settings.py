@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.errors import ConfigurationError
-from specdec.serving.drafter_names import JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
+from specdec.serving.drafter_names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
 from specdec.serving.prompt_log import PromptLogSettings
 
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
@@ -36,6 +36,8 @@ class OrchestratorSettings:
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     head_num_draft_tokens: int = 3
     """Guesses of the target's drafting head in one round, unless the request says otherwise."""
+    head_tree_num_draft_tokens: int = 8
+    """Its guesses where they are a tree."""
     lookup_num_draft_tokens: int = 7
     """Guesses of prompt lookup in one round, which cost nothing to make."""
     lookup_max_draft_tokens: int = 11
@@ -105,6 +107,11 @@ class OrchestratorSettings:
         return (self.target_head_name,) if self.target_head_name else ()
 
     @property
+    def head_trees(self) -> tuple[str, ...]:
+        """The same head, whose guesses are a tree."""
+        return tuple(name + HEAD_TREE for name in self.heads)
+
+    @property
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
         return _paths(self.scripted_drafters)
@@ -132,7 +139,8 @@ class OrchestratorSettings:
     @property
     def drafters(self) -> tuple[str, ...]:
         """All that propose tokens; `output_sources` counts them from 1 in this order."""
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *self.heads, *self.scripts)
+        heads = (*self.heads, *self.head_trees)
+        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
 
 
 def _paths(text: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
-from specdec.torch_engine.heads.reading import Reading
+from specdec.torch_engine.heads.reading import Guesses, Reading
 from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.running import RunningTask
 
@@ -23,9 +23,10 @@ def readings_of(
     """The rows that stand of each task that the head follows.
 
     `hidden` [asked, hidden]: the rows behind the final norm of all chunks, in order; `states`: of
-    each chunk's rows.
+    each chunk's rows. Of a tree, the path that carries the answer is read alone.
     """
     readings: dict[RunningTask, Reading] = {}
+    answering = _answering(verdicts)
     num_asked = 0
     for (running, segment), own in zip(chunks, states, strict=True):
         task, sequence = running.task, segment.sequence
@@ -36,24 +37,25 @@ def readings_of(
             continue
         verdict = verdicts.get(running)
         if verdict is None:
-            readings[running] = Reading(task, sequence, start, own, None, running.text, 0)
+            if sequence.length <= len(task.input_ids):  # No draft among the rows.
+                readings[running] = Reading(task, sequence, start, own, None, running.text, 0)
             continue
         num_kept = len(segment.tokens) - len(task.draft_ids) + verdict.num_accepted
-        if num_kept < 1:  # The last row that stands ran in an earlier pass.
+        if running not in answering or num_kept < 1:  # Or its last row ran in an earlier pass.
             continue
         last_asked = first_asked + segment.num_logits - len(task.draft_ids) - 1
         text = running.text[: start + num_kept + 1].copy()
         text[start + num_kept] = verdict.tokens[verdict.num_accepted]
         last = hidden[last_asked + verdict.num_accepted]
         num_guesses = _num_guesses(running, verdict)
-        readings[running] = Reading(task, sequence, start, own[:num_kept], last, text, num_guesses)
+        readings[running] = Reading(
+            task, sequence, start, own[:num_kept], last, text, num_guesses, task.next_depth
+        )
     return readings
 
 
 @torch.inference_mode()
-def read(
-    model: LlamaModel, readings: Mapping[RunningTask, Reading]
-) -> dict[RunningTask, tuple[int, ...]]:
+def read(model: LlamaModel, readings: Mapping[RunningTask, Reading]) -> dict[RunningTask, Guesses]:
     """The head's guesses for each."""
     if not readings:
         return {}
@@ -61,14 +63,25 @@ def read(
     assert head is not None
     lengths = {running: reading.sequence.length for running, reading in readings.items()}
     for reading in readings.values():  # Guesses stand in the cache until the next round.
-        num_more = reading.end + reading.num_guesses - 1 - reading.sequence.length
+        num_more = reading.end + reading.depth - 1 - reading.sequence.length
         if num_more > 0:
             cache.extend(reading.sequence, np.zeros(num_more, dtype=np.int32))
         reading.sequence.num_read = reading.end
     found = head.read([*readings.values()], cache)
     for running, reading in readings.items():
         cache.truncate(reading.sequence, lengths[running])
-    return {running: tuple(said) for running, said in zip(readings, found, strict=True)}
+    return dict(zip(readings, found, strict=True))
+
+
+def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
+    """All but the paths of a tree that another path goes further than, or as far as."""
+    best: dict[object, RunningTask] = {}
+    for running, verdict in verdicts.items():
+        branch = running.task.branch
+        key = running if branch is None else branch.judge
+        if key not in best or verdict.num_accepted > verdicts[best[key]].num_accepted:
+            best[key] = running
+    return set(best.values())
 
 
 def _num_guesses(running: RunningTask, verdict: Verdict) -> int:

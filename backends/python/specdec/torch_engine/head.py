@@ -82,11 +82,26 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [n ≥ 2, hidden] float32 → [n, vocab] float32; −inf where the head has no row."""
+        return self._over_vocabulary(self._own_logits(hidden))
+
+    def likeliest(self, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """hidden [n ≥ 2, hidden] float32 → [n, count] int64 token ids, and their log-probabilities.
+
+        The likeliest first; as many as the head has rows, if those are fewer.
+        """
+        logits = self._own_logits(hidden)
+        largest, chosen = torch.topk(logits, min(count, logits.shape[-1]), dim=-1)
+        log_probs = largest - torch.logsumexp(logits, dim=-1, keepdim=True)
+        tokens = chosen if self._token_of_row is None else self._token_of_row[chosen]
+        return tokens, log_probs
+
+    def _own_logits(self, hidden: Tensor) -> Tensor:
+        """→ [n, head vocab] float32."""
         logits = self._output.logits(hidden)
         floor = logits.amax(dim=-1, keepdim=True) - REFINED_RANGE
         rows, candidates = torch.nonzero(logits >= floor, as_tuple=True)
         logits[rows, candidates] = exact_logits(self._rows, hidden, rows, candidates)
-        return self._over_vocabulary(logits)
+        return logits
 
     def _over_vocabulary(self, logits: Tensor) -> Tensor:
         """[n, head vocab] → [n, vocab]; −inf where the head has no row."""

@@ -113,7 +113,7 @@ class KVCache:
             sequence = best
             self.truncate(sequence, num_common)
         else:
-            sequence = self._fork(best, num_common)
+            sequence = self.fork(best, num_common)
         sequence.in_use = True
         return sequence
 
@@ -122,9 +122,20 @@ class KVCache:
         self._clock += 1
         sequence.in_use, sequence.last_used = False, self._clock
 
-    def num_cached(self, tokens: TokenIds) -> int:
+    def num_cached(self, tokens: TokenIds, *, is_read: bool = False) -> int:
         """How many tokens of `tokens`, less the last, `acquire` would find."""
-        return self._longest_prefix(tokens[:-1])[1]
+        return self._longest_prefix(tokens[:-1], is_read=is_read)[1]
+
+    def fork(self, source: CachedSequence, length: int) -> CachedSequence:
+        """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
+        num_shared = length // self.block_size
+        sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
+        sequence.num_read = min(source.num_read, length)
+        self._references[sequence.blocks] += 1
+        self._sequences.append(sequence)
+        if len(sequence.blocks) > num_shared:
+            self._copy_last_block(sequence)
+        return sequence
 
     def drop_copies(self, sequence: CachedSequence) -> None:
         """Discards idle sequences that begin another of these: what forks leave behind.
@@ -135,9 +146,10 @@ class KVCache:
             if other.in_use:
                 continue
             num_common = common_prefix_length(other.tokens, sequence.tokens)
-            if num_common == other.length:
+            # What the drafting head has read of one alone stays.
+            if num_common == other.length and other.num_read <= sequence.num_read:
                 self.discard(other)
-            elif num_common == sequence.length:
+            elif num_common == sequence.length and sequence.num_read <= other.num_read:
                 self.discard(sequence)
                 return
 
@@ -194,17 +206,6 @@ class KVCache:
             if length > best_length or (length == best_length > 0 and not sequence.in_use):
                 best, best_length = sequence, length
         return best, best_length
-
-    def _fork(self, source: CachedSequence, length: int) -> CachedSequence:
-        """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
-        num_shared = length // self.block_size
-        sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
-        sequence.num_read = min(source.num_read, length)
-        self._references[sequence.blocks] += 1
-        self._sequences.append(sequence)
-        if len(sequence.blocks) > num_shared:
-            self._copy_last_block(sequence)
-        return sequence
 
     def _copy_last_block(self, sequence: CachedSequence) -> None:
         shared = sequence.blocks[-1]

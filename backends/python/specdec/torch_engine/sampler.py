@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ class Choice:
         return float(self.log_probs[token])
 
 
+Ranking = list[tuple[int, float]]
+"""Tokens and log-probabilities, the likeliest first."""
+
 NOT_DRAWN = Choice(-1)
 """What stands behind a wrong guess."""
 
@@ -46,6 +50,28 @@ class Sampler:
 
     def __init__(self, head: Head) -> None:
         self._head = head
+
+    @torch.inference_mode()
+    def rank(self, hidden: Tensor, draws: Sequence[Draw], count: int) -> list[Ranking]:
+        """hidden [max(n, 2), hidden] float32 and n draws → `count` guesses for each.
+
+        For drafts: what another model, whose logits are near these, is likeliest to draw there.
+        Its own draw comes first. The probabilities are the softmax of what the draw takes the
+        largest of, in units of logits: greedy draws have the model's own.
+        """
+        rankings: list[Ranking] = [[] for _ in draws]
+        plain = [n for n, draw in enumerate(draws) if draw.is_plain]
+        if plain:
+            likeliest = self._head.likeliest(hidden[_at_least_two(plain)], count)
+            for n, *own in zip(plain, *likeliest, strict=False):
+                rankings[n] = _ranking(*own)
+        others = [n for n, draw in enumerate(draws) if not draw.is_plain]
+        if others:
+            races = _Races()
+            logits = self._head.logits(hidden[_at_least_two(others)])
+            for n, row in zip(others, logits, strict=False):
+                rankings[n] = rank_tokens(row, draws[n], count, races)
+        return rankings
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
@@ -91,12 +117,40 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     """logits [vocab] float32, overwritten → the token of `draw`; the lowest id among equals."""
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
     warped = warp(logits, draw)
-    scores = warped
-    if not draw.params.is_greedy:
-        noise = gumbel(draw.params.seed, draw.position, len(warped))
-        scores = warped + noise.to(warped.device)
+    scores = _Races().scores(warped, draw)
     token = int(torch.nonzero(scores == scores.max())[0])
     return Choice(token, warped if draw.keeps_logits else None, log_probs)
+
+
+def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Ranking:
+    """logits [vocab] float32, overwritten → see Sampler.rank."""
+    scores = races.scores(warp(logits, draw), draw)
+    if not draw.params.is_greedy:
+        scores *= draw.params.temperature
+    largest, tokens = torch.topk(scores, min(count, len(scores)))
+    return _ranking(tokens, largest - torch.logsumexp(scores, dim=0))
+
+
+def _ranking(tokens: Tensor, log_probs: Tensor) -> Ranking:
+    """[count] each; what cannot be is left out."""
+    pairs = zip(tokens.tolist(), log_probs.clamp(max=0.0).tolist(), strict=True)
+    return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
+
+
+class _Races:
+    """The noise of draws, made once where several draw at one place."""
+
+    def __init__(self) -> None:
+        self._noise: dict[tuple[int, int], Tensor] = {}
+
+    def scores(self, warped: Tensor, draw: Draw) -> Tensor:
+        """[vocab] float32, of which the largest is drawn."""
+        if draw.params.is_greedy:
+            return warped
+        place = (draw.params.seed, draw.position)
+        if place not in self._noise:
+            self._noise[place] = gumbel(*place, len(warped)).to(warped.device)
+        return warped + self._noise[place]
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:

@@ -18,8 +18,8 @@ from specdec.errors import InvalidRequestError
 from specdec.torch_engine.admission import Admission
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.following import read, readings_of
+from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
-from specdec.torch_engine.kv_cache import TokenIds
 from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.running import RunningTask
@@ -68,9 +68,11 @@ class Scheduler:
         """How many tasks like this one may run side by side; 0 for one that is too large."""
         return self._admission.num_together(task)
 
-    def is_cached(self, input_ids: TokenIds) -> bool:
-        """All but the last token need no computing."""
-        return self._model.cache.num_cached(input_ids) == len(input_ids) - 1
+    def is_cached(self, task: Task) -> bool:
+        """All of its context but the last token needs no computing."""
+        is_read = task.num_next is not None
+        num_cached = self._model.cache.num_cached(task.input_ids, is_read=is_read)
+        return num_cached == len(task.input_ids) - 1
 
     def cancel(self, request_id: str) -> None:
         """Ends every task of that id with an empty last output; unknown ids are fine."""
@@ -104,12 +106,17 @@ class Scheduler:
             if not len(running.pending):
                 verdicts |= self._advance(running)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
-        guessed = {task: each for task, each in readings.items() if each.num_guesses}
-        guesses = read(self._model, guessed)
+        # A tree's paths are sorted out behind what is read of them.
+        awaited = {
+            running: each
+            for running, each in readings.items()
+            if each.num_guesses or running.task.branch is not None
+        }
+        guesses = read(self._model, awaited)
         for running, verdict in verdicts.items():
-            self._conclude(running, verdict, guesses.get(running, ()))
+            self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
         # Nobody waits for a head that only reads along.
-        read(self._model, {task: each for task, each in readings.items() if task not in guessed})
+        read(self._model, {task: each for task, each in readings.items() if task not in awaited})
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]
@@ -175,7 +182,7 @@ class Scheduler:
         }
 
     def _conclude(
-        self, running: RunningTask, verdict: Verdict, guesses: tuple[int, ...] = ()
+        self, running: RunningTask, verdict: Verdict, guesses: Guesses = NO_GUESSES
     ) -> None:
         """Tokens come out; `guesses` what the drafting head expects behind them."""
         task, stats = running.task, running.stats
@@ -198,7 +205,7 @@ class Scheduler:
                 for choice in choices[: len(tokens)]
                 if task.wants_logits and choice.logits is not None
             ),
-            () if ended else guesses,
+            *(NO_GUESSES if ended else guesses),
         )
         if num_drafts:
             assert running.sequence is not None

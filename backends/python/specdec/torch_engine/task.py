@@ -56,6 +56,8 @@ class Task:
     num_next: int | None = None
     """Guesses of the drafting head that come with the last output; 0 lets it read along, None
     leaves it out."""
+    next_depth: int | None = None
+    """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -93,6 +95,8 @@ class TaskOutput:
     """[vocab] for each of `tokens`, where the task wants them."""
     next_drafts: tuple[int, ...] = ()
     """What the drafting head guesses behind the last token."""
+    next_parents: tuple[int, ...] = ()
+    """For a tree of them, as Task.draft_parents."""
     stats: TaskStats | None = None
     error: Exception | None = None
 

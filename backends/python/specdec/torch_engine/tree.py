@@ -81,7 +81,7 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
         )
     num_paths = scheduler.num_together(scheduler.check(task))
     # A context that is not cached yet would be computed once for each path.
-    if not scheduler.is_cached(task.input_ids):
+    if not scheduler.is_cached(task):
         num_paths = min(num_paths, 1)
     if len(paths) > num_paths:
         paths = sorted(paths, key=len, reverse=True)[: max(num_paths, 1)]
@@ -93,7 +93,6 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
             draft_logits=None,
             max_new_tokens=min(task.max_new_tokens, len(path) + 1),
             draft_parents=(),
-            num_next=None,
             branch=Branch(judge, path, task.is_judged),
         )
         for path in paths

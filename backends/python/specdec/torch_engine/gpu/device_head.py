@@ -25,5 +25,5 @@ class DeviceOutput:
 class DeviceHead(Head):
     """A head whose logits are float32's already."""
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self._over_vocabulary(self._output.logits(hidden))
+    def _own_logits(self, hidden: Tensor) -> Tensor:
+        return self._output.logits(hidden)

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.heads.reading import Reading, has_ended, offered
-from specdec.torch_engine.kv_cache import KVCache, TokenIds
+from specdec.torch_engine.heads.growing import NUM_BRANCHES, GrowingTree
+from specdec.torch_engine.heads.lanes import Lanes
+from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses, Reading, has_ended, offered
+from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.sampler import Sampler
 
 
@@ -30,24 +32,39 @@ class Layer(Protocol):
 
 
 class Eagle3Head:
-    """Guesses a chain."""
+    """Guesses a chain or a tree."""
 
     def __init__(self, layer: Layer, sampler: Sampler, taps: tuple[int, ...]) -> None:
         self.taps = taps
         self._layer = layer
         self._sampler = sampler
 
-    def read(self, readings: list[Reading], cache: KVCache) -> list[list[int]]:
+    def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:
         states = torch.cat([reading.states for reading in readings]).flatten(1)
         ends = np.cumsum([len(reading.states) for reading in readings])
         guessing = [n for n, reading in enumerate(readings) if reading.num_guesses]
         hidden, carried = self._run(
-            [(reading, reading.start, reading.tokens) for reading in readings],
+            [(reading.sequence, reading.start, reading.tokens) for reading in readings],
             self._fused(states),
             [int(ends[n]) - 1 for n in guessing],
             cache,
         )
+        found = [NO_GUESSES] * len(readings)
+        for guess, is_tree in ((self._chains, False), (self._trees, True)):
+            own = [row for row, n in enumerate(guessing) if readings[n].is_tree is is_tree]
+            if own:
+                rows = own * 2 if len(own) == 1 else own
+                wanted = [readings[guessing[row]] for row in own]
+                said = guess(wanted, hidden[rows], carried[rows], cache)
+                for row, guesses in zip(own, said, strict=True):
+                    found[guessing[row]] = guesses
+        return found
+
+    def _chains(
+        self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
+    ) -> list[Guesses]:
         guesses: list[list[int]] = [[] for _ in readings]
+        guessing = list(range(len(readings)))
         step = 0
         while guessing:
             draws = [[readings[n].draw(guesses[n])] for n in guessing]
@@ -63,7 +80,7 @@ class Eagle3Head:
             if guessing:
                 hidden, carried = self._run(
                     [
-                        (readings[n], readings[n].end + step, np.full(1, guesses[n][-1], np.int32))
+                        (readings[n].sequence, readings[n].end + step, guesses[n][-1:])
                         for n in guessing
                     ],
                     carried[going],
@@ -73,6 +90,42 @@ class Eagle3Head:
             step += 1
         return [offered(reading, said) for reading, said in zip(readings, guesses, strict=True)]
 
+    def _trees(
+        self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
+    ) -> list[Guesses]:
+        trees = [GrowingTree(reading) for reading in readings]
+        lanes = [Lanes(reading, cache) for reading in readings]
+        nodes = [(tree, node) for tree in trees for node in tree.deepen()]
+        step = 0
+        try:
+            while True:
+                draws = [tree.draw(node) for tree, node in nodes]
+                rankings = self._sampler.rank(hidden, draws, NUM_BRANCHES)
+                for (tree, node), ranking in zip(nodes, rankings, strict=True):
+                    tree.add(node, ranking)
+                row_of = {node: row for row, node in enumerate(nodes)}
+                placed = [
+                    (tree, node, lane)
+                    for tree, own in zip(trees, lanes, strict=True)
+                    for node, lane in own.take(tree.deepen(), tree.parents).items()
+                ]
+                if not placed:
+                    return [tree.guesses() for tree in trees]
+                nodes = [(tree, node) for tree, node, _ in placed]
+                hidden, carried = self._run(
+                    [
+                        (lane, tree.reading.end + step, tree.tokens[node : node + 1])
+                        for tree, node, lane in placed
+                    ],
+                    carried[[row_of[tree, tree.parents[node]] for tree, node in nodes]],
+                    list(range(len(nodes))),
+                    cache,
+                )
+                step += 1
+        finally:
+            for each in lanes:
+                each.close()
+
     def _fused(self, states: Tensor) -> Tensor:
         """A product with one row sums in another order (see linear.py)."""
         return (
@@ -81,22 +134,22 @@ class Eagle3Head:
 
     def _run(
         self,
-        chunks: list[tuple[Reading, int, TokenIds]],
+        chunks: list[tuple[CachedSequence, int, TokenIds | list[int]]],
         given: Tensor,
         asked: list[int],
         cache: KVCache,
     ) -> tuple[Tensor, Tensor]:
         """A chunk: a sequence, the position where it starts, and the tokens behind its rows."""
         positions = [start + np.arange(len(tokens)) for _, start, tokens in chunks]
-        tokens = [tokens for _, _, tokens in chunks]
+        tokens = [np.asarray(tokens, dtype=np.int32) for _, _, tokens in chunks]
         if sum(map(len, tokens)) == 1:  # The row twice: see linear.py.
             positions, tokens = [positions[0].repeat(2)], [tokens[0].repeat(2)]
             given = given[:1].repeat(2, 1)
         if len(asked) == 1:
             asked = asked * 2
         rows = Rows(
-            np.concatenate(tokens).astype(np.int32),
-            [reading.sequence for reading, _, _ in chunks],
+            np.concatenate(tokens),
+            [sequence for sequence, _, _ in chunks],
             positions,
             np.asarray(asked, dtype=np.int64),
         )

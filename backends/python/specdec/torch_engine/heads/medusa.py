@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specdec.torch_engine.heads.reading import Reading, has_ended, offered
+from specdec.torch_engine.heads.growing import NUM_BRANCHES, GrowingTree
+from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses, Reading, has_ended, offered
 from specdec.torch_engine.heads.weights import MedusaWeights
 from specdec.torch_engine.kv_cache import KVCache
 from specdec.torch_engine.linear import Linear
 from specdec.torch_engine.sampler import Sampler
 
+Block = tuple[Linear, Tensor]
+"""A matrix and its bias."""
+
 
 class MedusaHead:
-    """Guesses a chain: the likeliest token of each place."""
+    """Guesses a chain, the likeliest token of each place, or a tree of the likeliest texts."""
 
     taps: tuple[int, ...] = ()
 
@@ -28,7 +32,19 @@ class MedusaHead:
         self._dtype = weights.head_rows.dtype
         self._sampler = sampler
 
-    def read(self, readings: list[Reading], cache: KVCache) -> list[list[int]]:  # noqa: ARG002
+    def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:  # noqa: ARG002
+        found = [NO_GUESSES] * len(readings)
+        for guess, is_tree in ((self._chains, False), (self._trees, True)):
+            own = [
+                n
+                for n, reading in enumerate(readings)
+                if reading.num_guesses and reading.is_tree is is_tree
+            ]
+            for n, guesses in zip(own, guess([readings[n] for n in own]), strict=True):
+                found[n] = guesses
+        return found
+
+    def _chains(self, readings: list[Reading]) -> list[Guesses]:
         guesses: list[list[int]] = [[] for _ in readings]
         for number, blocks in enumerate(self._heads):
             wanted = [
@@ -38,14 +54,32 @@ class MedusaHead:
             ]
             if not wanted:
                 break
-            rows = [_last(readings[n]) for n in wanted]
-            x = torch.stack(rows * 2 if len(rows) == 1 else rows)
-            for matrix, bias in blocks:
-                x = x + silu(matrix(x.to(self._dtype)).float() + bias)
+            x = self._run(blocks, [readings[n] for n in wanted])
             draws = [[readings[n].draw(guesses[n])] for n in wanted]
             for n, (choice,) in zip(wanted, self._sampler.choose(x, draws), strict=True):
                 guesses[n].append(choice.token)
         return [offered(reading, said) for reading, said in zip(readings, guesses, strict=True)]
+
+    def _trees(self, readings: list[Reading]) -> list[Guesses]:
+        trees = [GrowingTree(reading) for reading in readings]
+        for blocks in self._heads:
+            nodes = [(tree, node) for tree in trees for node in tree.deepen()]
+            if not nodes:
+                break
+            x = self._run(blocks, [tree.reading for tree, _ in nodes])
+            draws = [tree.draw(node) for tree, node in nodes]
+            rankings = self._sampler.rank(x, draws, NUM_BRANCHES)
+            for (tree, node), ranking in zip(nodes, rankings, strict=True):
+                tree.add(node, ranking)
+        return [tree.guesses() for tree in trees]
+
+    def _run(self, blocks: list[Block], readings: list[Reading]) -> Tensor:
+        """→ [max(readings, 2), hidden]: one head on the last state of each."""
+        rows = [_last(reading) for reading in readings]
+        x = torch.stack(rows * 2 if len(rows) == 1 else rows)
+        for matrix, bias in blocks:
+            x = x + silu(matrix(x.to(self._dtype)).float() + bias)
+        return x
 
 
 def _last(reading: Reading) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -29,6 +29,17 @@ class Reading:
     """[start + rows + 1 or more] the sequence's tokens, the one behind the last row included."""
     num_guesses: int
     """Wanted behind that; 0 to read only."""
+    max_depth: int | None = None
+    """Of a tree of that many guesses; None for a chain."""
+
+    @property
+    def is_tree(self) -> bool:
+        return self.max_depth is not None
+
+    @property
+    def depth(self) -> int:
+        """How many guesses may follow each other."""
+        return min(self.num_guesses, self.max_depth or self.num_guesses)
 
     @property
     def end(self) -> int:
@@ -49,13 +60,23 @@ class Reading:
         return Draw(task.params, text, task.num_prompt_tokens, task.end_id, False, False, None)
 
 
+class Guesses(NamedTuple):
+    """What may follow; `parents` as in Task.draft_parents, a chain has none."""
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+
+
+NO_GUESSES = Guesses()
+
+
 class Head(Protocol):
     """A head of any kind; driven by the engine's thread."""
 
     taps: tuple[int, ...]
     """The target's layers whose inputs it reads, ascending."""
 
-    def read(self, readings: list[Reading], cache: KVCache) -> list[list[int]]:
+    def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:
         """Reads the rows and guesses what follows: up to num_guesses tokens for each."""
 
 
@@ -64,6 +85,6 @@ def has_ended(reading: Reading, guesses: list[int]) -> bool:
     return bool(guesses) and guesses[-1] == reading.task.end_id
 
 
-def offered(reading: Reading, guesses: list[int]) -> list[int]:
-    """The guesses without an end token."""
-    return guesses[:-1] if has_ended(reading, guesses) else guesses
+def offered(reading: Reading, guesses: list[int]) -> Guesses:
+    """A chain without an end token."""
+    return Guesses(tuple(guesses[:-1] if has_ended(reading, guesses) else guesses))

@@ -1,0 +1,75 @@
+"""Where the paths of a growing tree keep the head's keys and values.
+
+Every node that is guessed behind runs in a sequence of its own, its lane, which holds the context
+and the node's path as a chain would: a row has the bits that it has in a chain. Lanes share the
+context's whole blocks, and borrow their own from the cache while a pass is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specdec.acceptance.trees import ROOT
+from specdec.torch_engine.heads.reading import Reading
+from specdec.torch_engine.kv_cache import CachedSequence, KVCache
+
+
+class Lanes:
+    """Those of one tree; the first is the reading's own sequence."""
+
+    def __init__(self, reading: Reading, cache: KVCache) -> None:
+        self._start = reading.end
+        self._num_rows = reading.depth - 1
+        self._cache = cache
+        self._lanes = [reading.sequence]
+        self._lane_of = {ROOT: reading.sequence}
+
+    def take(self, nodes: Sequence[int], parents: Sequence[int]) -> dict[int, CachedSequence]:
+        """A lane for each node of one depth, with all that comes before it.
+
+        The parents' lanes are given up. Where the cache has no room the last nodes get none.
+        """
+        lane_of: dict[int, CachedSequence] = {}
+        taken: set[CachedSequence] = set()
+        waiting = []
+        for node in nodes:  # A first child goes on in its parent's lane.
+            lane = self._lane_of[parents[node]]
+            if lane in taken:
+                waiting.append(node)
+            else:
+                taken.add(lane)
+                lane_of[node] = lane
+        free = [lane for lane in self._lanes if lane not in taken]
+        for node in waiting:
+            own = free.pop() if free else self._new_lane()
+            if own is None:
+                break
+            self._copy(self._lane_of[parents[node]], own)
+            lane_of[node] = own
+        self._lane_of = lane_of
+        return lane_of
+
+    def close(self) -> None:
+        """Gives back what was borrowed."""
+        for lane in self._lanes[1:]:
+            self._cache.discard(lane)
+
+    def _new_lane(self) -> CachedSequence | None:
+        own = self._start % self._cache.block_size
+        lane = self._cache.fork(self._lanes[0], self._start - own)
+        try:
+            self._cache.extend(lane, np.zeros(own + self._num_rows, dtype=np.int32))
+        except MemoryError:  # Sequences in use hold all blocks.
+            self._cache.discard(lane)
+            return None
+        self._lanes.append(lane)
+        return lane
+
+    def _copy(self, source: CachedSequence, lane: CachedSequence) -> None:
+        """From the block on in which the tree begins; of the head's layer, which is the last."""
+        cache = self._cache
+        first, end = self._start // cache.block_size, cache.blocks_for(self._start + self._num_rows)
+        layer = cache.storage[-1]
+        layer[:, lane.blocks[first:end]] = layer[:, source.blocks[first:end]]

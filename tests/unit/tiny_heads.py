@@ -1,0 +1,124 @@
+"""Random heads on a random Llama, the module that is behind each, and rounds driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from builder.heads import checkpoint, eagle3, medusa
+from builder.heads.batch import HeadBatch
+from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.task import Receiver, Task, TaskOutput
+from specdec.torch_engine.tree import add_tree
+from tests.unit.tiny_llama import VOCAB, save_tiny_llama
+
+CPU = torch.device("cpu")
+DRAFT_IDS = torch.arange(0, VOCAB, 2)
+NUM_LAYERS = 8
+NOISE = {"eagle3": 0.1, "medusa": 0.4}
+LIMITS = EngineLimits(max_seq_len=1024, num_cache_tokens=8192)
+
+
+def save_target(folder: Path) -> Path:
+    """Eight random layers: low, middle and high are layers 2, 4 and 5 here."""
+    return save_tiny_llama(
+        folder, seed=3, num_layers=NUM_LAYERS, bos_token_id=1, eos_token_id=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )  # fmt: skip
+
+
+def save_heads(target: Path, folder: Path) -> dict[str, Path]:
+    """A head of each kind, its weights moved away from where they begin, and sure of itself."""
+    torch.manual_seed(5)
+    made = {
+        "eagle3": eagle3.start(target, DRAFT_IDS, train_head=False),
+        "medusa": medusa.start(target, DRAFT_IDS, 3, 2, train_head=False),
+    }
+    for kind, module in made.items():
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.add_(torch.randn_like(weight) * NOISE[kind])
+            if isinstance(module, eagle3.Eagle3):
+                module.norm.weight.mul_(4)
+        checkpoint.store(kind, module, target, folder / kind, {})
+    return {kind: folder / kind for kind in made}
+
+
+class Reference:
+    """The module on transformers' hidden states, in float32."""
+
+    def __init__(self, target: Path, head: Path) -> None:
+        self._target = LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+        self._head = checkpoint.load(head, target)
+        self._taps = [2, NUM_LAYERS // 2, NUM_LAYERS - 3]
+
+    @torch.inference_mode()
+    def law(self, context: list[int], behind: int, said: Sequence[int]) -> Tensor:
+        """[VOCAB] log-probabilities behind `said`, which is guessed behind the target's token."""
+        out = self._target.model(torch.tensor([context]), output_hidden_states=True)
+        taps = [*(out.hidden_states[n][0] for n in self._taps), out.last_hidden_state[0]]
+        tokens = torch.tensor([*context[1:], behind, *said, 0])
+        batch = HeadBatch(
+            torch.stack(taps, dim=1), tokens, [len(context)], torch.tensor([len(context) - 1]),
+            [1], *(torch.empty(0) for _ in range(4)),
+        )  # fmt: skip
+        logits = list(self._head.steps(batch, len(said) + 1))[len(said)]
+        law = torch.full((VOCAB,), float("-inf"))
+        law[self._head.draft_ids] = logits[0].log_softmax(dim=0)
+        return law
+
+    def guesses(self, context: list[int], behind: int, num: int) -> list[int]:
+        """The chain that follows `behind`, the target's token after the context."""
+        said: list[int] = []
+        for _ in range(num):
+            said.append(int(self.law(context, behind, said).argmax()))
+        return said
+
+
+def add_one(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
+    """Queue a task without a tree."""
+    scheduler.add([task], receive)
+
+
+def run(scheduler: Scheduler, *tasks: Task) -> list[TaskOutput]:
+    """The last output of each task; all run side by side."""
+    last: dict[int, TaskOutput] = {}
+    for number, task in enumerate(tasks):
+        add = add_tree if task.draft_parents else add_one
+        add(scheduler, task, lambda output, number=number: last.__setitem__(number, output))
+    while scheduler.has_work:
+        scheduler.step()
+    scheduler.check_integrity()
+    assert not any(output.error for output in last.values())
+    return [last[number] for number in range(len(tasks))]
+
+
+def make_task(
+    context: list[int],
+    drafts: Sequence[int] = (),
+    num_next: int | None = 3,
+    parents: Sequence[int] = (),
+    **fields: Any,
+) -> Task:
+    """One round: verify the drafts, and guess on."""
+    return Task(
+        "r",
+        np.int32(context),
+        len(drafts) + 1,
+        draft_ids=np.int32(drafts),
+        draft_parents=tuple(parents),
+        num_next=num_next,
+        **fields,
+    )
+
+
+def prompt_of(seed: int, length: int) -> list[int]:
+    """Random tokens."""
+    return np.random.default_rng(seed).integers(3, VOCAB, length).tolist()
