@@ -1,10 +1,13 @@
 """Fixtures that more than one module of unit tests uses."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from specdec.torch_engine.model import LlamaModel
 from tests.unit.by_hand import CPU, NUM_CACHE_TOKENS
+from tests.unit.tiny_heads import save_heads, save_target
 from tests.unit.tiny_llama import save_tiny_llama
 
 
@@ -22,3 +25,15 @@ def model(one_thread, tmp_path_factory):
     """Return a tiny model whose cache each test replaces."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a target of eight layers."""
+    return save_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture(scope="module")
+def heads(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a drafting head of each kind for it."""
+    return save_heads(target, tmp_path_factory.mktemp("heads"))

@@ -20,21 +20,7 @@ from tests.unit.tiny_heads import (
     make_task,
     prompt_of,
     run,
-    save_heads,
-    save_target,
 )
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A target of eight layers."""
-    return save_target(tmp_path_factory.mktemp("target"))
-
-
-@pytest.fixture(scope="module")
-def heads(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A head of each kind."""
-    return save_heads(target, tmp_path_factory.mktemp("heads"))
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
