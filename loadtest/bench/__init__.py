@@ -23,10 +23,14 @@ _BENCHES = {
     "peers": "transformers, vLLM, OpenVINO, llama.cpp and us on the same weights and prompts",
     "prediction": "what right, half right and wrong predictions come to",
     "overlap": "drafting while the target verifies, a core each: replayed and run",
+    "record": "acceptance and costs of the running pair, for replay",
+    "replay": "the controller against the best fixed choice and an oracle, on recorded traffic",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "tasks": "ten kinds of task, each drafter: acceptance and speed beside a guide's ranges",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
+
+_ELSEWHERE = {"record": "loadtest.replay.recording", "replay": "loadtest.replay.replaying"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[0] not in _BENCHES:
         print(f"unknown bench {arguments[0]!r}\n{_usage()}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"loadtest.bench.{arguments[0]}")
+    package = _ELSEWHERE.get(arguments[0], f"loadtest.bench.{arguments[0]}")
+    module = importlib.import_module(package)
     return int(module.main(arguments[1:]))
 
 

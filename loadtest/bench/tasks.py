@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; 1 if a drafter never had a token accepted."""
     arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    prompts, end_id = as_tokens(_chosen(arguments.per_task), checkpoint)
+    prompts, end_id = as_tokens(chosen(arguments.per_task), checkpoint)
     arms = (DIRECT, OFF, *arguments.drafters)
     found = sorted(
         ask_in_alternation(arguments.model_repository, prompts, arms, arguments, end_id),
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     return 1 if idle else 0
 
 
-def _chosen(num_per_task: int | None) -> list[Prompt]:
+def chosen(num_per_task: int | None) -> list[Prompt]:
     """Of each task the first so many that are held out, or all; a task behind the other."""
     held = held_out(PromptSettings())
     return [

@@ -154,8 +154,20 @@ COUNTERS = {
     "specdec_num_accepted_tokens_total",
     "specdec_num_accepted_tokens_per_pos_total",
     "specdec_draft_failures_total",
+    "specdec_speculation_switches_total",
 }
-GAUGES = {"specdec_inflight_requests", "specdec_inflight_limit", "specdec_draft_stale"}
+GAUGES = {
+    "specdec_inflight_requests",
+    "specdec_inflight_limit",
+    "specdec_draft_stale",
+    "specdec_acceptance_alpha",
+    "specdec_draft_tokens_k",
+    "specdec_speculation_enabled",
+    "specdec_estimated_speedup",
+    "specdec_measured_speedup",
+    "specdec_measured_speedup_low",
+    "specdec_measured_speedup_high",
+}
 HISTOGRAMS = {
     "specdec_time_to_first_token_seconds",
     "specdec_inter_token_latency_seconds",

@@ -9,7 +9,7 @@ from loadtest.bench.article import TASKS, conditional, tokens_per_round
 from loadtest.bench.speed_tables import Measurement
 from loadtest.bench.task_picture import plot_tasks
 from loadtest.bench.task_tables import distance_table, outcome, outcomes, tables
-from loadtest.bench.tasks import _chosen
+from loadtest.bench.tasks import chosen
 
 STATISTICS = {
     "round_times": {"num_rounds": 3, "total_s": 0.9},
@@ -45,12 +45,12 @@ def test_tasks_are_those_of_our_prompts():
     assert TASKS.keys() == {task for task, _ in prompts.shipped()}
     held = {text for _, text in prompts.held_out(prompts.PromptSettings())}
 
-    chosen = _chosen(2)
+    found = chosen(2)
 
-    assert [prompt.category for prompt in chosen] == [task for task in TASKS for _ in range(2)]
-    assert {prompt.turns[0] for prompt in chosen} <= held
-    assert len({prompt.prompt_id for prompt in chosen}) == len(chosen)
-    assert len(_chosen(None)) == len(held)
+    assert [prompt.category for prompt in found] == [task for task in TASKS for _ in range(2)]
+    assert {prompt.turns[0] for prompt in found} <= held
+    assert len({prompt.prompt_id for prompt in found}) == len(found)
+    assert len(chosen(None)) == len(held)
 
 
 def test_outcome_of_a_task():

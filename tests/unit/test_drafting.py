@@ -1,14 +1,13 @@
-"""A draft engine that fails harms nobody; `auto` takes what costs nothing first."""
+"""A draft engine that fails harms nobody; of several drafters the first offer counts."""
 
 import numpy as np
 import pytest
 
-from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import FIRST_PAUSE_S, LONGEST_PAUSE_S, DraftHealth, EngineDrafter
+from specdec.drafting.first import FirstOffer
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import Draft
 from specdec.errors import DraftTimeoutError, EngineFailedError, RequestCancelledError
-from tests.unit.scripted import make_round
 
 CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 
@@ -172,53 +171,12 @@ class FixedDrafter:
         """Learn nothing."""
 
 
-class FixedGain:
-    """Always decides the same."""
-
-    def __init__(self, decision):
-        self.decision = decision
-        self.observed = []
-
-    def should_draft(self):
-        return self.decision
-
-    def observe(self, confirmed):
-        self.observed.append(confirmed)
-
-
-def test_auto_takes_lookup_first():
-    """What lookup finds costs nothing: the engine is not asked."""
+def test_first_offer_is_taken():
+    """In order; who comes behind it is not asked."""
     engine = FixedDrafter(9, name="draft", source=2)
 
-    proposal = AutoDrafter([FixedDrafter(5)], engine, FixedGain(True)).propose(CONTEXT, 4)
+    proposal = FirstOffer([FixedDrafter(), FixedDrafter(5), engine]).propose(CONTEXT, 4)
 
     assert proposal == Proposal((5,), "lookup", 1)
     assert engine.num_asked == 0
-
-
-@pytest.mark.parametrize(("pays", "tokens"), [(True, (9,)), (False, ())])
-def test_auto_asks_the_engine_only_while_it_pays(pays, tokens):
-    """Without a match the engine drafts if its gain is above 1, else nobody."""
-    engine = FixedDrafter(9, name="draft", source=2)
-
-    proposal = AutoDrafter([FixedDrafter()], engine, FixedGain(pays)).propose(CONTEXT, 4)
-
-    assert proposal.tokens == tokens
-    assert engine.num_asked == int(pays)
-
-
-def test_auto_without_an_engine_is_lookup():
-    """A deployment without a draft model still has `auto`."""
-    assert AutoDrafter([FixedDrafter()], None, FixedGain(True)).propose(CONTEXT, 4) == NO_PROPOSAL
-
-
-def test_first_round_is_not_measured():
-    """It pays for the prompt in both engines, and would make either look slow."""
-    gain = FixedGain(True)
-    auto = AutoDrafter([FixedDrafter()], None, gain)
-    rounds = [make_round(target_s=seconds) for seconds in (9.0, 0.1, 0.2)]
-
-    for each in rounds:
-        auto.observe(each)
-
-    assert gain.observed == rounds[1:]
+    assert FirstOffer([FixedDrafter()]).propose(CONTEXT, 4) == NO_PROPOSAL

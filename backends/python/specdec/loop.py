@@ -57,6 +57,16 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         max_drafts = context.num_left - 1
         proposal = drafter.propose(context.tokens, max_drafts) if max_drafts else NO_PROPOSAL
         drafted = time.perf_counter()
+        if proposal.num_plain:
+            has_ended = False
+            with closing(stream_target(context, target, proposal.num_plain)) as steps:
+                for step in steps:
+                    has_ended = step.ended
+                    drafter.observe(step)
+                    yield step
+            if has_ended:
+                return
+            continue
 
         # 2. Check all guesses in one target pass.
         verification = target.verify(context.tokens, proposal.draft)
@@ -84,10 +94,13 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
             return
 
 
-def stream_target(context: Context, target: TargetEngine) -> Generator[Round]:
+def stream_target(
+    context: Context, target: TargetEngine, max_tokens: int | None = None
+) -> Generator[Round]:
     """The target alone, in one streaming call: what every speed-up is measured against."""
+    num_tokens = min(max_tokens or context.num_left, context.num_left)
     start = time.perf_counter()
-    with closing(target.stream(context.tokens.copy(), context.num_left)) as steps:
+    with closing(target.stream(context.tokens.copy(), num_tokens)) as steps:
         for step in steps:
             arrived = time.perf_counter()
             context.append(step.tokens)

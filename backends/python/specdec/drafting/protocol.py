@@ -30,6 +30,8 @@ class Proposal:
     num_next: int | None = None
     next_depth: int | None = None
     """Guesses to come with the target's answer, these two: see Draft."""
+    num_plain: int = 0
+    """Instead of guesses: so many tokens are to come from the target alone, in one call."""
 
     @property
     def draft(self) -> Draft:

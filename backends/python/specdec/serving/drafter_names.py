@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specdec.control.choices import NONE
 from specdec.errors import InvalidRequestError
 
 LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 """Drafters beside the draft engines, which go by their model names."""
 
-AUTO, NONE, TREE, VOTE = "auto", "none", "tree", "vote"
-"""A rule that chooses; no speculation; all drafters at once; a vote of the draft engines."""
+AUTO, TREE, VOTE = "auto", "tree", "vote"
+"""The controller chooses; all drafters at once; a vote of the draft engines. NONE asks nobody."""
 
 RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE)
 

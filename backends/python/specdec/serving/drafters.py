@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from specdec.control.gain import GainMeter
+from specdec.control.choices import COPY, NONE, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.controller import Controller
+from specdec.control.steering import Steering
+from specdec.control.traffic import Traffic
 from specdec.drafting.ahead import AheadDrafter
-from specdec.drafting.auto import AutoDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
-from specdec.drafting.head import HeadDrafter, HeadOrCopy
+from specdec.drafting.first import FirstOffer
+from specdec.drafting.head import TREE_DEPTH, HeadShape
 from specdec.drafting.late import LateDrafter
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.scripted import ScriptedDrafter, Scripts
+from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
 from specdec.drafting.suffix import Memory, SuffixDrafter
 from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
@@ -28,7 +32,6 @@ from specdec.serving.drafter_names import (
     AUTO,
     JOIN,
     LOOKUP,
-    NONE,
     PREDICTION,
     SUFFIX,
     TREE,
@@ -39,9 +42,9 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
-MAX_PROMPT_SHARE = 4
-"""`auto` asks a draft engine where the prompt is at most so many times as long as the answer can
-be; a longer one costs more to read than drafts make up for."""
+MAX_LEAD_TOKENS = 6
+"""The most guesses that the controller asks a draft engine or a head for; a request may ask for
+more."""
 
 
 class DrafterFactory:
@@ -53,6 +56,8 @@ class DrafterFactory:
         tokenizer: Tokenizer,
         strangers: Mapping[str, Stranger],
         engines: Engines,
+        controller: Controller,
+        traffic: Traffic,
         report_failure: Callable[[str, Exception], None],
     ) -> None:
         """`strangers`: the draft models whose vocabulary is not the target's.
@@ -63,12 +68,12 @@ class DrafterFactory:
         self._tokenizer = tokenizer
         self._strangers = strangers
         self._engines = engines
+        self._controller = controller
+        self._traffic = traffic
         self._report_failure = report_failure
         self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
         self._health = {name: DraftHealth() for name in settings.draft_models}
-        self._gain = GainMeter(settings.draft_models[0]) if settings.draft_models else None
         self._heads = (*settings.heads, *settings.head_trees)
-        self._head_gain = {name: GainMeter(name) for name in self._heads}
         limit = settings.inflight_limit
         # Calls ahead wait on threads of their own for calls of the engine, of which a request may
         # have three: one to wait for, one ahead, and one that is being ended.
@@ -86,20 +91,20 @@ class DrafterFactory:
         judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
         if judges_by_logits:  # What was looked up or translated has none.
             known = set(self._settings.draft_models) - set(self._strangers)
-            names = [each for each in names if each in known][:1]
+            names = [each for each in names if each in known]
         if not names or occasion.sampling.verification == OFF:
             return None
-        if judges_by_logits:
-            return self._named(names[0], occasion)
-        heads = sorted(set(names) & set(self._heads))
-        if asked == AUTO or (heads and len(names) > 1):  # Of a head and its tree the tree.
-            ordered = [*(each for each in names if each not in heads), *heads[-1:]]
-            return self._auto(ordered, occasion)
-        if asked == VOTE:
+        if asked == AUTO:
+            return self._steered(names, occasion)
+        if asked == VOTE and not judges_by_logits:
             voters = [self._engine(each, occasion, is_voter=True) for each in names]
             return LateDrafter(VoteDrafter(VOTE, voters))
-        if asked == names[0]:
-            return self._alone(asked, occasion)
+        heads = sorted(set(names) & set(self._heads))
+        if heads or asked == names[0] or judges_by_logits:
+            # Of a head and its tree the tree; of engines that must be told apart the first.
+            leads = heads[-1:] or names[:1]
+            ordered = [*(each for each in names if self._is_free(each)), *leads]
+            return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
         return self._tree([self._named(each, occasion) for each in names], occasion)
 
     def _members(self, occasion: Occasion) -> list[str]:
@@ -107,32 +112,68 @@ class DrafterFactory:
         request = occasion.request
         if request.num_draft_tokens == 0 or request.drafter == NONE:
             return []
-        is_our_choice = request.drafter == AUTO and request.num_draft_tokens is None
-        is_busy = occasion.flight.num_at_start > self._settings.auto_max_inflight
-        if is_our_choice and is_busy and not request.prediction:
-            return []
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
-            if self._settings.heads:
-                return [*predicted, LOOKUP, *self._settings.heads]
-            is_long = len(occasion.prompt) > MAX_PROMPT_SHARE * request.max_tokens
-            return [*predicted, LOOKUP, *([] if is_our_choice and is_long else engines[:1])]
+            return [*predicted, LOOKUP, *engines, *self._heads]
         if request.drafter == TREE:
             return [*predicted, LOOKUP, SUFFIX, *engines]
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
-    def _auto(self, names: list[str], occasion: Occasion) -> Drafter:
-        if names[-1] in self._heads:
-            copying = [self._named(each, occasion) for each in names[:-1]]
-            gain = self._head_gain[names[-1]]
-            return HeadOrCopy(copying, self._head(names[-1], occasion), gain)
-        free = [
-            self._named(each, occasion) for each in names if each not in self._settings.draft_models
-        ]
-        if len(free) == len(names):
-            return AutoDrafter(free, None, None)
-        return AutoDrafter(free, self._alone(names[-1], occasion), self._gain)
+    def _is_free(self, name: str) -> bool:
+        """Whether its guesses cost nothing to make."""
+        return name not in self._settings.draft_models and name not in self._heads
+
+    def _steered(
+        self, names: list[str], occasion: Occasion, *, is_fixed: bool = False
+    ) -> SteeredDrafter:
+        """`is_fixed`: the request says who drafts, and the controller only learns from it."""
+        takes_trees = self._takes_trees(occasion.sampling)
+        engines = {
+            name: EngineLead(self._lead(name, occasion), self._alone(name, occasion))
+            for name in names
+            if name in self._settings.draft_models
+        }
+        heads = {
+            name: HeadLead(self._lead(name, occasion), self._shape(name, occasion))
+            for name in names
+            if name in self._heads
+            and (is_fixed or takes_trees or name not in self._settings.head_trees)
+        }
+        copying = [self._named(name, occasion) for name in names if self._is_free(name)]
+        leads = (*(each.lead for each in heads.values()), *(each.lead for each in engines.values()))
+        situation = Situation(
+            task=occasion.task,
+            band=occasion.band,
+            leads=leads,
+            has_copying=bool(copying),
+            default=self._default(leads, bool(copying), occasion),
+            may_be_off=not is_fixed and occasion.request.num_draft_tokens is None,
+            is_fixed=is_fixed,
+        )
+        steering = Steering(self._controller, situation, self._traffic, len(occasion.prompt))
+        return SteeredDrafter(steering, copying, engines, heads)
+
+    def _lead(self, name: str, occasion: Occasion) -> Lead:
+        settings, asked = self._settings, occasion.request.num_draft_tokens
+        lengths = tuple(range(1, min(MAX_LEAD_TOKENS, settings.max_draft_len) + 1))
+        if name in self._heads:
+            shape = self._shape(name, occasion)
+            if asked is not None or shape.is_tree:
+                lengths = (shape.num_tokens,)
+            return Lead(name, lengths, TREE_DEPTH if shape.is_tree else None, is_head=True)
+        if asked is not None or settings.draft_ahead:
+            lengths = (self._num_tokens(occasion),)
+        return Lead(name, lengths)
+
+    def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
+        """As configured: the head, else the first draft engine, else copying."""
+        if not leads:
+            return Choice(COPY) if has_copying else OFF_CHOICE
+        first = leads[0]
+        if first.is_head:
+            return Choice(first.name, self._shape(first.name, occasion).num_tokens)
+        return Choice(first.name, self._num_tokens(occasion))
 
     def _alone(self, name: str, occasion: Occasion) -> Drafter:
         """A drafter beside which nobody else drafts: an engine may work ahead."""
@@ -158,26 +199,25 @@ class DrafterFactory:
         if name == PREDICTION:
             text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
-        if name in self._heads:
-            return self._head(name, occasion)
         if name in self._scripts:
             guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
             return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
         return LateDrafter(self._engine(name, occasion))
 
-    def _head(self, name: str, occasion: Occasion) -> HeadDrafter:
+    def _shape(self, name: str, occasion: Occasion) -> HeadShape:
         settings = self._settings
         is_tree = name in settings.head_trees and self._takes_trees(occasion.sampling)
         num_tokens = settings.head_num_draft_tokens
         if is_tree:
-            num_tokens = min(settings.head_tree_num_draft_tokens, settings.max_draft_len)
+            num_tokens = settings.head_tree_num_draft_tokens
         asked = occasion.request.num_draft_tokens
-        return HeadDrafter(name, self._source(name), asked or num_tokens, is_tree=is_tree)
+        num_tokens = min(asked or num_tokens, settings.max_draft_len)
+        return HeadShape(name, self._source(name), num_tokens, is_tree)
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
         sampling = occasion.sampling
         if not self._takes_trees(sampling):
-            return AutoDrafter(members, None, None)  # Chains alone: the first with an offer.
+            return FirstOffer(members)
         limit = self._settings.max_draft_len
         return TreeDrafter(TREE, members, limit, keeps_apart=sampling.is_judged)
 
@@ -220,8 +260,12 @@ class DrafterFactory:
     ) -> EngineDrafter:
         """`ahead`: the calls of a drafter that guesses the target's own token too."""
         settings, sampling = self._settings, occasion.sampling
+        asked = occasion.request.num_draft_tokens
+        is_measured = occasion.request.drafter == AUTO and asked is None
         calls = ahead or self._calls(name, occasion, is_voter=is_voter)
         num_tokens = self._num_tokens(occasion)
+        if is_measured and not settings.draft_ahead:  # The controller asks for what it wants.
+            num_tokens = min(MAX_LEAD_TOKENS, settings.max_draft_len)
         stranger = self._strangers.get(name)
         end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
         if sampling.is_judged:

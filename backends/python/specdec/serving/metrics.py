@@ -21,6 +21,7 @@ class Counter(Enum):
     num_draft_tokens_total = "Tokens proposed by drafters"
     num_accepted_tokens_total = "Proposed tokens that were confirmed and sent"
     num_accepted_tokens_per_pos_total = "The same by place in the draft, from 0"
+    speculation_switches_total = "Times that speculation was switched off or on for a task"
     draft_failures_total = "Drafts that failed or came too late; the request went on without"
 
 
@@ -29,6 +30,13 @@ class Gauge(Enum):
 
     inflight_requests = "Requests being served"
     inflight_limit = "Requests that may be served at once"
+    acceptance_alpha = "Share of judged guesses that stood: accepted / min(accepted + 1, drafted)"
+    draft_tokens_k = "Guesses a round that the controller asks for; 0: speculation is off"
+    speculation_enabled = "1: the controller speculates on this task at the present load; 0: not"
+    estimated_speedup = "Tokens per second of the controller's choice over the target alone"
+    measured_speedup = "The same as measured against the control group of plain requests"
+    measured_speedup_low = "Lower end of its 95 % interval"
+    measured_speedup_high = "Upper end of its 95 % interval"
     draft_stale = "1: the draft was trained on another target than the one served; 0: on this one"
 
 

@@ -17,22 +17,30 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from specdec.control.classify import classify
+from specdec.control.memory import Memory
 from specdec.engines.contract_engines import ContractTarget
-from specdec.engines.protocol import EngineClock
+from specdec.engines.protocol import EngineClock, TokenIds
 from specdec.engines.sampling_inputs import OFF, Sampling
 from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
+from specdec.serving.control_plane import ControlPlane
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
-from specdec.serving.freshness import Drifted, FreshnessWatch
-from specdec.serving.metrics import Counter, Gauge, TaskLabels
+from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of
+from specdec.serving.metrics import Counter, Gauge
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.occasion import Occasion
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.placement import PlacedEngines, own_config
 from specdec.serving.prompt_log import PromptLog
-from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
+from specdec.serving.request import (
+    DEFAULT_TASK,
+    GenerationRequest,
+    RequestLimits,
+    parse_request,
+)
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
@@ -42,6 +50,9 @@ from specdec.serving.verification import choose_verification
 SWITCH_INTERVAL_S = 0.0002
 """How long a thread may keep the others from the GIL. While one that iterates over the responses of
 a compiled engine waits for it, the backend can lock up (receipts.py): the shorter, the rarer."""
+
+MAX_CLASSIFIED_TOKENS = 1024
+"""Of a prompt that comes as tokens, as text to tell its task by."""
 
 
 class TritonPythonModel:
@@ -61,8 +72,20 @@ class TritonPythonModel:
             log = settings.prompt_log(here)
             self._prompt_log = PromptLog(log, self._warn) if log else None
             self._engines = PlacedEngines(config, here)
+            self._metrics = MetricsRecorder(
+                {"model": args["model_name"], "version": args["model_version"]}
+            )
+            self._plane = ControlPlane(
+                settings.control, self._metrics, self._control_memory(here), self._warn
+            )
             self._drafters = DrafterFactory(
-                settings, self._tokenizer, strangers, self._engines, self._report_draft_failure
+                settings,
+                self._tokenizer,
+                strangers,
+                self._engines,
+                self._plane.controller,
+                self._plane.traffic,
+                self._report_draft_failure,
             )
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
@@ -71,16 +94,10 @@ class TritonPythonModel:
         self._limits = RequestLimits(
             self._tokenizer.vocab_size, settings.max_draft_len, settings.drafters
         )
-        self._metrics = MetricsRecorder(
-            {"model": args["model_name"], "version": args["model_version"]}
-        )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
         self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
-        self._tasks = TaskLabels()
         self._control = FlightControl(
-            settings.inflight_limit,
-            settings.cancellation_check_period_ms / 1000,
-            lambda count: self._metrics.set(Gauge.inflight_requests, count),
+            settings.inflight_limit, settings.cancellation_check_period_ms / 1000, self._count
         )
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)
@@ -103,6 +120,7 @@ class TritonPythonModel:
             self._prompt_log.close()
         self._outbox.close()
         self._control.close()
+        self._plane.close()
         self._drafters.close()
         self._engines.close()
         self._metrics.close()
@@ -137,6 +155,7 @@ class TritonPythonModel:
             flags = FINAL if is_last else 0
             self._outbox.put(lambda: sender.send(response(asked), flags=flags))
 
+        job: Job | None = None
         try:
             job = self._job(request, flight, request_id, arrival_s)
             text = self._answerer.answer(job, send)
@@ -150,6 +169,8 @@ class TritonPythonModel:
             outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
             self._control.release(flight)
             self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
+        if job is not None:
+            self._plane.finished(job.drafter, job.task_label, is_complete=outcome == "ok")
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
@@ -164,8 +185,9 @@ class TritonPythonModel:
             self._prompt_log.offer(request.tenant, request.task, prompt)
         seed = secrets.randbits(63) if request.seed is None else request.seed
         sampling = self._sampling(request, len(prompt), seed)
+        task = self._task_label(request, prompt)
         drafter = self._drafters.make(
-            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
+            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock, task)
         )
         if drafter is None:
             sampling = replace(sampling, verification=OFF)
@@ -187,7 +209,7 @@ class TritonPythonModel:
             drafter=drafter,
             target_clock=target_clock,
             draft_clock=draft_clock,
-            task_label=self._tasks.label(request.task),
+            task_label=task,
             arrival_s=arrival_s,
         )
 
@@ -204,6 +226,36 @@ class TritonPythonModel:
             choose_verification(request.verification, params, settings),
             self._tokenizer.model_vocab_size,
         )
+
+    def _task_label(self, request: GenerationRequest, prompt: TokenIds) -> str:
+        task = request.task
+        if task == DEFAULT_TASK and self._settings.classify_tasks:
+            found = classify(self._question(request, prompt))
+            task = f"auto:{found}" if found else DEFAULT_TASK
+        if self._settings.acceptance_by_tenant and request.tenant:
+            task = f"{request.tenant}/{task}"
+        return self._plane.labels.label(task)
+
+    def _question(self, request: GenerationRequest, prompt: TokenIds) -> str:
+        """The text to tell the task by."""
+        if request.text_input is not None:
+            return request.text_input
+        if request.messages is not None:
+            asked = [each for each in request.messages if each.get("role") == "user"]
+            return str((asked or request.messages)[-1].get("content", ""))
+        return self._tokenizer.text(prompt[:MAX_CLASSIFIED_TOKENS])
+
+    def _control_memory(self, here: Path) -> Memory | None:
+        settings = self._settings
+        if not settings.control_state_file:
+            return None
+        target, _ = self._trained_places()
+        signature = "|".join((*settings.drafters, fingerprint_of(target) or "unknown target"))
+        return Memory((here / settings.control_state_file).resolve(), signature)
+
+    def _count(self, num_inflight: int) -> None:
+        self._plane.traffic.set_inflight(num_inflight)
+        self._metrics.set(Gauge.inflight_requests, num_inflight)
 
     def _trained_places(self) -> tuple[Path, dict[str, Path]]:
         settings, engines = self._settings, self._engines

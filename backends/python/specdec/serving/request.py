@@ -18,6 +18,8 @@ from specdec.serving.reading import Arrays, Reader
 
 VERIFICATIONS = ("exact", "rejection", "block", "typical")
 
+DEFAULT_TASK = "default"
+
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 
 
@@ -42,7 +44,7 @@ class GenerationRequest:
     drafter: str = AUTO
     verification: str | None = None
     prediction: str = ""
-    task: str = "default"
+    task: str = DEFAULT_TASK
     tenant: str | None = None
     deadline_ms: int | None = None
     return_perf_metrics: bool = False
@@ -86,7 +88,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
         drafter=drafter,
         verification=_verification(read),
         prediction=read.text("prediction", ""),
-        task=read.label("task", "default"),
+        task=read.label("task", DEFAULT_TASK),
         tenant=read.label("tenant", "") or None,
         deadline_ms=read.integer("deadline_ms", None, 1, 2**31 - 1),
         return_perf_metrics=read.flag("return_perf_metrics", False),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.control.modes import AUTO
+from specdec.control.settings import ControlSettings
 from specdec.errors import ConfigurationError
 from specdec.serving.drafter_names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
 from specdec.serving.prompt_log import PromptLogSettings
@@ -20,7 +22,7 @@ class OrchestratorSettings:
     """Of the target; relative paths start at the model's version directory."""
     tensorrt_llm_model_name: str = "target"
     tensorrt_llm_draft_model_name: str = "draft"
-    """Comma-separated; empty for prompt lookup alone. `auto` uses the first."""
+    """Comma-separated; empty for prompt lookup alone."""
     draft_tokenizer_dirs: str = ""
     """Of drafts with another vocabulary than the target's: `model=directory`, comma-separated."""
     target_head_name: str = ""
@@ -42,9 +44,6 @@ class OrchestratorSettings:
     """Guesses of prompt lookup in one round, which cost nothing to make."""
     lookup_max_draft_tokens: int = 11
     """Its guesses behind a long match. The compiled kernels read a weight once for 12 rows."""
-    auto_max_inflight: int = 2
-    """`auto` leaves a request that starts beside more than this many, itself included, to the
-    target alone: engines that share a pass have less arithmetic to spare for guesses."""
     max_draft_len: int = 16
     """The target engine's limit; a request may not ask for more."""
     max_seq_len: int = 8192
@@ -59,6 +58,21 @@ class OrchestratorSettings:
     one draft engine drafts (by its name, or for `auto`) and drafts are verified by equality."""
     cancellation_check_period_ms: int = 50
     """How often it is looked whether the clients of requests in flight are still there."""
+
+    speculation: str = AUTO
+    """Who decides where a request does not: `auto` (measurement), `fixed` (always the default
+    drafter and its guesses), `off`, `schedule`, or `article` (accepted ÷ drafted above 0.6)."""
+    speculation_schedule: str = ""
+    """Of `schedule`: rules in order, `load<=2:8, 22-6h:8, 12-14h:2, else:4` (guesses; 0 is off)."""
+    control_share: float = 0.01
+    """Share of the requests that run plain, so that the gain is measured."""
+    control_state_file: str = ""
+    """Where what was measured is kept over a restart; empty for nowhere. Relative paths start at
+    the model's version directory."""
+    classify_tasks: bool = True
+    """Requests without a task are told apart by plain rules, as `auto:<task>`."""
+    acceptance_by_tenant: bool = False
+    """Acceptance is measured apart for each tenant: the task label is `tenant/task`."""
 
     prompt_log_dir: str = ""
     """Where a sample of prompts is kept for `specdec build refresh`; empty for none. Relative paths
@@ -115,6 +129,11 @@ class OrchestratorSettings:
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
         return _paths(self.scripted_drafters)
+
+    @property
+    def control(self) -> ControlSettings:
+        """Raises ConfigurationError."""
+        return ControlSettings(self.speculation, self.speculation_schedule, self.control_share)
 
     def prompt_log(self, version_directory: Path) -> PromptLogSettings | None:
         """What is logged, None for nothing. Raises ConfigurationError."""

@@ -103,8 +103,7 @@ class TorchEngine:
         while not self._stopping:
             if not scheduler.has_work:
                 self._inbox.get()(scheduler)
-            while not self._inbox.empty():
-                self._inbox.get()(scheduler)
+            self._take_in(scheduler)
             try:
                 scheduler.step()
             except Exception as error:  # The engine outlives a pass that fails.
@@ -114,6 +113,19 @@ class TorchEngine:
         while not self._inbox.empty():
             self._inbox.get()(scheduler)
         scheduler.fail_all(_shutting_down())
+
+    def _take_in(self, scheduler: Scheduler) -> None:
+        """All that has come, and what is worth waiting for."""
+        while True:
+            while not self._inbox.empty():
+                self._inbox.get()(scheduler)
+            patience_s = scheduler.patience_s
+            if patience_s <= 0.0:
+                return
+            try:
+                self._inbox.get(timeout=patience_s)(scheduler)
+            except queue.Empty:
+                return
 
 
 def _shutting_down() -> EngineFailedError:

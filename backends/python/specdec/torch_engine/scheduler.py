@@ -22,6 +22,7 @@ from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
+from specdec.torch_engine.rendezvous import Rendezvous
 from specdec.torch_engine.running import RunningTask
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
 
@@ -38,6 +39,7 @@ class Scheduler:
         self._sampler = model.sampler
         self._limits = limits
         self._admission = Admission(model.cache, limits)
+        self._rendezvous = Rendezvous()
         self._running: list[RunningTask] = []
 
     @property
@@ -63,6 +65,13 @@ class Scheduler:
         Raises InvalidRequestError for what can never run.
         """
         self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
+        self._rendezvous.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
+
+    @property
+    def patience_s(self) -> float:
+        """How long the next pass should wait for rounds that are about to come."""
+        num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
+        return self._rendezvous.patience_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
         """How many tasks like this one may run side by side; 0 for one that is too large."""
@@ -91,6 +100,7 @@ class Scheduler:
         chunks = list(self._select())
         if not chunks:
             return
+        start_s, has_prompt = time.perf_counter(), any(each.is_prompt for each, _ in chunks)
         segments = [segment for _, segment in chunks]
         states: list[Tensor] | None = None
         if any(running.task.num_next is not None for running, _ in chunks):
@@ -113,6 +123,8 @@ class Scheduler:
             if each.num_guesses or running.task.branch is not None
         }
         guesses = read(self._model, awaited)
+        if not has_prompt:
+            self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
             self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
         # Nobody waits for a head that only reads along.
@@ -219,6 +231,8 @@ class Scheduler:
             assert running.sequence is not None  # What a leap ran behind the end goes.
             self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
+            if task.is_round and not ended:
+                self._rendezvous.answered(task.request_id)
             self._finish(running, said)
         else:
             running.receive(said)

@@ -61,6 +61,11 @@ class Task:
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
+    def is_round(self) -> bool:
+        """One step of a caller who will come back with what it said."""
+        return len(self.draft_ids) > 0 or self.max_new_tokens == 1
+
+    @property
     def is_judged(self) -> bool:
         """Verified by probabilities, rather than by comparing with the target's own draw."""
         if self.branch is not None:

@@ -1,0 +1,362 @@
+"""Who drafts and how much: the choice that promises most tokens per second at the present load.
+
+For each choice the tokens that a round should give (acceptance_book) over the time that it should
+take (costs). As if every request in flight chose the same: a row that one request adds to a pass is
+paid for by all of them. So with many in flight guesses stop paying by themselves, and the choice is
+the target alone. A choice is left only for a gain that matters, and now and then a request begins
+with one that is little known, as long as it could be better.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from specdec.control.acceptance_book import Acceptance, AcceptanceBook, Offer
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Situation
+from specdec.control.control_group import ControlGroup, MeasuredGain
+from specdec.control.costs import CostModel, Sample, load_bucket
+from specdec.control.modes import (
+    ARTICLE,
+    AUTO,
+    DEPLOY_ABOVE,
+    FIXED,
+    OFF,
+    SKIP_BELOW,
+    scheduled,
+)
+from specdec.control.settings import ControlSettings
+
+HYSTERESIS = 1.02
+"""A choice is left for one that promises so many times as much."""
+
+TRIAL_EVERY = 16
+"""One request of a task in so many begins with a trial, if there is anything to learn; of a task's
+first requests those whose number is a power of two."""
+
+REVISIT_EVERY = 8
+"""One trial in so many goes to the choice of which least is known, promising or not."""
+
+OPTIMISM = 2.0
+"""Standard errors that a drafter is believed above its mean, when it is decided what to try."""
+
+VARY_SHARE = 1 / 8
+"""Of the choices that are made with a guess more or less: what a guess costs, and how often the one
+behind the last stands, is seen only where lengths differ."""
+
+CALM_INFLIGHT = 4
+"""As long as nothing is known, drafts are made with at most so many requests in flight."""
+
+MIN_TIMED = 16
+"""Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
+until then trials go to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What there is to see of a task."""
+
+    choice: Choice
+    estimated_gain: float
+    """Of the choice over the target alone, at the present load; 1 for the target alone."""
+    measured_gain: MeasuredGain | None
+    alphas: tuple[tuple[str, float], ...]
+    """α̂ by drafter."""
+    num_switches: tuple[int, int]
+    """Off and on, since the last report."""
+
+
+@dataclass(slots=True)
+class _Task:
+    control_group: ControlGroup = field(default_factory=ControlGroup)
+    mean_tokens: float = 0.0
+    """Of an answer."""
+    num_requests: int = 0
+    num_trials: int = 0
+    drafters: set[str] = field(default_factory=set)
+    choice: Choice | None = None
+    estimated_gain: float = 1.0
+    num_switches: list[int] = field(default_factory=lambda: [0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """What copying does for a request."""
+
+    share: float
+    """Of the rounds, those that verify a copy."""
+    tokens: float
+    """Of such a round."""
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request stands when a choice is made."""
+
+    num_inflight: int
+    other_rows: int
+    """Of the passes of the other requests, beyond one each."""
+    num_context: int
+    num_left: int
+    """Tokens that may still be said."""
+    is_start: bool
+    can_read: bool = True
+    """A head has read all of the text, or would read it with the prompt."""
+
+
+class Controller:
+    """Shared by all requests. Thread-safe."""
+
+    def __init__(
+        self,
+        settings: ControlSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`clock`: seconds since the epoch; `draw`: uniform in [0, 1)."""
+        self.settings = settings
+        self.book = AcceptanceBook()
+        self.costs = CostModel()
+        self._clock = clock
+        self._draw = draw
+        self.lock = threading.Lock()
+        """Held around the book and the costs."""
+        self._choices: dict[tuple[str, str, int], Choice] = {}
+        """The last by task, band and load bucket."""
+        self._tasks: dict[str, _Task] = {}
+
+    # What a request asks.
+
+    def is_control(self) -> bool:
+        """Whether the request that starts is one of the few that run plain, to compare with."""
+        is_measuring = self.settings.mode not in (OFF, FIXED)
+        return is_measuring and self._draw() < self.settings.control_share
+
+    def trial(self, situation: Situation, place: Place) -> Choice | None:
+        """What the request that starts should begin with for a few rounds, to learn of it."""
+        with self.lock:
+            task = self._task(situation.task)
+            task.num_requests += 1
+            number = task.num_requests
+            is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
+            if not (is_young or number % TRIAL_EVERY == 0):
+                return None
+            if self.settings.mode == ARTICLE:
+                return situation.default
+            if self.settings.mode != AUTO or situation.is_fixed:
+                return None
+            return self._untimed(situation) or self._trial(situation, place, task)
+
+    def choose(self, situation: Situation, place: Place) -> Choice:
+        """The choice for the next rounds of a request."""
+        with self.lock:
+            speeds = dict(self._outlooks(situation, place)) if self.costs.is_known else {}
+            if self.settings.mode == AUTO:
+                chosen = self._best(situation, place, speeds)
+            else:
+                chosen = self._by_rule(self.settings.mode, situation, place)
+            self._note(situation, place, chosen, speeds)
+            return self._varied(situation, chosen) if speeds else chosen
+
+    # What it tells.
+
+    def learn_round(
+        self, situation: Situation, sample: Sample | None, offers: Sequence[Offer]
+    ) -> None:
+        """`sample`: None for a round whose time says nothing. `offers`: of those who were asked."""
+        with self.lock:
+            now_s = self._clock()
+            task = self._task(situation.task)
+            for offer in offers:
+                task.drafters.add(offer.drafter)
+                self.book.add(situation.task, situation.band, offer, now_s)
+            if sample is not None:
+                self.costs.add(sample)
+
+    def learn_prompt(self, reader: str, num_prompt: int, seconds: float) -> None:
+        """See CostModel.add_prompt."""
+        with self.lock:
+            self.costs.add_prompt(reader, num_prompt, seconds)
+
+    def learn_request(
+        self, task_label: str, seconds: float, num_tokens: int, *, is_control: bool | None
+    ) -> None:
+        """A request that ran to its end: what came behind its first tokens.
+
+        `is_control`: None where it belongs to neither of the groups that are compared.
+        """
+        with self.lock:
+            task = self._task(task_label)
+            weight = 0.1 if task.mean_tokens else 1.0
+            task.mean_tokens += weight * (num_tokens - task.mean_tokens)
+            if is_control is not None:
+                task.control_group.add(seconds, num_tokens, is_plain=is_control)
+
+    def report(self, task_label: str) -> TaskReport | None:
+        """None for a task on which nothing was decided yet."""
+        with self.lock:
+            task = self._tasks.get(task_label)
+            if task is None or task.choice is None:
+                return None
+            switches, task.num_switches = task.num_switches, [0, 0]
+            return TaskReport(
+                choice=task.choice,
+                estimated_gain=task.estimated_gain,
+                measured_gain=task.control_group.measured,
+                alphas=tuple(
+                    (name, self.book.alpha(task_label, name)[0])
+                    for name in sorted(task.drafters - {COPY, COPY_BESIDE_HEAD})
+                ),
+                num_switches=(switches[0], switches[1]),
+            )
+
+    # How it is decided; the lock is held.
+
+    def _by_rule(self, mode: str, situation: Situation, place: Place) -> Choice:
+        default = situation.default
+        if mode == FIXED:
+            return default
+        if mode == ARTICLE:
+            return self._by_article(situation)
+        if mode == OFF:
+            return OFF_CHOICE
+        hour = time.localtime(self._clock()).tm_hour
+        num_tokens = scheduled(self.settings.rules, place.num_inflight, hour)
+        if not num_tokens:
+            return OFF_CHOICE
+        return situation.with_length(num_tokens)
+
+    def _by_article(self, situation: Situation) -> Choice:
+        default = situation.default
+        rate = self.book.rate(situation.task, default.lead, max(1, default.num_tokens))
+        if rate is None or rate > DEPLOY_ABOVE:
+            return default
+        if rate < SKIP_BELOW:
+            return OFF_CHOICE
+        return self._choices.get((situation.task, situation.band, 0), default)
+
+    def _best(self, situation: Situation, place: Place, speeds: Mapping[Choice, float]) -> Choice:
+        if not speeds:
+            is_calm = place.num_inflight <= CALM_INFLIGHT or not situation.may_be_off
+            return situation.default if is_calm else OFF_CHOICE
+        best = max(speeds, key=lambda choice: speeds[choice])
+        last = self._choices.get(self._key(situation, place))
+        if last is not None and last in speeds and speeds[best] < HYSTERESIS * speeds[last]:
+            return last
+        return best
+
+    def _varied(self, situation: Situation, chosen: Choice) -> Choice:
+        lengths = next((each.lengths for each in situation.leads if each.name == chosen.lead), ())
+        is_measured = self.settings.mode == AUTO and not situation.is_fixed
+        if len(lengths) < 2 or not is_measured or self._draw() >= VARY_SHARE:
+            return chosen
+        place = lengths.index(chosen.num_tokens)
+        near = [*lengths[max(0, place - 1) : place], *lengths[place + 1 : place + 2]]
+        return Choice(chosen.lead, near[int(self._draw() * len(near))])
+
+    def _untimed(self, situation: Situation) -> Choice | None:
+        """What everything else is compared with, as long as it is hardly known."""
+        num_looped, num_streamed = self.costs.num_plain
+        if num_streamed < MIN_TIMED and situation.may_be_off:
+            return OFF_CHOICE
+        if num_looped < MIN_TIMED and situation.has_copying:
+            return Choice(COPY)
+        return None
+
+    def _trial(self, situation: Situation, place: Place, task: _Task) -> Choice | None:
+        if not self.costs.is_known:
+            return None
+        speeds = dict(self._outlooks(situation, place))
+        best = self._best(situation, place, speeds)
+        others: dict[Choice, float] = {}
+        known: dict[Choice, float] = {}
+        for choice, speed in self._outlooks(situation, place, OPTIMISM):
+            if choice.lead != best.lead:
+                others[choice] = speed
+                known[choice] = self._estimate(situation, choice.lead).num_judged
+        if not others:
+            return None
+        task.num_trials += 1
+        if task.num_trials % REVISIT_EVERY == 0:
+            least = min(known.values())
+            others = {each: speed for each, speed in others.items() if known[each] == least}
+        candidate = max(others, key=lambda choice: others[choice])
+        is_promising = others[candidate] > speeds.get(best, 0.0)
+        return candidate if is_promising or task.num_trials % REVISIT_EVERY == 0 else None
+
+    def _outlooks(
+        self, situation: Situation, place: Place, optimism: float = 0.0
+    ) -> Iterator[tuple[Choice, float]]:
+        """Tokens per second of one request by choice, as if all in flight chose it."""
+        load, costs = place.num_inflight, self.costs
+        if situation.may_be_off:
+            start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=True)
+            yield OFF_CHOICE, 1 / max(start_s + row_s * (load + place.other_rows), 1e-9)
+        start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
+
+        def pace(copying: _Copies, tokens: float, rows: float, extra_s: float) -> float:
+            tokens = copying.share * copying.tokens + (1 - copying.share) * tokens
+            rows = 1 + copying.share * copying.rows + (1 - copying.share) * rows
+            return (start_s + row_s * load * rows + extra_s) / tokens
+
+        copies = self._copies(situation, COPY, optimism)
+        if situation.has_copying:
+            yield Choice(COPY), 1 / max(pace(copies, 1.0, 0.0, 0.0), 1e-9)
+        beside_head = self._copies(situation, COPY_BESIDE_HEAD, optimism)
+        horizon = self._horizon(situation, place)
+        for lead in situation.leads:
+            if lead.is_head and not (place.is_start or place.can_read):
+                continue
+            found = self._estimate(situation, lead.name, optimism)
+            reading_s = 0.0
+            if place.is_start:
+                reading_s = costs.reading_s(lead.name, place.num_context, is_head=lead.is_head)
+            copying = beside_head if lead.is_head else copies
+            asked_share = 1.0 if lead.is_head else 1.0 - copying.share
+            for length in lead.lengths:
+                drafting_s = asked_share * costs.draft_s(lead.name, load, length)
+                tokens = found.expected_tokens(lead.depth(length))
+                token_s = pace(copying, tokens, found.offers * length, drafting_s)
+                yield Choice(lead.name, length), 1 / max(token_s + reading_s / horizon, 1e-9)
+
+    def _copies(self, situation: Situation, name: str, optimism: float) -> _Copies:
+        if not situation.has_copying:
+            return _Copies(0.0, 1.0, 0.0)
+        found = self._estimate(situation, name, optimism)
+        return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
+
+    def _estimate(self, situation: Situation, drafter: str, optimism: float = 0.0) -> Acceptance:
+        return self.book.estimate(
+            situation.task, drafter, situation.band, self._clock(), optimism=optimism
+        )
+
+    def _horizon(self, situation: Situation, place: Place) -> float:
+        """Tokens that will be said, to share the cost of a prompt between."""
+        usual = self._task(situation.task).mean_tokens
+        return max(1.0, min(usual or place.num_left, place.num_left))
+
+    def _note(
+        self, situation: Situation, place: Place, chosen: Choice, speeds: Mapping[Choice, float]
+    ) -> None:
+        task = self._task(situation.task)
+        if task.choice is not None and task.choice.is_off != chosen.is_off:
+            task.num_switches[int(task.choice.is_off)] += 1
+        task.choice = chosen
+        self._choices[self._key(situation, place)] = chosen
+        task.estimated_gain = 1.0
+        if chosen in speeds and OFF_CHOICE in speeds:
+            task.estimated_gain = speeds[chosen] / speeds[OFF_CHOICE]
+
+    def _key(self, situation: Situation, place: Place) -> tuple[str, str, int]:
+        bucket = load_bucket(place.num_inflight) if self.settings.mode == AUTO else 0
+        return situation.task, situation.band, bucket
+
+    def _task(self, label: str) -> _Task:
+        if label not in self._tasks:
+            self._tasks[label] = _Task()
+        return self._tasks[label]

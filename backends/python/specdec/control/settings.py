@@ -1,0 +1,40 @@
+"""What an operator says about speculation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.control.modes import AUTO, MODES, SCHEDULE, Rule, parse_schedule
+from specdec.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """Raises ConfigurationError for values that mean nothing."""
+
+    mode: str = AUTO
+    """One of modes.MODES."""
+    schedule: str = ""
+    """Of the mode "schedule": see modes.parse_schedule."""
+    control_share: float = 0.01
+    """Of requests that run plain, to measure the gain."""
+
+    def __post_init__(self) -> None:
+        """Check them."""
+        if self.mode not in MODES:
+            raise ConfigurationError(
+                f"speculation must be one of {', '.join(MODES)}; given {self.mode!r}"
+            )
+        if not 0.0 <= self.control_share <= 0.5:
+            raise ConfigurationError(
+                f"control_share must be from 0 to 0.5; given {self.control_share:g}"
+            )
+        if (self.mode == SCHEDULE) != bool(self.rules):
+            raise ConfigurationError(
+                "speculation_schedule and speculation = schedule belong together; given "
+                f"{self.schedule!r} and {self.mode!r}"
+            )
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return parse_schedule(self.schedule)

@@ -1,0 +1,166 @@
+"""The controller's part in one request: when a choice is made again, and what is learned of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.control.acceptance_book import Offer
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.controller import Controller, Place
+from specdec.control.costs import Sample
+from specdec.control.traffic import Traffic
+
+CHOOSE_EVERY = 8
+"""Rounds that a choice stands."""
+
+TRIAL_ROUNDS = 16
+"""Rounds of a trial, or steps of the target alone."""
+
+FIRST_STRETCH = 64
+"""Tokens that are asked of the target alone before it is considered again; then twice as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a round of the loop, or a step of the target alone, came to."""
+
+    seconds: float
+    """Since the last one ended."""
+    num_tokens: int
+    num_context: int
+    """Before it."""
+    offers: tuple[Offer, ...] = ()
+    """Of those who were asked, where the answer did not end in it."""
+    num_rows: int = 1
+    """Of the pass: the drafted tokens and one."""
+    lead: Lead | None = None
+    """Who made guesses in it."""
+    num_drafted: int = 0
+    """Guesses that were made in it, by the lead."""
+    draft_s: float = 0.0
+    is_clean: bool = True
+    """Its time is that of its kind: no prompt was read in it, and no head read along in vain."""
+    reader: str | None = ""
+    """Who read the prompt, if it is the first: see CostModel.prompts; None for no usual reader."""
+
+
+class Steering:
+    """Of one request, on its thread."""
+
+    def __init__(
+        self, controller: Controller, situation: Situation, traffic: Traffic, num_prompt: int
+    ) -> None:
+        self._controller = controller
+        self._situation = situation
+        self._traffic = traffic
+        self._num_prompt = num_prompt
+        self._is_control = situation.may_be_off and controller.is_control()
+        self._choice: Choice | None = None
+        self._num_left_of_choice = 0
+        self.is_trial = False
+        self._num_rounds = 0
+        self._stretch = FIRST_STRETCH
+        self._own_rows = 0
+        self._readers: set[str] = set()
+        """Draft engines that have read the prompt."""
+        self._seconds, self._num_tokens = 0.0, 0
+
+    def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
+        """For the round that begins; of an OFF_CHOICE `stretch` says how far."""
+        if self._choice is None or self._num_left_of_choice <= 0:
+            self._choice = self._choose(num_context, num_left, can_read)
+        return self._choice
+
+    @property
+    def stretch(self) -> int | None:
+        """Tokens of the target alone in one call; None for all that are left."""
+        if self._is_control:
+            return None
+        if self.is_trial:
+            return TRIAL_ROUNDS
+        return self._stretch
+
+    def seen(self, seen: Seen) -> None:
+        """Learns from a round."""
+        self._num_left_of_choice -= 1
+        is_off = self._choice is not None and self._choice.is_off
+        is_first = self._num_rounds == 0
+        self._num_rounds += 1
+        self._traffic.change_rows(seen.num_rows - 1 - self._own_rows)
+        self._own_rows = seen.num_rows - 1
+        if is_first:
+            if seen.reader is not None:
+                self._controller.learn_prompt(seen.reader, self._num_prompt, seen.seconds)
+            return
+        self._seconds += seen.seconds
+        self._num_tokens += seen.num_tokens
+        self._learn(seen, is_off)
+
+    def finish(self) -> None:
+        """The request ran to its end."""
+        is_compared = self._situation.may_be_off
+        self._controller.learn_request(
+            self._situation.task,
+            self._seconds,
+            self._num_tokens,
+            is_control=self._is_control if is_compared else None,
+        )
+
+    def leave(self) -> None:
+        """The request is over, whatever became of it."""
+        self._traffic.change_rows(-self._own_rows)
+        self._own_rows = 0
+
+    def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
+        if self._is_control:
+            self._num_left_of_choice = num_left
+            return OFF_CHOICE
+        place = Place(
+            num_inflight=self._traffic.num_inflight,
+            other_rows=self._traffic.num_extra_rows - self._own_rows,
+            num_context=num_context,
+            num_left=num_left,
+            is_start=self._num_rounds == 0,
+            can_read=can_read,
+        )
+        if self._situation.is_fixed:
+            self._num_left_of_choice = num_left
+            return self._situation.default
+        was_off = self._choice is not None and self._choice.is_off and not self.is_trial
+        self.is_trial = False
+        if place.is_start:
+            tried = self._controller.trial(self._situation, place)
+            if tried is not None:
+                self.is_trial = True
+                self._num_left_of_choice = TRIAL_ROUNDS
+                return tried
+        chosen = self._controller.choose(self._situation, place)
+        self._stretch = 2 * self._stretch if was_off and chosen.is_off else FIRST_STRETCH
+        self._num_left_of_choice = self._stretch if chosen.is_off else CHOOSE_EVERY
+        return chosen
+
+    def _learn(self, seen: Seen, is_off: bool) -> None:
+        traffic, lead = self._traffic, seen.lead
+        # Under load each request tells of every so-manieth round: together they tell enough.
+        is_told = self._num_rounds % traffic.num_inflight == 0 or traffic.num_inflight <= 2
+        draft_s, sample = seen.draft_s, None
+        if lead is not None and not lead.is_head and lead.name not in self._readers:
+            self._readers.add(lead.name)
+            self._controller.learn_prompt(lead.name, seen.num_context, draft_s)
+        elif is_told and seen.is_clean:
+            sample = Sample(
+                num_inflight=traffic.num_inflight,
+                num_rows=traffic.num_inflight + traffic.num_extra_rows,
+                num_context=seen.num_context,
+                is_streamed=is_off,
+                target_s=seen.seconds - draft_s,
+                lead=None if lead is None else lead.name,
+                num_drafted=seen.num_drafted,
+                draft_s=draft_s,
+                is_head=lead is not None and lead.is_head,
+            )
+        offers = seen.offers
+        if self._situation.is_fixed:  # Its copying may be another's.
+            offers = tuple(each for each in offers if each.drafter not in (COPY, COPY_BESIDE_HEAD))
+        if sample is not None or offers:
+            self._controller.learn_round(self._situation, sample, offers)

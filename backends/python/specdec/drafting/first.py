@@ -1,0 +1,27 @@
+"""Several drafters, one chain: the first that has an offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
+from specdec.engines.protocol import TokenIds
+from specdec.rounds import Round
+
+
+class FirstOffer:
+    """Asks the members in order, for engines that take no trees."""
+
+    def __init__(self, members: Sequence[Drafter]) -> None:
+        self._members = members
+
+    def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
+        for member in self._members:
+            found = member.propose(context, max_tokens)
+            if found.tokens:
+                return found
+        return NO_PROPOSAL
+
+    def observe(self, confirmed: Round) -> None:
+        for member in self._members:
+            member.observe(confirmed)

@@ -1,0 +1,184 @@
+"""The drafter of `auto`: what copying finds, else the lead that the controller has chosen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specdec.control.acceptance_book import Offer
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead
+from specdec.control.steering import Seen, Steering
+from specdec.drafting.head import HeadDrafter, HeadShape
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
+from specdec.engines.protocol import TokenIds
+from specdec.rounds import Round
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLead:
+    """A draft engine and what the controller knows of it."""
+
+    lead: Lead
+    drafter: Drafter
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLead:
+    """The target's head in one of its shapes."""
+
+    lead: Lead
+    shape: HeadShape
+
+
+class SteeredDrafter:
+    """Runs each round as the steering says, and tells it what the round came to.
+
+    A copy is taken where it goes on for longer than a head's guesses, which are there anyhow; a
+    draft engine is asked only where nothing is copied. A head reads along with whoever drafts
+    while it may be wanted again: what it has not read it would have to read first.
+    """
+
+    def __init__(
+        self,
+        steering: Steering,
+        copying: Sequence[Drafter],
+        engines: Mapping[str, EngineLead],
+        heads: Mapping[str, HeadLead],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`copying`: drafters that cost nothing, the likeliest to be right first.
+
+        `engines`, `heads`: the leads by name; all heads are shapes of the target's one.
+        """
+        self._steering = steering
+        self._copying = copying
+        self._engines = engines
+        self._heads = heads
+        self._head = HeadDrafter(next(iter(heads.values())).shape) if heads else None
+        self._clock = clock
+        self._ended_s = clock()
+        self._num_context = 0
+        self._num_rounds = 0
+        self._has_read = True
+        """The head, if there is one, knows all of the text."""
+        self._choice: Choice | None = None
+        """Of the round that runs; None where nothing was asked."""
+        self._offer = NO_PROPOSAL
+        self._is_copy = False
+        self._num_asked: int | None = None
+        self._was_asked: int | None = None
+        """Of the head, with this round and with the last."""
+        self._num_streamed = 0
+
+    def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
+        self._num_context = len(context)
+        choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
+        self._choice = choice
+        self._was_asked, self._num_asked = self._num_asked, None
+        self._is_copy, self._offer = False, NO_PROPOSAL
+        if choice.is_off:
+            self._has_read, self._num_streamed = False, 0
+            return Proposal(num_plain=self._steering.stretch or max_tokens + 1)
+        self._offer = self._best(context, max_tokens, choice)
+        return self._offer
+
+    def observe(self, confirmed: Round) -> None:
+        now_s = self._clock()
+        seconds, self._ended_s = now_s - self._ended_s, now_s
+        for drafter in self._copying:
+            drafter.observe(confirmed)
+        for engine in self._engines.values():
+            engine.drafter.observe(confirmed)
+        if self._head is not None:
+            self._head.observe(confirmed)
+        if self._choice is not None:
+            self._steering.seen(self._seen(confirmed, seconds, self._choice))
+            if not self._choice.is_off:
+                self._choice = None
+        self._num_rounds += 1
+        self._num_streamed += 1
+        self._num_context += len(confirmed.tokens)
+
+    def close(self, *, is_complete: bool) -> None:
+        """The request is over; `is_complete`: it ran to its end."""
+        if is_complete:
+            self._steering.finish()
+        self._steering.leave()
+
+    def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
+        own = self._from_head(context, max_tokens, choice)
+        self._num_asked = own.num_next
+        for drafter in self._copying:
+            found = drafter.propose(context, max_tokens)
+            if max(found.depths, default=0) > max(own.depths, default=0):
+                self._is_copy = True
+                return replace(found, num_next=own.num_next, next_depth=own.next_depth)
+        if choice.lead in self._engines:
+            engine = self._engines[choice.lead]
+            found = engine.drafter.propose(context, min(max_tokens, choice.num_tokens))
+            return replace(found, num_next=own.num_next, next_depth=own.next_depth)
+        return own
+
+    def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
+        """The head's guesses, what it is asked for next, or that it reads along, or neither."""
+        if self._head is None or not self._has_read:
+            return NO_PROPOSAL
+        if choice.lead in self._heads:
+            shape = self._heads[choice.lead].shape
+            self._head.shape = replace(shape, num_tokens=choice.num_tokens)
+            return self._head.propose(context, max_tokens)
+        if self._steering.is_trial:
+            return Proposal(num_next=0)
+        self._has_read = False
+        return NO_PROPOSAL
+
+    def _seen(self, confirmed: Round, seconds: float, choice: Choice) -> Seen:
+        num_tokens = len(confirmed.tokens)
+        if choice.is_off:
+            # The first step of a call pays for the call.
+            is_clean = self._num_streamed > 0
+            return Seen(seconds, num_tokens, self._num_context, is_clean=is_clean, reader="")
+        lead, num_drafted = self._lead_of_round(choice)
+        is_read = self._num_asked is not None
+        return Seen(
+            seconds,
+            num_tokens,
+            self._num_context,
+            offers=() if confirmed.ended else self._offers(confirmed, choice),
+            num_rows=1 + confirmed.num_drafted,
+            lead=lead,
+            num_drafted=num_drafted,
+            draft_s=confirmed.draft_s if lead and not lead.is_head else 0.0,
+            is_clean=not is_read or num_drafted > 0,
+            reader=choice.lead if choice.lead in self._heads else None if is_read else "",
+        )
+
+    def _lead_of_round(self, choice: Choice) -> tuple[Lead | None, int]:
+        """Who made guesses while the round ran, and how many."""
+        if choice.lead in self._heads and self._num_asked is not None:
+            return self._heads[choice.lead].lead, self._num_asked
+        if choice.lead in self._engines and not self._is_copy and self._num_rounds:
+            return self._engines[choice.lead].lead, len(self._offer.tokens)
+        return None, 0
+
+    def _offers(self, confirmed: Round, choice: Choice) -> tuple[Offer, ...]:
+        """Of the copying drafters together and by name, and of the lead."""
+        depth = max(self._offer.depths, default=0)
+        counts = confirmed.num_drafted, depth, confirmed.num_accepted
+        nothing = 0, 0, 0
+        offers: list[Offer] = []
+        if self._copying and self._num_rounds:
+            name = COPY_BESIDE_HEAD if choice.lead in self._heads else COPY
+            offers.append(Offer(name, *(counts if self._is_copy else nothing)))
+        drafter = self._offer.drafter
+        if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
+            offers.append(Offer(drafter, *counts))
+        elif not self._is_copy and self._was_lead_asked(choice):
+            offers.append(Offer(choice.lead, *nothing))
+        return tuple(offers)
+
+    def _was_lead_asked(self, choice: Choice) -> bool:
+        if choice.lead in self._heads:
+            return bool(self._was_asked)
+        return choice.lead in self._engines and self._num_rounds > 0

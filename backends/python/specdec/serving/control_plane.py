@@ -1,0 +1,96 @@
+"""The controller inside Triton: its labels, its metrics, and its memory over a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from specdec.control.controller import Controller
+from specdec.control.memory import Memory, MemoryMismatchError
+from specdec.control.settings import ControlSettings
+from specdec.control.traffic import Traffic
+from specdec.drafting.protocol import Drafter
+from specdec.drafting.steered import SteeredDrafter
+from specdec.serving.metrics import Counter, Gauge, MetricsSink, TaskLabels
+
+REPORT_PERIOD_S = 1.0
+"""Gauges of a task are renewed at most so often."""
+
+SAVE_PERIOD_S = 30.0
+
+
+class ControlPlane:
+    """Owns the controller; thread-safe."""
+
+    def __init__(
+        self,
+        settings: ControlSettings,
+        metrics: MetricsSink,
+        memory: Memory | None,
+        warn: Callable[[str], None],
+    ) -> None:
+        """`memory`: where what was measured is kept, if anywhere."""
+        self.controller = Controller(settings)
+        self.traffic = Traffic()
+        self.labels = TaskLabels()
+        self._metrics = metrics
+        self._memory = memory
+        self._warn = warn
+        self._reported_s: dict[str, float] = {}
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        if memory is not None:
+            try:
+                if not memory.load(self.controller):
+                    warn(f"nothing is remembered of acceptance and times: no {memory.path} yet")
+            except MemoryMismatchError as error:
+                warn(str(error))
+            self._thread = threading.Thread(target=self._keep, name="control-memory", daemon=True)
+            self._thread.start()
+
+    def finished(self, drafter: Drafter | None, task: str, *, is_complete: bool) -> None:
+        """A request is over."""
+        if isinstance(drafter, SteeredDrafter):
+            drafter.close(is_complete=is_complete)
+            self._report(task)
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._save()
+
+    def _report(self, task: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reported_s.get(task, -REPORT_PERIOD_S) < REPORT_PERIOD_S:
+            return
+        self._reported_s[task] = now_s
+        report = self.controller.report(task)
+        if report is None:
+            return
+        metrics, choice = self._metrics, report.choice
+        for drafter, alpha in report.alphas:
+            metrics.set(Gauge.acceptance_alpha, alpha, task=task, drafter=drafter)
+        metrics.set(Gauge.draft_tokens_k, float(choice.num_tokens), task=task)
+        metrics.set(Gauge.speculation_enabled, float(not choice.is_off), task=task)
+        metrics.set(Gauge.estimated_speedup, report.estimated_gain, task=task)
+        measured = report.measured_gain
+        if measured is not None:
+            metrics.set(Gauge.measured_speedup, measured.gain, task=task)
+            metrics.set(Gauge.measured_speedup_low, measured.low, task=task)
+            metrics.set(Gauge.measured_speedup_high, measured.high, task=task)
+        num_off, num_on = report.num_switches
+        metrics.add(Counter.speculation_switches_total, num_off, task=task, to="off")
+        metrics.add(Counter.speculation_switches_total, num_on, task=task, to="on")
+
+    def _keep(self) -> None:
+        while not self._closing.wait(SAVE_PERIOD_S):
+            self._save()
+
+    def _save(self) -> None:
+        assert self._memory is not None
+        try:
+            self._memory.save(self.controller)
+        except OSError as error:
+            self._warn(f"what was measured cannot be kept in {self._memory.path}: {error}")

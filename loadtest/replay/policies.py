@@ -1,0 +1,142 @@
+"""Who decides in a replay: the real controller, a fixed choice, or one who knows what is best."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from loadtest.replay.trace import Answer
+from loadtest.replay.world import HEADS, TREES, Outcome
+from specdec.control.acceptance_book import Offer
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.controller import Controller
+from specdec.control.settings import ControlSettings
+from specdec.control.steering import Seen, Steering
+from specdec.control.traffic import Traffic
+
+LEADS = (
+    Lead("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
+    Lead("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
+    Lead("draft", (1, 2, 3, 4, 5, 6)),
+)
+"""As DrafterFactory gives them to the default pair."""
+
+DEFAULT = Choice("eagle3", 3)
+
+FIXED = (
+    OFF_CHOICE,
+    Choice(COPY),
+    *(Choice("eagle3", length) for length in (1, 2, 3, 4, 6)),
+    Choice("eagle3_tree", 8),
+    *(Choice("draft", length) for length in (1, 2, 4)),
+)
+"""The choices that an operator could have fixed."""
+
+
+class Fixed:
+    """Always the same choice."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> Fixed:  # noqa: ARG002
+        return self
+
+    def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:  # noqa: ARG002
+        return self._choice, num_left
+
+    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+        """Nothing to learn."""
+
+    def finish(self) -> None:
+        """Nothing to learn."""
+
+
+class Oracle:
+    """Of each task the fixed choice that turned out best for it in this phase."""
+
+    def __init__(self, best: Mapping[str, Choice]) -> None:
+        self._best = {task: Fixed(choice) for task, choice in best.items()}
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> Fixed:  # noqa: ARG002
+        return self._best[answer.task]
+
+
+class Controlled:
+    """The real controller, told of simulated rounds."""
+
+    def __init__(
+        self,
+        settings: ControlSettings,
+        seed: int,
+        clock: Callable[[], float],
+        leads: tuple[Lead, ...] = LEADS,
+        default: Choice = DEFAULT,
+    ) -> None:
+        self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
+        self._traffic = Traffic()
+        self._leads = leads
+        self._default = default
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
+        self._traffic.set_inflight(num_streams)
+        situation = Situation(task, "greedy", self._leads, True, self._default)
+        steering = Steering(self.controller, situation, self._traffic, answer.num_prompt)
+        return _Steered(steering, {lead.name: lead for lead in self._leads})
+
+
+@dataclass(slots=True)
+class _Steered:
+    """Tells a steering what the real SteeredDrafter would."""
+
+    steering: Steering
+    leads: Mapping[str, Lead]
+    can_read: bool = True
+    num_rounds: int = 0
+    num_streamed: int = 0
+    was_head_asked: bool = False
+
+    def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
+        self.num_streamed = 0
+        choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
+        if choice.lead not in HEADS and not (self.steering.is_trial and not choice.is_off):
+            self.can_read = False
+        return choice, self.steering.stretch or num_left
+
+    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+        is_head = choice.lead in HEADS
+        is_first = self.num_rounds == 0
+        lead = self.leads.get(choice.lead)
+        if choice.is_off or is_first or (outcome.is_copy and not is_head):
+            lead = None
+        self.steering.seen(
+            Seen(
+                outcome.seconds,
+                outcome.num_tokens,
+                num_context,
+                offers=() if choice.is_off or is_first else self._offers(choice, outcome),
+                num_rows=1 + outcome.num_drafted,
+                lead=lead,
+                num_drafted=choice.num_tokens if lead is not None else 0,
+                draft_s=outcome.drafting_s,
+                is_clean=not choice.is_off or self.num_streamed > 0,
+                reader=choice.lead if is_head else "",
+            )
+        )
+        self.was_head_asked = is_head
+        self.num_rounds += 1
+        self.num_streamed += 1
+
+    def finish(self) -> None:
+        self.steering.finish()
+        self.steering.leave()
+
+    def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
+        counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
+        copied = counts if outcome.is_copy else (0, 0, 0)
+        offers = [Offer(COPY_BESIDE_HEAD if choice.lead in HEADS else COPY, *copied)]
+        was_asked = choice.lead not in HEADS or self.was_head_asked
+        if not outcome.is_copy and choice.lead in self.leads and was_asked:
+            offers.append(Offer(choice.lead, *counts))
+        return tuple(offers)

@@ -1,0 +1,228 @@
+"""`specdec bench record`: what the controller is replayed against, from a real server.
+
+How far each drafter is right: greedy answers to held-out prompts of ours, with each drafter making
+as many guesses as it can; what copying offers is worked out from the answers. What rounds cost: all
+streams ask in the same way, for some numbers of streams, and the gaps between the chunks that they
+receive are taken. Rows without a drafter's time come from predictions that are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clients import GenerationRequest, GrpcClient
+from loadtest.bench.prompting import TokenPrompt, as_tokens
+from loadtest.bench.reporting import command_line, conditions
+from loadtest.bench.tasks import chosen
+from loadtest.replay.trace import DEFAULT_TRACE, OFF, PLAIN_ROUND, ROWS, Answer, Cost, Trace
+from specdec.drafting.lookup import LookupDrafter
+from specdec.serving.launcher import TritonServer
+
+COPYING = "copy"
+RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}
+"""Guesses a round, by drafter, for how far it is right."""
+TIMED = {
+    "draft": (1, 2, 4, 6),
+    "eagle3": (1, 2, 3, 4, 6),
+    "eagle3_tree": (8,),
+    ROWS: (1, 3, 5, 7, 11),
+    PLAIN_ROUND: (0,),
+    OFF: (0,),
+}
+NUM_QUANTILES = 21
+CONCURRENCY = 8
+NEVER_MET = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One answer as the client heard it."""
+
+    tokens: tuple[int, ...]
+    text: str
+    rounds: tuple[tuple[int, int], ...]
+    """Of each chunk: its tokens, and how many of them a drafter had proposed."""
+    gaps_s: tuple[float, ...]
+    """Between chunks."""
+
+
+def main(argv: list[str]) -> int:
+    """Record; 0 always."""
+    arguments = _parser().parse_args(argv)
+    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
+    prompts, _ = as_tokens(chosen(arguments.per_task), checkpoint)
+    with (
+        TritonServer(arguments.model_repository) as server,
+        closing(GrpcClient(server.grpc_url)) as client,
+    ):
+        asker = Asker(client, arguments.max_tokens)
+        answers = _answers(asker, prompts)
+        costs = list(_costs(asker, prompts, arguments))
+    facts = {name: str(value) for name, value in conditions(command_line("record", argv)).items()}
+    Trace(facts, tuple(answers), tuple(costs)).write(arguments.trace)
+    print(f"{len(answers)} answers, {len(costs)} costs: {arguments.trace}")
+    return 0
+
+
+class Asker:
+    """Asks the server in one way or another."""
+
+    def __init__(self, client: GrpcClient, max_tokens: int) -> None:
+        self._client = client
+        self._max_tokens = max_tokens
+
+    def ask(self, prompt: TokenPrompt, fields: Mapping[str, Any]) -> Heard:
+        request = GenerationRequest(
+            input_ids=list(prompt.token_ids), max_tokens=self._max_tokens, **fields
+        )
+        tokens: list[int] = []
+        rounds: list[tuple[int, int]] = []
+        gaps_s: list[float] = []
+        text, last_s = "", time.perf_counter()
+        for chunk in self._client.stream(request):
+            now_s = time.perf_counter()
+            gaps_s.append(now_s - last_s)
+            last_s = now_s
+            tokens += chunk.token_ids
+            text += chunk.text
+            rounds.append((len(chunk.token_ids), sum(map(bool, chunk.sources))))
+        return Heard(tuple(tokens), text, tuple(rounds), tuple(gaps_s))
+
+    def ask_all(
+        self, prompts: Iterable[TokenPrompt], fields: Mapping[str, Any], num_streams: int
+    ) -> list[Heard]:
+        with ThreadPoolExecutor(num_streams) as pool:
+            return list(pool.map(lambda prompt: self.ask(prompt, fields), prompts))
+
+
+def _answers(asker: Asker, prompts: tuple[TokenPrompt, ...]) -> list[Answer]:
+    plain = asker.ask_all(prompts, {"num_draft_tokens": 0}, CONCURRENCY)
+    right: dict[str, list[tuple[int, ...]]] = {}
+    for name, length in RECORDED.items():
+        fields = {"drafter": name, "num_draft_tokens": length}
+        heard = asker.ask_all(prompts, fields, CONCURRENCY)
+        right[name] = [how_far_right(each.rounds, len(each.tokens)) for each in heard]
+        print(f"{name}: {len(heard)} answers", file=sys.stderr)
+    answers = []
+    for place, (prompt, each) in enumerate(zip(prompts, plain, strict=True)):
+        offered, stood = _copied(prompt.token_ids, each.tokens)
+        own = {name: counts[place] for name, counts in right.items()}
+        answers.append(
+            Answer(
+                prompt.column,
+                len(prompt.token_ids),
+                len(each.tokens),
+                offered,
+                {**own, COPYING: stood},
+            )
+        )
+    return answers
+
+
+def how_far_right(rounds: Iterable[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
+    """By place in the answer: how many guesses of a draft made there would stand.
+
+    Between rounds a draft would say the rest of what the last one said: guesses depend on the text
+    alone.
+    """
+    found = [0] * num_tokens
+    place = 0
+    for count, accepted in rounds:
+        for step in range(accepted + 1):
+            if place + step < num_tokens:
+                found[place + step] = accepted - step
+        place += count
+    return tuple(found)
+
+
+def _copied(
+    prompt: tuple[int, ...], tokens: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What prompt lookup offers before each token, and how much of it would stand."""
+    drafter = LookupDrafter(COPYING, 1, 7, 11)
+    text = np.asarray((*prompt, *tokens), dtype=np.int32)
+    offered, stood = [], []
+    for place in range(len(tokens)):
+        left = len(tokens) - place - 1
+        guesses = drafter.propose(text[: len(prompt) + place], left).tokens if left else ()
+        following = tokens[place : place + len(guesses)]
+        wrong = [
+            i for i, pair in enumerate(zip(guesses, following, strict=True)) if len(set(pair)) > 1
+        ]
+        offered.append(len(guesses))
+        stood.append(wrong[0] if wrong else len(guesses))
+    return tuple(offered), tuple(stood)
+
+
+def _costs(
+    asker: Asker, prompts: tuple[TokenPrompt, ...], arguments: argparse.Namespace
+) -> Iterable[Cost]:
+    for num_streams in arguments.streams:
+        chosen_prompts = [prompts[place % len(prompts)] for place in range(max(4, num_streams))]
+        texts = asker.ask_all(chosen_prompts, {"num_draft_tokens": 0}, num_streams)
+        for kind, lengths in TIMED.items():
+            for length in lengths:
+                heard = _timed(asker, chosen_prompts, texts, kind, length, num_streams)
+                gaps_ms = sorted(1000 * gap for each in heard for gap in _gaps(each, kind))
+                if not gaps_ms:
+                    continue
+                quantiles = np.quantile(gaps_ms, np.linspace(0.02, 0.98, NUM_QUANTILES))
+                yield Cost(
+                    kind, length, num_streams, tuple(round(float(each), 3) for each in quantiles)
+                )
+                print(
+                    f"{num_streams} streams, {kind}:{length}: {statistics.median(gaps_ms):.2f} ms",
+                    file=sys.stderr,
+                )
+
+
+def _timed(
+    asker: Asker,
+    prompts: list[TokenPrompt],
+    known: list[Heard],
+    kind: str,
+    length: int,
+    num_streams: int,
+) -> list[Heard]:
+    if kind in (ROWS, PLAIN_ROUND):
+
+        def ask(place: int) -> Heard:
+            text = known[place].text if kind == ROWS else NEVER_MET
+            fields = {"drafter": "prediction", "prediction": text}
+            if length:
+                fields |= {"num_draft_tokens": length}
+            return asker.ask(prompts[place], fields)
+
+        with ThreadPoolExecutor(num_streams) as pool:
+            return list(pool.map(ask, range(len(prompts))))
+    fields = (
+        {"num_draft_tokens": 0} if kind == OFF else {"drafter": kind, "num_draft_tokens": length}
+    )
+    return asker.ask_all(prompts, fields, num_streams)
+
+
+def _gaps(heard: Heard, kind: str) -> list[float]:
+    """Behind the first rounds, which pay for prompts; of ROWS where the prediction was taken up."""
+    pairs = list(zip(heard.gaps_s, heard.rounds, strict=True))[3:-1]
+    return [gap for gap, (_, accepted) in pairs if kind != ROWS or accepted]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench record", description=__doc__)
+    parser.add_argument("--per-task", type=int, default=6, metavar="N", help="prompts of a task")
+    parser.add_argument("--max-tokens", type=int, default=80)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 16, 48])
+    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="the file to write")
+    return parser

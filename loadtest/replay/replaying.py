@@ -1,0 +1,277 @@
+"""`specdec bench replay`: the real controller on recorded traffic, no clock but the recorded one.
+
+Answers and costs are of a real server (`specdec bench record`); what changes is who decides.
+Traffic that stays as it is: each task alone, all together at several loads, drafts that are never right.
+Traffic that changes: the mix of tasks behind one label, the load, a draft that goes stale. Beside
+the controller: every fixed choice, the target alone, and an oracle, which knows beforehand which
+fixed choice will be best for each task in each phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from loadtest.bench.reporting import (
+    RESULTS,
+    command_line,
+    conditions,
+    markdown_table,
+    write_result,
+)
+from loadtest.replay.policies import FIXED, Controlled, Fixed, Oracle
+from loadtest.replay.trace import DEFAULT_TRACE, CostTable, Trace
+from loadtest.replay.world import Phase, Policy, Score, World
+from specdec.control.choices import OFF_CHOICE, Choice
+from specdec.control.settings import ControlSettings
+
+STEADY_FROM = 0.3
+"""Share of a phase's time behind which it counts as steady."""
+
+HOPELESS = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
+STALE = {"eagle3": 0.8, "eagle3_tree": 0.8}
+
+ORACLE_GOAL, FIXED_GOAL, OFF_GOAL = 0.95, 0.98, 0.97
+
+RECOVERED, WINDOW_TOKENS = 0.95, 400
+"""Recovered: so much of the oracle's pace over so many tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Phases one after another, under one controller."""
+
+    name: str
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A phase, over the seeds: medians and the worst."""
+
+    scenario: str
+    phase: str
+    num_streams: int
+    off: float
+    """Tokens per second."""
+    best_fixed: str
+    fixed: float
+    oracle: float
+    auto: float
+    auto_steady: float
+    num_tokens_to_recover: int | None
+    """Until the pace was RECOVERED; None if that never came."""
+
+    @property
+    def goals_missed(self) -> tuple[str, ...]:
+        missed = (
+            ("oracle", self.auto_steady < ORACLE_GOAL * self.oracle),
+            ("fixed", self.auto_steady < FIXED_GOAL * self.fixed),
+            ("off", self.auto < OFF_GOAL * self.off),
+        )
+        return tuple(name for name, is_missed in missed if is_missed)
+
+
+def main(argv: list[str]) -> int:
+    """Replay and report; 1 if a goal was missed."""
+    arguments = _parser().parse_args(argv)
+    trace = Trace.read(arguments.trace)
+    chosen = [each for each in scenarios(trace, arguments.tokens) if arguments.only in each.name]
+    rows = replay(trace, chosen, range(arguments.seeds), arguments.tokens)
+    facts = {
+        "conditions": conditions(command_line("replay", argv)),
+        "recorded": dict(trace.conditions),
+        "rows": [asdict(each) for each in rows],
+    }
+    write_result(arguments.name, arguments.out, facts, table(rows))
+    missed = [each for each in rows if each.goals_missed]
+    for each in missed:
+        goals = ", ".join(each.goals_missed)
+        print(f"MISSED {each.scenario} / {each.phase}: {goals}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
+    """`num_tokens` of a phase with one stream; more with more."""
+    tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
+
+    def phase(name: str, num_streams: int = 1, **more: object) -> Phase:
+        total = num_tokens * max(1, num_streams // 4)
+        return replace(Phase(name, total, num_streams, tasks), **more)  # type: ignore[arg-type]
+
+    alone = [Scenario(f"task {task}", (phase(task, tasks=(task,)),)) for task in tasks]
+    together = [
+        Scenario(f"all tasks, {load} streams", (phase(f"all at {load}", load),))
+        for load in (1, 4, 16, 48)
+    ]
+    first, second = tasks[: len(tasks) // 2], tasks[len(tasks) // 2 :]
+    return (
+        *alone,
+        *together,
+        Scenario("hopeless drafts", (phase("hopeless", stale=HOPELESS),)),
+        Scenario(
+            "the mix shifts behind one label",
+            (
+                phase("one half", tasks=first, label="default"),
+                phase("other half", tasks=second, label="default"),
+                phase("one half again", tasks=first, label="default"),
+            ),
+        ),
+        Scenario(
+            "load ramp",
+            tuple(
+                phase(f"{number}: {load} streams", load)
+                for number, load in enumerate((1, 4, 16, 48, 16, 4, 1), start=1)
+            ),
+        ),
+        Scenario(
+            "a draft goes stale",
+            (phase("fresh"), phase("stale", stale=STALE), phase("refreshed")),
+        ),
+    )
+
+
+def replay(
+    trace: Trace, chosen: Sequence[Scenario], seeds: Sequence[int], num_tokens: int
+) -> list[Row]:
+    """One row for each phase, of medians over the seeds."""
+    costs = CostTable(trace.costs)
+    known = _Known(trace, costs, num_tokens)
+    rows: list[Row] = []
+    for scenario in chosen:
+        found = [_once(trace, costs, known, scenario, seed) for seed in seeds]
+        rows += [_median(runs) for runs in zip(*found, strict=True)]
+        print(f"{scenario.name}: done", file=sys.stderr)
+    return rows
+
+
+class _Known:
+    """The best fixed choice of each task under the same conditions, found once."""
+
+    def __init__(self, trace: Trace, costs: CostTable, num_tokens: int) -> None:
+        self._trace, self._costs, self._num_tokens = trace, costs, num_tokens
+        self._best: dict[tuple[str, int, tuple[tuple[str, float], ...]], Choice] = {}
+
+    def oracle(self, phase: Phase) -> Oracle:
+        return Oracle({task: self._best_of(task, phase) for task in phase.tasks})
+
+    def _best_of(self, task: str, phase: Phase) -> Choice:
+        key = task, phase.num_streams, tuple(sorted(phase.stale.items()))
+        if key not in self._best:
+            own = replace(phase, tasks=(task,), num_tokens=self._num_tokens)
+            speeds = {
+                choice: _alone(self._trace, self._costs, own, Fixed(choice), 0).tokens_per_s
+                for choice in FIXED
+            }
+            self._best[key] = max(FIXED, key=lambda choice: speeds[choice])
+        return self._best[key]
+
+
+def _once(
+    trace: Trace, costs: CostTable, known: _Known, scenario: Scenario, seed: int
+) -> list[Row]:
+    world = World(trace.answers, costs, seed)
+    auto = Controlled(ControlSettings(), seed, lambda: world.now_s)
+    rows = []
+    for phase in scenario.phases:
+        fixed = {choice: _alone(trace, costs, phase, Fixed(choice), seed) for choice in FIXED}
+        best = max(fixed, key=lambda choice: fixed[choice].tokens_per_s)
+        oracle = _alone(trace, costs, phase, known.oracle(phase), seed)
+        own = world.run(phase, auto)
+        rows.append(
+            Row(
+                scenario=scenario.name,
+                phase=phase.name,
+                num_streams=phase.num_streams,
+                off=fixed[OFF_CHOICE].tokens_per_s,
+                best_fixed=f"{best.lead}:{best.num_tokens}" if best.num_tokens else best.lead,
+                fixed=fixed[best].tokens_per_s,
+                oracle=oracle.tokens_per_s,
+                auto=own.tokens_per_s,
+                auto_steady=own.from_share(STEADY_FROM),
+                num_tokens_to_recover=_tokens_to_recover(own, oracle.tokens_per_s),
+            )
+        )
+    return rows
+
+
+def _alone(trace: Trace, costs: CostTable, phase: Phase, policy: Policy, seed: int) -> Score:
+    return World(trace.answers, costs, seed).run(phase, policy)
+
+
+def _tokens_to_recover(score: Score, pace: float) -> int | None:
+    """Tokens said before the first window in which the pace is the oracle's, nearly."""
+    total, window = 0, 0
+    start_s, last_s = 0.0, 0.0
+    for count, at_s in score.stretches:
+        last_s = max(last_s, at_s)
+        window += count
+        if window >= WINDOW_TOKENS:
+            if window / max(last_s - start_s, 1e-9) >= RECOVERED * pace:
+                return total
+            total += window
+            window, start_s = 0, last_s
+    return None
+
+
+def _median(runs: Sequence[Row]) -> Row:
+    recovered = [each.num_tokens_to_recover for each in runs]
+    known = [each for each in recovered if each is not None]
+    fixed = [each.best_fixed for each in runs]
+    return replace(
+        runs[0],
+        off=statistics.median(each.off for each in runs),
+        best_fixed=max(set(fixed), key=fixed.count),
+        fixed=statistics.median(each.fixed for each in runs),
+        oracle=statistics.median(each.oracle for each in runs),
+        auto=statistics.median(each.auto for each in runs),
+        auto_steady=statistics.median(each.auto_steady for each in runs),
+        num_tokens_to_recover=max(known) if len(known) == len(recovered) else None,
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    header = [
+        "traffic",
+        "streams",
+        "off, tokens/s",
+        "best fixed",
+        "auto ÷ oracle, steady",
+        "auto ÷ best fixed, steady",
+        "auto ÷ off, all",
+        "tokens until 95 % of the oracle",
+    ]
+    lines = [
+        [
+            each.scenario
+            if each.scenario.endswith(each.phase)
+            else f"{each.scenario}: {each.phase}",
+            str(each.num_streams),
+            f"{each.off:.1f}",
+            f"{each.best_fixed} ({each.fixed / each.off:.2f})",
+            f"{each.auto_steady / each.oracle:.3f}",
+            f"{each.auto_steady / each.fixed:.3f}",
+            f"{each.auto / each.off:.3f}",
+            "–" if each.num_tokens_to_recover is None else str(each.num_tokens_to_recover),
+        ]
+        for each in rows
+    ]
+    return markdown_table(header, lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench replay", description=__doc__)
+    parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE)
+    parser.add_argument("--tokens", type=int, default=12000, help="of a phase with one stream")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="scenarios with it in their name"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="replay", help="of the result files")
+    return parser

@@ -1,0 +1,133 @@
+"""What a real server did, in a file: how far each drafter was right, and what rounds cost."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TRACES = Path(__file__).parent / "traces"
+DEFAULT_TRACE = TRACES / "default_pair.json"
+
+PLAIN_ROUND, ROWS, OFF = "round", "rows", "off"
+"""Costs that are no drafter's: a round of the loop without guesses, one with guesses that cost
+nothing to make, a step of a streaming call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One greedy answer. Lists have a number for each of its tokens: of a draft made before it."""
+
+    task: str
+    num_prompt: int
+    num_tokens: int
+    copied: tuple[int, ...]
+    """Guesses that copying offers there."""
+    right: Mapping[str, tuple[int, ...]]
+    """By drafter: how many of its guesses would stand, as many as were recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a round, with every stream of the server doing the same."""
+
+    kind: str
+    """A drafter, or one of PLAIN_ROUND, ROWS, OFF."""
+    num_tokens: int
+    """Guesses."""
+    num_streams: int
+    quantiles_ms: tuple[float, ...]
+    """Evenly spaced, from the shortest to the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Of one pair on one machine."""
+
+    conditions: Mapping[str, str]
+    answers: tuple[Answer, ...]
+    costs: tuple[Cost, ...]
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [
+            '{"conditions": ' + json.dumps(dict(self.conditions)) + ', "costs": [',
+            ",\n".join(json.dumps(asdict(each)) for each in self.costs),
+            '], "answers": [',
+            ",\n".join(json.dumps(asdict(each)) for each in self.answers),
+            "]}",
+        ]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, path: Path = DEFAULT_TRACE) -> Trace:
+        """Raises OSError, ValueError or KeyError for what is no trace."""
+        content = json.loads(path.read_text("utf-8"))
+        answers = tuple(
+            Answer(
+                task=each["task"],
+                num_prompt=each["num_prompt"],
+                num_tokens=each["num_tokens"],
+                copied=tuple(each["copied"]),
+                right={name: tuple(counts) for name, counts in each["right"].items()},
+            )
+            for each in content["answers"]
+        )
+        costs = tuple(
+            Cost(each["kind"], each["num_tokens"], each["num_streams"], tuple(each["quantiles_ms"]))
+            for each in content["costs"]
+        )
+        return cls(content["conditions"], answers, costs)
+
+
+class CostTable:
+    """Round times at any load and number of guesses: linear between what was recorded."""
+
+    def __init__(self, costs: tuple[Cost, ...]) -> None:
+        self._cells = {(each.kind, each.num_tokens, each.num_streams): each for each in costs}
+        self._lengths: dict[str, list[int]] = {}
+        self._loads = sorted({each.num_streams for each in costs})
+        for each in costs:
+            lengths = self._lengths.setdefault(each.kind, [])
+            if each.num_tokens not in lengths:
+                bisect.insort(lengths, each.num_tokens)
+
+    def seconds(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
+        """Of one round; `chance` in [0, 1) says whether it is a quick or a slow one."""
+        low, high, load_share = _between(self._loads, num_streams)
+        return (1 - load_share) * self._at(kind, num_tokens, low, chance) + (
+            load_share * self._at(kind, num_tokens, high, chance)
+        )
+
+    def mean_seconds(self, kind: str, num_tokens: int, num_streams: int) -> float:
+        """Over the middle of what was recorded: evenly spaced quantiles, the longest left out."""
+        chances = [place / 10 + 0.05 for place in range(10)]
+        return sum(self.seconds(kind, num_tokens, num_streams, chance) for chance in chances) / len(
+            chances
+        )
+
+    def _at(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
+        low, high, share = _between(self._lengths[kind], num_tokens)
+        cells = [self._cells[kind, length, num_streams] for length in (low, high)]
+        return (1 - share) * _quantile(cells[0], chance) + share * _quantile(cells[1], chance)
+
+
+def _quantile(cost: Cost, chance: float) -> float:
+    place = chance * (len(cost.quantiles_ms) - 1)
+    low = int(place)
+    high = min(low + 1, len(cost.quantiles_ms) - 1)
+    share = place - low
+    return ((1 - share) * cost.quantiles_ms[low] + share * cost.quantiles_ms[high]) / 1000
+
+
+def _between(known: list[int], wanted: int) -> tuple[int, int, float]:
+    """The known neighbours of a value, and where it lies between them; ends go on as they are."""
+    if wanted <= known[0] or len(known) == 1:
+        return known[0], known[0], 0.0
+    if wanted >= known[-1]:
+        return known[-1], known[-1], 0.0
+    place = bisect.bisect_left(known, wanted)
+    low, high = known[place - 1], known[place]
+    return low, high, (wanted - low) / (high - low)

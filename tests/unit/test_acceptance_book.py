@@ -1,0 +1,125 @@
+"""α by task: censored, pooled for the unknown, forgetting the old; bounded in everything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.control.acceptance_book import (
+    HALF_LIFE_S,
+    MAX_POSITIONS,
+    MEMORY_ROUNDS,
+    UNKNOWN,
+    AcceptanceBook,
+    Offer,
+)
+
+NOW = 1e9
+
+
+def rounds_of(alphas, num_rounds, rng):
+    """Accepted counts of drafts whose positions stand with these chances."""
+    for _ in range(num_rounds):
+        count = 0
+        while count < len(alphas) and rng.random() < alphas[count]:
+            count += 1
+        yield count
+
+
+def fill(book, task, alphas, num_rounds=2000, drafter="draft", seed=1, now_s=NOW):
+    """Tell the book of rounds."""
+    for accepted in rounds_of(alphas, num_rounds, random.Random(seed)):
+        book.add(task, "greedy", Offer(drafter, len(alphas), len(alphas), accepted), now_s)
+
+
+def test_each_position_has_its_own_chance():
+    """Censoring is no bias: what was not reached counts neither for nor against."""
+    book, alphas = AcceptanceBook(), (0.8, 0.6, 0.9, 0.5)
+    fill(book, "code", alphas)
+
+    found = book.estimate("code", "draft", "greedy", NOW)
+
+    assert found.alphas[:4] == pytest.approx(alphas, abs=0.08)
+    expected = 1 + 0.8 + 0.8 * 0.6 + 0.8 * 0.6 * 0.9 + 0.8 * 0.6 * 0.9 * 0.5
+    assert found.expected_tokens(4) == pytest.approx(expected, rel=0.05)
+
+
+def test_alpha_is_the_censored_estimate():
+    """Σ accepted / Σ min(accepted + 1, k), not accepted ÷ drafted."""
+    book = AcceptanceBook()
+    for accepted in (0, 2, 4, 1):
+        book.add("code", "greedy", Offer("draft", 4, 4, accepted), NOW)
+
+    alpha, num_judged = book.alpha("code", "draft")
+
+    assert alpha == pytest.approx(7 / (1 + 3 + 4 + 2), rel=0.01)
+    assert num_judged == pytest.approx(10, rel=0.02)
+
+
+def test_new_task_starts_from_all_others():
+    """And an unknown drafter from a guess that makes it worth a trial."""
+    book = AcceptanceBook()
+    assert book.estimate("sql", "draft", "greedy", NOW).alphas[0] == UNKNOWN
+    fill(book, "code", (0.9,) * 4)
+    fill(book, "chat", (0.9,) * 4, seed=2)
+
+    found = book.estimate("sql", "draft", "greedy", NOW)
+
+    assert found.alphas[0] == pytest.approx(0.9, abs=0.05)
+    assert found.num_judged == 0
+
+
+def test_estimate_follows_a_draft_that_goes_stale():
+    """Within a few times MEMORY_ROUNDS it is the new chance."""
+    book = AcceptanceBook()
+    fill(book, "code", (0.8,), 4000)
+    fill(book, "code", (0.3,), 3 * MEMORY_ROUNDS, seed=2)
+
+    assert book.estimate("code", "draft", "greedy", NOW).alphas[0] == pytest.approx(0.3, abs=0.08)
+
+
+def test_what_is_old_counts_less():
+    """Without news for long an estimate is drawn to what all tasks say, and less sure."""
+    book = AcceptanceBook()
+    fill(book, "code", (0.9,), 400)
+    fill(book, "chat", (0.1,), 4000, seed=2)
+
+    later = NOW + 10 * HALF_LIFE_S
+    fill(book, "chat", (0.1,), 400, seed=3, now_s=later)
+    now, then = (book.estimate("code", "draft", "greedy", each) for each in (NOW, later))
+
+    assert now.alphas[0] > 0.8
+    assert then.alphas[0] < 0.4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60),
+    st.floats(0, 3),
+)
+def test_estimates_are_always_chances(rounds, optimism):
+    """Whatever was seen, hostile lengths included."""
+    book = AcceptanceBook()
+    for drafted, accepted in rounds:
+        offer = Offer("draft", drafted, drafted, min(accepted, drafted))
+        book.add("code", "greedy", offer, NOW)
+
+    found = book.estimate("code", "draft", "greedy", NOW, optimism=optimism)
+
+    assert len(found.alphas) == MAX_POSITIONS
+    assert all(0 <= alpha <= 1 for alpha in found.alphas)
+    assert 0 <= found.offers <= 1
+    lengths = [found.expected_tokens(depth) for depth in range(MAX_POSITIONS)]
+    assert lengths == sorted(lengths)
+    assert 1 <= lengths[-1] <= MAX_POSITIONS + 1
+
+
+def test_weights_stay_finite():
+    """A million rounds do not overflow."""
+    book = AcceptanceBook()
+    for _ in range(200_000):
+        book.add("code", "greedy", Offer("draft", 1, 1, 1), NOW)
+
+    assert book.estimate("code", "draft", "greedy", NOW).alphas[0] > 0.95

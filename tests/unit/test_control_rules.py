@@ -1,0 +1,171 @@
+"""Schedules, the article's rules, the control group's interval, the memory over a restart."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from specdec.control.acceptance_book import Offer
+from specdec.control.choices import OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.control_group import MIN_REQUESTS, ControlGroup
+from specdec.control.controller import Controller, Place
+from specdec.control.memory import Memory, MemoryMismatchError
+from specdec.control.modes import parse_schedule, scheduled
+from specdec.control.settings import ControlSettings
+from specdec.errors import ConfigurationError
+from tests.unit.test_costs import fill
+
+SITUATION = Situation("code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2))
+START = Place(num_inflight=1, other_rows=0, num_context=100, num_left=200, is_start=True)
+
+
+def test_first_rule_that_holds_counts():
+    """The article's eight guesses at night and two at noon, and a limit by load before them."""
+    rules = parse_schedule("load<=2:6, 22-6h:8, 12-14h:2, else:4")
+
+    assert scheduled(rules, 1, 23) == 6
+    assert [scheduled(rules, 9, hour) for hour in (23, 3, 6, 12, 14)] == [8, 8, 4, 2, 4]
+    assert scheduled(parse_schedule("load<=2:6"), 3, 0) == 0
+
+
+@pytest.mark.parametrize("text", ["8", "load<2:8", "22-26h:8", "else:-1", "night:8"])
+def test_schedules_that_mean_nothing_are_refused(text):
+    """With the rule in the message."""
+    with pytest.raises(ConfigurationError, match=text.replace("+", ".")):
+        ControlSettings("schedule", text)
+
+
+@pytest.mark.parametrize(
+    ("mode", "schedule", "share"),
+    [("adaptive", "", 0.01), ("schedule", "", 0.01), ("auto", "else:1", 0.01), ("auto", "", 0.9)],
+)
+def test_settings_that_mean_nothing_are_refused(mode, schedule, share):
+    """At load, not at the first request."""
+    with pytest.raises(ConfigurationError):
+        ControlSettings(mode, schedule, share)
+
+
+def test_schedule_chooses_the_nearest_length():
+    """Or the target alone."""
+    controller = Controller(ControlSettings("schedule", "load<=1:9, load<=8:3, else:0"))
+    chosen = [
+        controller.choose(SITUATION, Place(load, 0, 100, 200, is_start=True)) for load in (1, 8, 9)
+    ]
+    assert chosen == [Choice("draft", 4), Choice("draft", 3), OFF_CHOICE]
+
+
+def test_fixed_and_off_ask_nobody():
+    """Not even what was measured."""
+    for mode, choice in (("fixed", Choice("draft", 2)), ("off", OFF_CHOICE)):
+        controller = Controller(ControlSettings(mode))
+        fill(controller.costs)
+        assert controller.choose(SITUATION, START) == choice
+        assert not controller.is_control()
+
+
+def test_article_switches_by_accepted_of_drafted():
+    """On while unmeasured and above 0.6, off below 0.5, as before between them."""
+    controller = Controller(ControlSettings("article"))
+    rng = random.Random(1)
+
+    def draft(alpha, num_rounds=2000):
+        for _ in range(num_rounds):
+            accepted = int(rng.random() < alpha) and 1 + int(rng.random() < alpha)
+            controller.learn_round(SITUATION, None, [Offer("draft", 2, 2, accepted)])
+        return controller.choose(SITUATION, START)
+
+    assert controller.choose(SITUATION, START) == Choice("draft", 2)
+    assert draft(0.8) == Choice("draft", 2)  # 0.72 of the drafted
+    assert draft(0.66) == Choice("draft", 2)  # 0.55
+    assert draft(0.5) == OFF_CHOICE  # 0.375
+    assert draft(0.66) == OFF_CHOICE
+    assert draft(0.9) == Choice("draft", 2)
+
+
+def test_interval_of_the_measured_gain_holds_what_is_true():
+    """In about 95 of 100 trials, requests of very different lengths."""
+    hits = 0
+    for seed in range(200):
+        rng, group = random.Random(seed), ControlGroup()
+        for is_plain, count, pace in ((False, 400, 0.010), (True, 30, 0.015)):
+            for _ in range(count):
+                tokens = rng.randint(5, 200)
+                group.add(tokens * pace * rng.lognormvariate(0, 0.2), tokens, is_plain=is_plain)
+        measured = group.measured
+        assert measured.low < measured.gain < measured.high
+        hits += measured.low <= 1.5 <= measured.high
+
+    assert 180 <= hits <= 199
+
+
+def test_nothing_is_said_of_few_requests():
+    """Nor of requests that said nothing behind their first token."""
+    group = ControlGroup()
+    for _ in range(MIN_REQUESTS - 1):
+        group.add(1.0, 10, is_plain=True)
+        group.add(1.0, 0, is_plain=True)
+    for _ in range(100):
+        group.add(1.0, 20, is_plain=False)
+    assert group.measured is None
+    group.add(1.0, 10, is_plain=True)
+    assert group.measured.gain == pytest.approx(2.0)
+
+
+def taught(seed=1):
+    """A controller that has seen something."""
+    controller, rng = Controller(ControlSettings()), random.Random(seed)
+    fill(controller.costs, seed=seed)
+    controller.costs.add_prompt("", 100, 0.1)
+    for _ in range(300):
+        offer = Offer("draft", 4, 4, rng.randint(0, 4))
+        controller.learn_round(SITUATION, None, [offer])
+    return controller
+
+
+def test_what_was_measured_survives_a_restart(tmp_path):
+    """The same choice, estimates and costs from the file."""
+    memory, old, new = (
+        Memory(tmp_path / "deep" / "control.json", "pair 1"),
+        taught(),
+        Controller(ControlSettings()),
+    )
+    assert memory.load(new) is False
+    memory.save(old)
+
+    assert memory.load(new) is True
+
+    now_s = 1e9
+    estimates = [each.book.estimate("code", "draft", "greedy", now_s) for each in (old, new)]
+    assert estimates[0] == estimates[1]
+    assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
+        1, 100, is_streamed=False
+    )
+    assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("pair 1", "pair 2"),
+        lambda text: json.dumps({**json.loads(text), "passes": [[0, {"products": [1]}]]}),
+        lambda text: json.dumps(
+            {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
+        ),
+        lambda _: "[]",
+        lambda text: text.replace('"format": 1', '"format": 99'),
+    ],
+)
+def test_memory_that_does_not_fit_is_left_alone(tmp_path, damage):
+    """Of other engines, of another version, cut off, tampered with: nothing of it is taken."""
+    memory, fresh = Memory(tmp_path / "control.json", "pair 1"), Controller(ControlSettings())
+    memory.save(taught())
+    memory.path.write_text(damage(memory.path.read_text()))
+
+    with pytest.raises(MemoryMismatchError, match=r"control\.json"):
+        memory.load(fresh)
+    assert not fresh.book.tallies
+    assert not fresh.costs.is_known

@@ -1,0 +1,105 @@
+"""Times are learned from rounds: passes by rows, load and context, drafts by length."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from specdec.control.costs import MAX_OUTLIER, CostModel, Sample, load_bucket
+
+
+def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
+    """A pass of 10 ms, 0.2 ms a row, 1 ms a thousand of context; streamed 1 ms less."""
+    rng = random.Random(seed)
+    for _ in range(num_samples):
+        rows, context, is_streamed = rng.randint(1, 8), rng.randint(0, 4000), rng.random() < 0.3
+        rows = 1 if is_streamed else rows
+        target_s = 0.010 + 0.0002 * rows * load + 0.001 * context / 1000 - 0.001 * is_streamed
+        target_s *= rng.lognormvariate(0, noise) * (100 if rng.random() < stall else 1)
+        lead = "draft" if rows > 1 and rng.random() < 0.5 else None
+        draft_s = (0.001 + 0.002 * (rows - 1)) * rng.lognormvariate(0, noise) if lead else 0.0
+        costs.add(
+            Sample(load, rows * load, context, is_streamed, target_s, lead, rows - 1, draft_s)
+        )
+
+
+def pass_s(costs, load, rows, context, *, is_streamed=False):
+    """Return the expected seconds of a pass."""
+    start_s, row_s = costs.pass_line(load, context, is_streamed=is_streamed)
+    return start_s + row_s * rows
+
+
+def test_passes_and_drafts_are_learned():
+    """Within a tenth, through noise."""
+    costs = CostModel()
+    fill(costs)
+
+    assert pass_s(costs, 1, 1, 0) == pytest.approx(0.0102, rel=0.1)
+    assert pass_s(costs, 1, 8, 2000) == pytest.approx(0.0136, rel=0.1)
+    assert pass_s(costs, 1, 1, 0, is_streamed=True) == pytest.approx(0.0092, rel=0.1)
+    assert costs.draft_s("draft", 1, 4) == pytest.approx(0.009, rel=0.15)
+
+
+def test_stalls_say_nothing_of_passes():
+    """One round in fifty takes a hundred times as long."""
+    costs = CostModel()
+    fill(costs, stall=0.02)
+
+    assert pass_s(costs, 1, 4, 1000) < 1.35 * 0.0118
+    assert MAX_OUTLIER < 100
+
+
+def test_load_that_was_never_seen_is_foretold_from_rows():
+    """Forty streams make passes of forty rows."""
+    costs = CostModel()
+    fill(costs)
+
+    assert pass_s(costs, 40, 40, 1000) == pytest.approx(0.011 + 40 * 0.0002, rel=0.25)
+
+
+def test_each_load_is_learned_by_itself():
+    """What eight streams cost does not change what one costs."""
+    costs = CostModel()
+    fill(costs, load=1)
+    fill(costs, load=8, seed=2)
+
+    assert pass_s(costs, 8, 8, 1000) == pytest.approx(0.0126, rel=0.1)
+    assert pass_s(costs, 1, 1, 1000) == pytest.approx(0.0112, rel=0.1)
+
+
+def test_unknown_costs_nothing_so_that_it_is_tried():
+    """But a pass that was never timed is not known."""
+    costs = CostModel()
+    assert not costs.is_known
+    assert costs.draft_s("draft", 1, 4) == 0.0
+    assert costs.reading_s("head", 1000, is_head=True) == 0.0
+
+
+def test_reading_a_prompt_is_learned_apart():
+    """A head's share is what the first round takes longer with it."""
+    costs, rng = CostModel(), random.Random(1)
+    for _ in range(100):
+        prompt = rng.randint(10, 4000)
+        costs.add_prompt("", prompt, 0.005 + 0.1 * prompt / 1000)
+        costs.add_prompt("head", prompt, 0.006 + 0.13 * prompt / 1000)
+        costs.add_prompt("draft", prompt, 0.002 + 0.02 * prompt / 1000)
+
+    assert costs.reading_s("head", 3000, is_head=True) == pytest.approx(0.091, rel=0.15)
+    assert costs.reading_s("draft", 3000, is_head=False) == pytest.approx(0.062, rel=0.15)
+
+
+def test_loads_fall_into_few_buckets():
+    """By powers of two; any number has one."""
+    assert [load_bucket(load) for load in (0, 1, 2, 3, 4, 5, 8, 9, 48)] == [
+        0,
+        0,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+        6,
+    ]
+    assert load_bucket(10**9) == load_bucket(10**6)

@@ -1,0 +1,225 @@
+"""`auto` in one request: copies first, the chosen lead else, the target alone in long stretches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.controller import Controller
+from specdec.control.settings import ControlSettings
+from specdec.control.steering import FIRST_STRETCH, Steering
+from specdec.control.traffic import Traffic
+from specdec.drafting.head import HeadShape
+from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
+from specdec.loop import Context, speculate
+from tests.unit.scripted import (
+    END_ID,
+    PROMPT,
+    KnowingTarget,
+    ScriptedDrafter,
+    always_right,
+    make_round,
+)
+
+CONTEXT = np.arange(5, dtype=np.int32)
+HEAD, ENGINE = Lead("head", (1, 2, 3), is_head=True), Lead("draft", (1, 2, 3, 4))
+
+
+class Copying:
+    """Offers what it is given."""
+
+    def __init__(self, tokens=()):
+        self.tokens = tokens
+
+    def propose(self, _context, _max_tokens):
+        return Proposal(self.tokens, "lookup", 1) if self.tokens else NO_PROPOSAL
+
+    def observe(self, confirmed):
+        """Learn nothing."""
+
+
+@dataclass
+class Course:
+    """A steering that has made up its mind."""
+
+    choices: list[Choice]
+    is_trial: bool = False
+    stretch: int | None = 4
+    heard: list = field(default_factory=list)
+    has_left: bool = False
+    is_finished: bool = False
+
+    def choice(self, _num_context, _num_left, *, can_read):
+        self.can_read = can_read
+        return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
+
+    def seen(self, seen):
+        self.heard.append(seen)
+
+    def finish(self):
+        self.is_finished = True
+
+    def leave(self):
+        self.has_left = True
+
+
+def steered(course, copying=(), engine=None):
+    """A drafter with a head, and perhaps copying and an engine."""
+    shape = HeadShape("head", 3, 3)
+    engines = {"draft": EngineLead(ENGINE, engine)} if engine else {}
+    return SteeredDrafter(
+        course, list(copying), engines, {"head": HeadLead(HEAD, shape)}, clock=lambda: 0.0
+    )
+
+
+def test_the_longer_offer_is_taken_and_the_head_reads_along():
+    """A copy beats the head only by going on for longer; guesses are asked for with either."""
+    copying = Copying((1, 2, 3))
+    drafter = steered(Course([Choice("head", 3)]), [copying])
+    first = drafter.propose(CONTEXT, 100)
+    assert (first.tokens, first.num_next) == ((1, 2, 3), 0)  # The first token does not wait.
+
+    drafter.observe(make_round((1,), drafted=3, drafter="lookup", next_drafts=()))
+    assert drafter.propose(CONTEXT, 100).num_next == 3
+    drafter.observe(make_round((1,), drafted=3, drafter="lookup", next_drafts=(7, 8, 9)))
+    assert drafter.propose(CONTEXT, 100).tokens == (7, 8, 9)
+
+    drafter.observe(make_round((1,), drafted=3, drafter="head", next_drafts=(7, 8, 9)))
+    copying.tokens = (1, 2, 3, 4)
+    longer = drafter.propose(CONTEXT, 100)
+    assert (longer.tokens, longer.drafter, longer.num_next) == ((1, 2, 3, 4), "lookup", 3)
+
+
+def test_engine_is_asked_for_the_chosen_length_where_nothing_is_copied():
+    """What copying finds costs nothing: the engine is not asked beside it."""
+    engine, copying = ScriptedDrafter(8, lambda place: place, prompt=()), Copying()
+    drafter = steered(Course([Choice("draft", 2)]), [copying], engine)
+
+    assert len(drafter.propose(CONTEXT, 100).tokens) == 2
+    drafter.observe(make_round((1,), drafted=2, drafter="draft"))
+    copying.tokens = (5,)
+    assert drafter.propose(CONTEXT, 100).tokens == (5,)
+    assert len(engine.asked) == 1
+
+
+def test_head_that_is_left_out_is_not_asked_again():
+    """It has not read what was said without it; in a trial of another it reads along."""
+    course = Course([Choice("draft", 2), Choice("head", 3)], is_trial=True)
+    drafter = steered(course, engine=ScriptedDrafter(2, lambda place: place, prompt=()))
+    assert drafter.propose(CONTEXT, 100).num_next == 0
+    drafter.observe(make_round((1,)))
+    assert drafter.propose(CONTEXT, 100).num_next == 3
+
+    course = Course([Choice(COPY), Choice("head", 3)])
+    drafter = steered(course)
+    assert drafter.propose(CONTEXT, 100).num_next is None
+    drafter.observe(make_round((1,)))
+    assert drafter.propose(CONTEXT, 100).num_next is None
+    assert not course.can_read
+
+
+@pytest.mark.parametrize("stretch", [1, 4, None])
+def test_target_alone_runs_in_streaming_calls(stretch):
+    """The tokens are the target's, each step is told of, and no pass is made one by one."""
+    text = tuple(range(20, 31))
+    course, target = Course([OFF_CHOICE], stretch=stretch), KnowingTarget(text)
+    context = Context(np.asarray(PROMPT, dtype=np.int32), 50)
+
+    rounds = list(speculate(context, target, steered(course)))
+
+    assert tuple(context.tokens[len(PROMPT) :].tolist()) == text
+    assert rounds[-1].ended
+    assert (target.num_passes, target.num_streamed) == (0, len(text))
+    assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
+
+
+def test_speculation_goes_on_behind_a_stretch():
+    """Off, on and off again within a request: the same text."""
+    text = tuple(range(20, 60))
+    choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
+    engine = ScriptedDrafter(3, always_right(text))
+    target = KnowingTarget(text)
+    context = Context(np.asarray(PROMPT, dtype=np.int32), 30)
+
+    for _ in speculate(context, target, steered(Course(choices), engine=engine)):
+        pass
+
+    assert tuple(context.tokens[len(PROMPT) :].tolist()) == text[:30]
+    assert target.num_passes == 2
+    assert END_ID not in context.tokens
+
+
+def test_what_rounds_came_to_is_told():
+    """Offers of who was asked, rows of the pass, and who took the time; nothing behind the end."""
+    course = Course([Choice("head", 3)])
+    drafter = steered(course, [Copying()])
+    for next_drafts in ((), (7, 8, 9), ()):
+        offered = drafter.propose(CONTEXT, 100)
+        drafter.observe(
+            make_round(
+                (1, 2),
+                drafted=len(offered.tokens),
+                accepted=min(1, len(offered.tokens)),
+                drafter=offered.drafter,
+                next_drafts=next_drafts,
+            )
+        )
+
+    first, second, third = course.heard
+    assert (first.reader, first.offers, first.lead) == ("head", (), HEAD)
+    assert [each.drafter for each in second.offers] == [COPY_BESIDE_HEAD]
+    assert (second.num_drafted, second.num_rows) == (3, 1)
+    assert [(each.drafter, each.num_drafted, each.num_accepted) for each in third.offers] == [
+        (COPY_BESIDE_HEAD, 0, 0),
+        ("head", 3, 1),
+    ]
+    assert third.num_rows == 4
+
+
+def steering(situation, *, share=0.0, inflight=1):
+    """A real steering with a controller that knows nothing."""
+    controller = Controller(ControlSettings(control_share=share), draw=lambda: 0.0)
+    traffic = Traffic()
+    traffic.set_inflight(inflight)
+    return Steering(controller, situation, traffic, 10), controller, traffic
+
+
+SITUATION = Situation("code", "greedy", (HEAD, ENGINE), True, Choice("head", 3))
+
+
+def test_control_group_runs_plain_to_its_end():
+    """One call, and compared with the others; but nobody who asked for drafts is drawn."""
+    plain, controller, _ = steering(SITUATION, share=0.5)
+    assert plain.choice(10, 100, can_read=True) == OFF_CHOICE
+    assert plain.stretch is None
+
+    asked = Situation("code", "greedy", (HEAD,), True, Choice("head", 3), may_be_off=False)
+    fixed, _, _ = steering(asked, share=0.5)
+    assert not fixed.choice(10, 100, can_read=True).is_off
+    assert controller.report("code") is None
+
+
+def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
+    """Nothing is known at first: the configured drafter for few requests, none for many."""
+    calm, _, _ = steering(SITUATION)
+    assert calm.choice(10, 100, can_read=True) == Choice("head", 3)
+    busy, _, _ = steering(SITUATION, inflight=30)
+    assert busy.choice(10, 100, can_read=True) == OFF_CHOICE
+    assert busy.stretch == FIRST_STRETCH
+
+
+def test_rows_of_requests_that_are_over_are_forgotten():
+    """Whatever became of them."""
+    course, _, traffic = steering(SITUATION)
+    drafter = steered(course, [Copying((1, 2, 3))])
+    for _ in range(3):
+        drafter.propose(CONTEXT, 100)
+        drafter.observe(make_round((1,), drafted=3, drafter="lookup"))
+    assert traffic.num_extra_rows == 3
+
+    drafter.close(is_complete=False)
+    assert traffic.num_extra_rows == 0
