@@ -103,6 +103,4 @@ def test_beta_is_that_of_scipy(probability, shape_a, shape_b):
     x = beta_quantile(probability, shape_a, shape_b)
 
     assert x == pytest.approx(beta.ppf(probability, shape_a, shape_b), rel=1e-6, abs=1e-12)
-    assert beta_below(x, shape_a, shape_b) == pytest.approx(
-        beta.cdf(x, shape_a, shape_b), rel=1e-6
-    )
+    assert beta_below(x, shape_a, shape_b) == pytest.approx(beta.cdf(x, shape_a, shape_b), rel=1e-6)
