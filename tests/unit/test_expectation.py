@@ -1,4 +1,4 @@
-"""What speculation should come to, by the formulas of the papers and the tables worked from them."""
+"""What speculation should come to: the papers' formulas, and tables worked from them."""
 
 from __future__ import annotations
 

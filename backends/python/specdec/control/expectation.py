@@ -1,4 +1,4 @@
-"""What speculation should come to: expected tokens of a round, speed-up, the best number of guesses.
+"""What speculation should come to: tokens of a round, speed-up, the best number of guesses.
 
 α is everywhere the chance that a guess stands if those before it do, the conditional acceptance;
 accepted ÷ drafted, which others call α too, falls with the number of guesses k at the same α and is
@@ -39,7 +39,7 @@ def expected_tokens(alpha: float, num_draft_tokens: float) -> float:
 
 
 def expected_tokens_by_length(alphas: Sequence[float]) -> tuple[float, ...]:
-    """E for 0, 1, … len(alphas) guesses: 1 + α₁ + α₁α₂ + …
+    """E for 0, 1, … len(alphas) guesses: 1 + α₁ + α₁α₂ + and so on.
 
     `alphas` has the conditional acceptance of each position. Raises ValueError for one outside
     [0, 1].
