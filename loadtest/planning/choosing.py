@@ -153,10 +153,8 @@ def _caveats(known: Situation) -> tuple[str, ...]:
 
 
 def _ideal(known: Situation) -> str:
-    return (
-        f"about {known.target_b / IDEAL_RATIO:.2g}B would be ideal, {known.target_b / MAX_RATIO:.2g} "
-        f"to {known.target_b / MIN_RATIO:.2g}B good"
-    )
+    ideal, low, high = (known.target_b / ratio for ratio in (IDEAL_RATIO, MAX_RATIO, MIN_RATIO))
+    return f"about {ideal:.2g}B would be ideal, {low:.2g} to {high:.2g}B good"
 
 
 def _spare_gb(known: Situation) -> float | None:

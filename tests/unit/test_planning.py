@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -128,8 +129,7 @@ def test_more_load_never_asks_for_more_guesses(alpha, slope_ms):
         (each.num_draft_tokens for each in best), reverse=True
     )
     assert all(
-        later.speed_up <= earlier.speed_up + 1e-9
-        for earlier, later in zip(best, best[1:], strict=False)
+        later.speed_up <= earlier.speed_up + 1e-9 for earlier, later in itertools.pairwise(best)
     )
 
 
@@ -198,8 +198,8 @@ def test_command_takes_every_notion_of_acceptance(capsys):
     """α̂ 0.8, accepted ÷ drafted 0.54 at k = 5 and τ 3.69 at k = 5 are the same question."""
     rate = acceptance_rate(0.8, 5)
     answers = []
-    for given in (["--alpha", "0.8"], ["--rate", repr(rate)], ["--tau", repr(1 + 5 * rate)]):
-        main([*given, "--at-k", "5"])
+    for notion in (["--alpha", "0.8"], ["--rate", repr(rate)], ["--tau", repr(1 + 5 * rate)]):
+        main([*notion, "--at-k", "5"])
         answers.append(capsys.readouterr().out)
 
     assert len(set(answers)) == 1
@@ -210,8 +210,8 @@ def test_command_draws_loads(tmp_path, capsys):
     """Several batch sizes: a table of the best of each, and a picture."""
     file = tmp_path / "plan.png"
 
-    main(["--alphas", "0.8", "0.7", "0.6", "--pass-ms", "1:11", "8:13", "16:16", "--draft-ms", "2"]
-         + ["--batch", "1", "16", "--plot", str(file)])  # fmt: skip
+    costs = ["--pass-ms", "1:11", "8:13", "16:16", "--draft-ms", "2"]
+    main(["--alphas", "0.8", "0.7", "0.6", *costs, "--batch", "1", "16", "--plot", str(file)])
 
     assert "requests in a pass" in capsys.readouterr().out
     assert file.read_bytes().startswith(b"\x89PNG")
