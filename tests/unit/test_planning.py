@@ -95,7 +95,7 @@ def test_eight_tenths_do_not_give_four_to_five_tokens():
 def test_memory_formula_of_the_guide():
     """70B and 7B at 16 bits and batch 4: 2,618 GB by its formula, where the weights are 154."""
     assert article_memory_gb(70, 7, 16, 4) == pytest.approx(2618, abs=0.5)
-    assert article_memory_gb(70, 7, 16, 4) > 17 * weights_gb(77, 16)
+    assert weights_gb(77, 16) == 154
 
 
 def test_slow_down_that_its_formula_cannot_see():
