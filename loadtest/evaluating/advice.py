@@ -26,6 +26,8 @@ LOW_FIRST = 0.5
 """Acceptance of the first guess below which later ones hardly matter."""
 FALLING = 0.75
 """Of the first guess's acceptance that later ones must have."""
+NOTICEABLE = 1.03
+"""Times the predicted gain that another number of guesses must promise to be named."""
 MIN_HALF = 3
 """Prompts that a half needs, to compare short with long ones."""
 
@@ -146,6 +148,7 @@ def _by_costs(finding: Finding) -> str | None:
         return None
     if best.num_draft_tokens == 0:
         return "costs: at these times no number of guesses pays, not even one"
-    if best.num_draft_tokens < min(asked):
+    expected = max(each.predicted.middle for each in finding.arms if each.predicted)
+    if best.num_draft_tokens < min(asked) and best.speed_up > NOTICEABLE * expected:
         return f"k is too large: k = {best.num_draft_tokens} should give {best.speed_up:.2f} ×"
     return None

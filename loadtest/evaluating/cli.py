@@ -17,7 +17,7 @@ from loadtest.evaluating.advice import Advice, advise
 from loadtest.evaluating.asking import Way, ask_all
 from loadtest.evaluating.costs import round_costs
 from loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
-from loadtest.evaluating.findings import Finding, find
+from loadtest.evaluating.findings import ALL, Finding, find
 from loadtest.evaluating.picture import plot_findings
 from loadtest.evaluating.probe import Probe, compare, find_tokenizer
 from loadtest.evaluating.report import facts, report
@@ -52,9 +52,10 @@ def main(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     costs = {name: round_costs(found, own) for name, own in arms.items()}
+    domains = list(dict.fromkeys(prompt.domain for prompt in prompts))
     findings = [
         find(found, domain, name, own, costs[name])
-        for domain in dict.fromkeys(prompt.domain for prompt in prompts)
+        for domain in [*domains, *([ALL] if len(domains) > 1 else [])]
         for name, own in arms.items()
     ]
     judged = [
@@ -90,13 +91,14 @@ def _advice(
     repository: Path,
 ) -> Advice:
     arms = {arm.arm for arm in finding.arms}
-    own = [each for each in found if each.column == finding.domain and each.arm in arms]
+    where = {each.column for each in found} if finding.domain == ALL else {finding.domain}
+    own = [each for each in found if each.column in where and each.arm in arms]
     others = [
         each
         for each in findings
-        if each.drafter == finding.drafter and each.domain != finding.domain
+        if each.drafter == finding.drafter and each.domain not in {*where, ALL}
     ]
-    texts = [prompt.text for prompt in prompts if prompt.domain == finding.domain]
+    texts = [prompt.text for prompt in prompts if prompt.domain in where]
     return advise(finding, others, own, num_tokens, _probe(repository, finding.drafter, texts))
 
 

@@ -18,6 +18,8 @@ from specdec.control.expectation import (
 )
 from specdec.control.judged import Acceptance, acceptance_by_position
 
+ALL = "all"
+"""Every domain together."""
 MIN_JUDGED = 20
 """Guesses judged at a position before its acceptance counts; further ones are as the last."""
 
@@ -74,8 +76,10 @@ class Finding:
 def find(
     found: list[Measurement], domain: str, drafter: str, arms: Sequence[str], costs: RoundCosts
 ) -> Finding:
-    """Of the answers to one domain's prompts."""
-    own = [each for arm in arms for each in of(found, arm, domain)]
+    """Of the answers to one domain's prompts, or to those of `ALL`."""
+    if domain != ALL:
+        found = [each for each in found if each.column == domain]
+    own = [each for arm in arms for each in of(found, arm)]
     by_id = _grouped(own)
     ids = sorted(by_id)
     positions = positions_of(own)
@@ -87,7 +91,7 @@ def find(
         num_prompts=len(ids),
         alpha=_ratio_of(by_id, ids, lambda counts: (counts.num_accepted, counts.num_reached)),
         positions=positions,
-        arms=tuple(_arm(found, domain, arm, own, costs) for arm in arms),
+        arms=tuple(_arm(found, arm, own, costs) for arm in arms),
         best=None if chooses else predicted_best(positions, share, costs),
     )
 
@@ -146,13 +150,10 @@ def predicted_best(positions: Sequence[Acceptance], share: float, costs: RoundCo
 
 
 def _arm(
-    found: list[Measurement],
-    domain: str,
-    arm: str,
-    every: Sequence[Measurement],
-    costs: RoundCosts,
+    found: list[Measurement], arm: str, every: Sequence[Measurement], costs: RoundCosts
 ) -> ArmFinding:
-    on, off = of(found, arm, domain), of(found, OFF, domain)
+    """`found` are the domain's answers, `every` those of the drafter at any number of guesses."""
+    on, off = of(found, arm), of(found, OFF)
     by_id, all_by_id = _grouped(on), _grouped(every)
     ids, k = sorted(by_id), Arm.parse(arm).num_draft_tokens
     counts = counts_of(on)

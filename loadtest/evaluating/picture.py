@@ -44,7 +44,7 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    handles = [
+    handles: list[Any] = [
         Line2D([], [], color=colour, marker="s", linestyle="", label=way)
         for way, colour in zip(ways, cycle(_COLOURS), strict=False)
     ]
@@ -53,9 +53,13 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
         (_RATE, "accepted ÷ drafted"),
         (_PREDICTED, "predicted gain"),
     ):
-        style = {"color": "#606060", "marker": marker, "linestyle": "", "markerfacecolor": "none"}
-        if marker == _MEASURED:
-            style["markerfacecolor"] = "#606060"
+        fill = "#606060" if marker == _MEASURED else "none"
+        style: dict[str, Any] = {
+            "color": "#606060",
+            "marker": marker,
+            "linestyle": "",
+            "markerfacecolor": fill,
+        }
         handles.append(Line2D([], [], label=label, **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     figure.savefig(path, dpi=120)

@@ -25,10 +25,14 @@ such a round (a straight line over its guesses, all domains together). The artic
 k = 1 for every α and knows no costs; it decides nothing."""
 
 
+FEW = 8
+"""Prompts of a domain below which resampling them says little."""
+
+
 def report(found: Findings, costs: Mapping[str, RoundCosts]) -> str:
     """Everything as Markdown."""
     parts = [_advice_table(found), _figures_table(found), _positions_table(found)]
-    parts += [_costs_table(costs), _causes(found), NOTES]
+    parts += [_costs_table(costs), _causes(found), _few(found), NOTES]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -107,6 +111,13 @@ def _causes(found: Findings) -> str:
         for cause in advice.causes
     ]
     return "Likely causes where acceptance or gain is low:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _few(found: Findings) -> str:
+    few = dict.fromkeys(each.domain for each, _ in found if each.num_prompts < FEW)
+    if not few:
+        return ""
+    return f"Read with care: fewer than {FEW} prompts ({', '.join(few)}) make intervals too narrow."
 
 
 def _way(num_draft_tokens: int | None) -> str:

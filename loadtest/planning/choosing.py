@@ -81,7 +81,7 @@ def recommend(known: Situation) -> Recommendation:
     if known.can_train:
         kind = "EAGLE-3 head, trained on the target's own answers (`specdec build eagle3`)"
         head_b = max(HEAD_B, HEAD_SHARE * known.target_b)
-        reasons = (
+        reasons: tuple[str, ...] = (
             f"about {head_b:.1f}B parameters beside the target's; the tokenizer is the target's",
             (
                 "accepted ÷ drafted 0.75–0.82 and 2.2–2.6 × are reported for EAGLE, 0.65–0.75 and "

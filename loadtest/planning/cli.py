@@ -74,7 +74,7 @@ def _alphas(arguments: argparse.Namespace) -> tuple[float, ...]:
         alpha = arguments.alpha
     else:
         return ()
-    return (alpha,) * arguments.max_k
+    return (float(alpha),) * int(arguments.max_k)
 
 
 def _costs(arguments: argparse.Namespace) -> Costs:

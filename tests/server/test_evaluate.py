@@ -31,7 +31,7 @@ def test_evaluation_of_a_running_server(server, tmp_path, capsys):
     assert status == 0
     found = json.loads((tmp_path / "evaluate.json").read_text())
     assert {(each["domain"], each["drafter"]) for each in found["domains"]} == {
-        (domain, drafter) for domain in PROMPTS for drafter in ("draft", "auto")
+        (domain, drafter) for domain in (*PROMPTS, "all") for drafter in ("draft", "auto")
     }
     assert len(found["measurements"]) == 4 * len(lines)
     for each in found["domains"]:

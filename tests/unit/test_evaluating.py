@@ -287,4 +287,4 @@ def test_command_without_a_server(tmp_path, capsys):
     file = write(tmp_path / "prompts.jsonl", {"prompt": "x", "task": "t"})
 
     assert main(["--prompts", str(file), "--server", "127.0.0.1:1"]) == 1
-    assert "error: client_connection_failed" in capsys.readouterr().err
+    assert "error: connection_failed" in capsys.readouterr().err
