@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from specdec.control.expectation import alpha_of_rate
+
 NUM_DRAFT_TOKENS = 4
-_BISECTIONS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Expectation:
     def conditional_acceptance(self) -> Range:
         """The same acceptance per judged token, which does not depend on the guesses a round."""
         rate = self.acceptance_rate
-        return Range(conditional(rate.low), conditional(rate.high))
+        low, high = (alpha_of_rate(end, NUM_DRAFT_TOKENS) for end in (rate.low, rate.high))
+        return Range(low, high)
 
     @property
     def mean_acceptance_length(self) -> Range:
@@ -56,23 +58,6 @@ TASKS = {
     "legal_analysis": Expectation(Range(0.65, 0.72), Range(1.8, 2.1)),
     "customer_support": Expectation(Range(0.55, 0.68), Range(1.6, 1.95)),
 }
-
-
-def tokens_per_round(acceptance: float, num_draft_tokens: float) -> float:
-    """(1 − α^(k+1)) / (1 − α): expected tokens of a round (Leviathan et al. 2023), α below 1."""
-    return float((1 - acceptance ** (num_draft_tokens + 1)) / (1 - acceptance))
-
-
-def conditional(acceptance_rate: float, num_draft_tokens: int = NUM_DRAFT_TOKENS) -> float:
-    """The α at which (α + α² + … + α^k) / k is the given accepted ÷ drafted, from 0 to 1."""
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        accepted = sum(middle**place for place in range(1, num_draft_tokens + 1))
-        low, high = (
-            (middle, high) if accepted / num_draft_tokens < acceptance_rate else (low, middle)
-        )
-    return (low + high) / 2
 
 
 def mean(ranges: Iterable[Range]) -> Range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NUM_RESAMPLES = 2000
@@ -19,7 +19,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Of two rates over the same prompts; `low` and `high` bound 95 % of the resamples."""
+    """Of sums over the same prompts; `low` and `high` bound 95 % of the resamples."""
 
     middle: float
     low: float
@@ -37,12 +37,18 @@ def rate(timed: Iterable[Timed]) -> float:
 
 def ratio(over: Mapping[str, Timed], under: Mapping[str, Timed]) -> Ratio:
     """Rate of `over` ÷ rate of `under`, by prompt id; the same prompts are drawn for both."""
-    ids = sorted(over)
+    return resampled(
+        sorted(over),
+        lambda drawn: rate(over[i] for i in drawn) / rate(under[i] for i in drawn),
+    )
+
+
+def resampled(ids: Sequence[str], value: Callable[[Sequence[str]], float]) -> Ratio:
+    """What `value` says of these prompts, and of as many drawn from them again and again.
+
+    Whole prompts are drawn, since what happens within an answer hangs together.
+    """
     order = random.Random(0)
-    drawn_ratios = []
-    for _ in range(NUM_RESAMPLES):
-        drawn = order.choices(ids, k=len(ids))
-        drawn_ratios.append(rate(over[i] for i in drawn) / rate(under[i] for i in drawn))
-    drawn_ratios.sort()
-    low, high = drawn_ratios[int(0.025 * NUM_RESAMPLES)], drawn_ratios[int(0.975 * NUM_RESAMPLES)]
-    return Ratio(rate(over.values()) / rate(under.values()), low, high)
+    drawn = sorted(value(order.choices(ids, k=len(ids))) for _ in range(NUM_RESAMPLES))
+    low, high = drawn[int(0.025 * NUM_RESAMPLES)], drawn[int(0.975 * NUM_RESAMPLES)]
+    return Ratio(value(ids), low, high)

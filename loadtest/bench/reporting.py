@@ -31,10 +31,10 @@ def conditions(command: str) -> dict[str, Any]:
     }
 
 
-def command_line(bench: str, argv: list[str]) -> str:
+def command_line(bench: str, argv: list[str], door: str = "specdec bench") -> str:
     """The command as a user types it; of files elsewhere on this machine, their names."""
     words = [Path(word).name if Path(word).is_absolute() else word for word in argv]
-    return " ".join(["specdec", "bench", bench, *words])
+    return " ".join([door, bench, *words])
 
 
 def write_result(name: str, directory: Path, facts: dict[str, Any], table: str) -> None:

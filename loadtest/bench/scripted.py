@@ -11,27 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scipy.optimize import brentq
-
 from loadtest.bench.prompting import TokenPrompt
-
-
-def agreement(tokens_per_round: float, num_draft_tokens: int) -> float:
-    """How often a single guess must be right, for so many tokens in a round on average.
-
-    Leviathan et al. 2023, equation 1, solved for alpha. Raises ValueError for what k drafts cannot
-    reach.
-    """
-    if not 1.0 < tokens_per_round < num_draft_tokens + 1:
-        raise ValueError(
-            f"{num_draft_tokens} drafts give 1 to {num_draft_tokens + 1} tokens per round; "
-            f"asked for {tokens_per_round:g}"
-        )
-
-    def excess(alpha: float) -> float:
-        return sum(alpha**n for n in range(num_draft_tokens + 1)) - tokens_per_round
-
-    return float(brentq(excess, 0.0, 1.0))
 
 
 def write_scripts(

@@ -25,7 +25,7 @@ from loadtest.bench.reporting import (
     write_result,
 )
 from loadtest.bench.repository import COLOCATED, add_colocated, with_drafts
-from loadtest.bench.scripted import agreement, write_scripts
+from loadtest.bench.scripted import write_scripts
 from loadtest.bench.speed_tables import (
     acceptance_table,
     of,
@@ -34,6 +34,7 @@ from loadtest.bench.speed_tables import (
     times_table,
 )
 from loadtest.settings import SHIPPED_PROMPTS
+from specdec.control.expectation import alpha_of_tau
 from specdec.serving.launcher import TritonServer
 
 SCRIPTED = "scripted"
@@ -77,7 +78,7 @@ def _repository(
         k = arguments.scripted_num_draft_tokens
         vocab_size = read_config(CHECKPOINT)["vocab_size"]
         for name, tau in taus.items():
-            write_scripts(files[name], prompts, answers, agreement(tau, k), vocab_size)
+            write_scripts(files[name], prompts, answers, alpha_of_tau(tau, k), vocab_size)
         set_parameters(
             copy / "specdec",
             scripted_drafters=",".join(f"{name}={file}" for name, file in files.items()),

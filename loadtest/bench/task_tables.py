@@ -11,12 +11,12 @@ from loadtest.bench.article import (
     Expectation,
     Range,
     mean,
-    tokens_per_round,
 )
 from loadtest.bench.counting import DraftCounts, count, together
 from loadtest.bench.ratios import Ratio, ratio
 from loadtest.bench.reporting import markdown_table, shown
 from loadtest.bench.speed_tables import Measurement, later, of, rate_of, whole
+from specdec.control.expectation import expected_tokens
 
 EVERY_TASK = Expectation(
     mean(each.acceptance_rate for each in TASKS.values()),
@@ -47,7 +47,7 @@ class Outcome:
 
         Of a round that drafts; the others stay what they are.
         """
-        gained = tokens_per_round(acceptance, self.num_draft_tokens) - 1
+        gained = expected_tokens(acceptance, self.num_draft_tokens) - 1
         return (1 + self.counts.drafted_share * gained) / self.round_cost
 
 

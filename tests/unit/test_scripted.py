@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from loadtest.bench.prompting import TokenPrompt
-from loadtest.bench.scripted import agreement, write_scripts
+from loadtest.bench.scripted import write_scripts
+from specdec.control.expectation import alpha_of_tau
 from specdec.drafting.scripted import ScriptedDrafter, Scripts
 from specdec.errors import ConfigurationError
 from specdec.loop import Context, speculate
@@ -21,7 +22,7 @@ def test_rounds_have_the_length_that_was_asked_for(tmp_path, tau, k):
     """Over a long answer a round gives tau tokens on average, and no token is changed."""
     file = tmp_path / "scripts.jsonl"
     prompt = TokenPrompt("p", "c", PROMPT)
-    write_scripts(file, [prompt], {"p": ANSWER}, agreement(tau, k), vocab_size=49152)
+    write_scripts(file, [prompt], {"p": ANSWER}, alpha_of_tau(tau, k), vocab_size=49152)
     ids = np.asarray(PROMPT, dtype=np.int32)
     drafter = ScriptedDrafter("s", 1, k, Scripts.load(file).guesses(ids), len(PROMPT))
     context = Context(ids, len(ANSWER))
@@ -45,7 +46,7 @@ def test_unknown_prompt_has_no_guesses(tmp_path):
 
 def test_what_cannot_be_is_refused(tmp_path):
     """More tokens a round than drafts and one; a file that is none."""
-    with pytest.raises(ValueError, match="1 drafts give 1 to 2 tokens per round; asked for 3"):
-        agreement(3.0, 1)
+    with pytest.raises(ValueError, match="with 1 guesses a round it is from 1 to 2, not 3"):
+        alpha_of_tau(3.0, 1)
     with pytest.raises(ConfigurationError, match="holds no scripts"):
         Scripts.load(Path(tmp_path / "none"))

@@ -33,6 +33,12 @@ COMMANDS = {
     "chat": Command("clients.chat", "talk to the model, accepted draft tokens shown", "clients"),
     "generate": Command("clients.generate", "send one prompt, print the answer", "clients"),
     "load": Command("loadtest.cli", "Locust load test with gates and reports", "loadtest"),
+    "plan": Command(
+        "loadtest.planning.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"
+    ),
+    "evaluate": Command(
+        "loadtest.evaluating.cli", "measure prompts by task before deploying: advice", "loadtest"
+    ),
     "bench": Command("loadtest.bench", "side-by-side measurements, exactness check", "loadtest"),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from specdec.control.expectation import expected_tokens
+
 
 def is_worth_waiting(alpha: float, num_tokens: int, draft_passes: float) -> bool:
     """Whether to wait for a draft of `num_tokens` that takes `draft_passes` of a target pass.
@@ -13,7 +15,7 @@ def is_worth_waiting(alpha: float, num_tokens: int, draft_passes: float) -> bool
     a draft with chance alpha^(k+1), which gives the share of either.
     """
     all_right = alpha ** (num_tokens + 1)
-    num_said = (1 - all_right) / (1 - alpha)
+    num_said = expected_tokens(alpha, num_tokens)
     rate_waiting = num_said / (1 + (1 - all_right) * draft_passes)
     share_drafted = alpha / (1 - all_right + alpha)
     return rate_waiting >= 1 + share_drafted * (num_said - 1)

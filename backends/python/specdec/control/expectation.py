@@ -1,0 +1,138 @@
+"""What speculation should come to: tokens of a round, speed-up, the best number of guesses.
+
+α is everywhere the chance that a guess stands if those before it do, the conditional acceptance;
+accepted ÷ drafted, which others call α too, falls with the number of guesses k at the same α and is
+called `acceptance_rate` here. E is the expected number of tokens of a round, the target's own
+included, and so compares with τ, its measured mean.
+
+Sources: Leviathan et al. 2023 (E, the speed-up, the choice of k); Liu et al. 2024, "Optimizing
+speculative decoding for serving large language models using goodput" (costs by load, k = 0 among
+the choices).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+RoundTime = Callable[[int], float]
+"""Time of a round with so many guesses, in any unit; of 0 guesses that of a plain target step."""
+
+_BISECTIONS = 60
+"""Halvings of [0, 1]: more than a float can tell apart."""
+
+
+def expected_tokens(alpha: float, num_draft_tokens: float) -> float:
+    """E(α, k) = (1 − α^(k+1)) / (1 − α) for an α that is the same at every position.
+
+    `num_draft_tokens` may be a mean. Raises ValueError for an α outside [0, 1].
+    """
+    _check_alpha(alpha)
+    if alpha == 0.0:
+        return 1.0
+    if alpha == 1.0:
+        return num_draft_tokens + 1.0
+    # expm1 keeps the digits that 1 - α^(k+1) would lose near α = 1.
+    return -math.expm1((num_draft_tokens + 1.0) * math.log(alpha)) / (1.0 - alpha)
+
+
+def expected_tokens_by_length(alphas: Sequence[float]) -> tuple[float, ...]:
+    """E for 0, 1, … len(alphas) guesses: 1 + α₁ + α₁α₂ + and so on.
+
+    `alphas` has the conditional acceptance of each position. Raises ValueError for one outside
+    [0, 1].
+    """
+    for alpha in alphas:
+        _check_alpha(alpha)
+    reached = itertools.accumulate(alphas, lambda chance, alpha: chance * alpha, initial=1.0)
+    return tuple(itertools.accumulate(reached))
+
+
+def draft_cost(cost: float) -> RoundTime:
+    """Leviathan's round, c·k + 1: verifying costs a plain step, a guess `cost` of one."""
+    return lambda num_draft_tokens: cost * num_draft_tokens + 1.0
+
+
+def speed_up(alpha: float, num_draft_tokens: int, round_time: RoundTime) -> float:
+    """E(α, k) · T(0) / T(k); with `draft_cost` Leviathan's E / (ck + 1).
+
+    With T(k) = k·T_draft + T_verify(k + 1) + overhead at a batch size it is the goodput of that
+    load over a plain server's.
+    """
+    tokens = expected_tokens(alpha, num_draft_tokens)
+    return tokens * round_time(0) / round_time(num_draft_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLength:
+    """A number of guesses, and what it is expected to give."""
+
+    num_draft_tokens: int
+    expected_tokens: float
+    speed_up: float
+    """Over plain steps of the target; 1 without guesses."""
+
+
+def draft_lengths(alphas: Sequence[float], round_time: RoundTime) -> tuple[DraftLength, ...]:
+    """All choices from 0 to len(alphas) guesses; `alphas` as for `expected_tokens_by_length`."""
+    plain = round_time(0)
+    return tuple(
+        DraftLength(length, tokens, tokens * plain / round_time(length))
+        for length, tokens in enumerate(expected_tokens_by_length(alphas))
+    )
+
+
+def best_draft_length(alphas: Sequence[float], round_time: RoundTime) -> DraftLength:
+    """The choice with the largest speed-up, of equal ones the shortest; 0 is switching off.
+
+    For a constant α and at most n guesses give `[α] * n`.
+    """
+    return max(draft_lengths(alphas, round_time), key=lambda choice: choice.speed_up)
+
+
+def acceptance_rate(alpha: float, num_draft_tokens: int) -> float:
+    """Accepted ÷ drafted to be expected of k ≥ 1 guesses a round: (E − 1) / k."""
+    return (expected_tokens(alpha, num_draft_tokens) - 1.0) / num_draft_tokens
+
+
+def alpha_of_tau(tau: float, num_draft_tokens: int) -> float:
+    """The α at which E(α, k) is τ. Raises ValueError for a τ outside [1, k + 1]."""
+    if not 1.0 <= tau <= num_draft_tokens + 1.0:
+        raise ValueError(
+            f"τ counts the target's own token: with {num_draft_tokens} guesses a round it is from "
+            f"1 to {num_draft_tokens + 1}, not {tau:g}"
+        )
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        is_less = expected_tokens(middle, num_draft_tokens) < tau
+        low, high = (middle, high) if is_less else (low, middle)
+    return (low + high) / 2.0
+
+
+def alpha_of_rate(rate: float, num_draft_tokens: int) -> float:
+    """The α at which accepted ÷ drafted is `rate`; the reverse of `acceptance_rate`.
+
+    Raises ValueError for a rate outside [0, 1].
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise ValueError(f"accepted ÷ drafted is from 0 to 1, not {rate:g}")
+    return alpha_of_tau(1.0 + num_draft_tokens * rate, num_draft_tokens)
+
+
+def article_speed_up(rate: float, num_draft_tokens: int) -> float:
+    """(k + (1 − α)) / (k (1 − α) + 1), as in "Speculative Decoding for LLM Acceleration".
+
+    Shown where a user asks for it; no decision rests on it. It is 1 at k = 1 for every α, grows
+    with k whatever α < 1 is and knows no draft cost: it can neither choose k nor see a slow-down.
+    Its α is accepted ÷ drafted.
+    """
+    rejected = 1.0 - rate
+    return (num_draft_tokens + rejected) / (num_draft_tokens * rejected + 1.0)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"α is a probability, from 0 to 1, not {alpha:g}")

@@ -1,0 +1,1 @@
+"""`specdec evaluate`: acceptance and gain by domain, measured before anything is deployed."""

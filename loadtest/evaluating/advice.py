@@ -1,0 +1,154 @@
+"""Deploy, or not, or measure more; and what to look at where acceptance is low."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loadtest.bench.ratios import Ratio
+from loadtest.bench.speed_tables import Measurement
+from loadtest.evaluating.costs import counts_of
+from loadtest.evaluating.findings import MIN_JUDGED, Finding
+from loadtest.evaluating.probe import Probe
+
+DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
+
+ARTICLE_DEPLOY, ARTICLE_SKIP = 0.6, 0.5
+"""Of "Speculative Decoding for LLM Acceleration", for accepted ÷ drafted."""
+
+OUR_RULE = "the 95 % interval of the measured gain is above 1 (do not: below 1)"
+ARTICLE_RULE = f"accepted ÷ drafted above {ARTICLE_DEPLOY} (do not: below {ARTICLE_SKIP})"
+
+LOW_RATE = ARTICLE_SKIP
+"""Accepted ÷ drafted below which causes are looked for."""
+LOW_FIRST = 0.5
+"""Acceptance of the first guess below which later ones hardly matter."""
+FALLING = 0.75
+"""Of the first guess's acceptance that later ones must have."""
+NOTICEABLE = 1.03
+"""Times the predicted gain that another number of guesses must promise to be named."""
+MIN_HALF = 3
+"""Prompts that a half needs, to compare short with long ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """By our rule and by the article's."""
+
+    ours: str
+    article: str | None
+    causes: tuple[str, ...]
+
+
+def by_gain(gain: Ratio) -> str:
+    """What the measured gain allows to say."""
+    if gain.low > 1.0:
+        return DEPLOY
+    return DO_NOT if gain.high < 1.0 else BETWEEN
+
+
+def by_article(rate: float) -> str:
+    """What the article's thresholds say about its α."""
+    if rate > ARTICLE_DEPLOY:
+        return DEPLOY
+    return DO_NOT if rate < ARTICLE_SKIP else BETWEEN
+
+
+def advise(
+    finding: Finding,
+    others: Sequence[Finding],
+    measured: Sequence[Measurement],
+    num_tokens: Mapping[str, int],
+    probe: Probe | None,
+) -> Advice:
+    """On one domain with one drafter.
+
+    `others` are the same drafter's other domains; `measured` its answers here; `num_tokens` the
+    prompts' lengths; `probe` what the tokenizers made of the domain's texts.
+    """
+    ours = by_gain(finding.measured_best.gain)
+    arm = finding.rules_arm
+    rate = arm.rate.middle if arm and arm.rate else None
+    causes: tuple[str | None, ...] = ()
+    if rate is None:
+        causes = ("nothing was drafted: nothing was found to propose, or it was switched off",)
+    elif rate < LOW_RATE or ours != DEPLOY:
+        causes = (
+            _tokenizers(probe),
+            _by_position(finding),
+            _against_others(finding, others),
+            _by_length(measured, num_tokens),
+            _by_costs(finding),
+        )
+    article = None if rate is None else by_article(rate)
+    return Advice(ours, article, tuple(cause for cause in causes if cause))
+
+
+def _tokenizers(probe: Probe | None) -> str | None:
+    if probe is None or probe.num_alike == probe.num_texts:
+        return None
+    return (
+        f"tokenizers: draft and target cut {probe.num_texts - probe.num_alike} of "
+        f"{probe.num_texts} texts differently, first at {probe.first_difference!r}"
+    )
+
+
+def _by_position(finding: Finding) -> str | None:
+    known = [each.alpha for each in finding.positions if each.num_judged >= MIN_JUDGED]
+    alphas = [alpha for alpha in known if alpha is not None]
+    if len(alphas) < 2:
+        return None
+    first, later = alphas[0], statistics.fmean(alphas[1:])
+    if later < FALLING * first:
+        return (
+            f"later guesses fall off (first {first:.2f}, later {later:.2f}): fewer guesses, or a "
+            "draft trained on its own continuations"
+        )
+    if first < LOW_FIRST:
+        return (
+            f"already the first guess seldom stands ({first:.2f}, later {later:.2f}): the draft "
+            "does not know such text, or its prompt reaches it changed"
+        )
+    return None
+
+
+def _against_others(finding: Finding, others: Sequence[Finding]) -> str | None:
+    known = [each.alpha.middle for each in others if each.alpha is not None]
+    if finding.alpha is None or not known or finding.alpha.high >= statistics.fmean(known):
+        return None
+    return (
+        f"the task: α̂ is {statistics.fmean(known):.2f} on the other domains, "
+        f"{finding.alpha.middle:.2f} here; train or refresh the draft on such prompts"
+    )
+
+
+def _by_length(measured: Sequence[Measurement], num_tokens: Mapping[str, int]) -> str | None:
+    """Long prompts against short ones, split at the median."""
+    lengths = sorted(num_tokens[prompt_id] for prompt_id in {each.prompt_id for each in measured})
+    if len(lengths) < 2 * MIN_HALF:
+        return None
+    middle = statistics.median(lengths)
+    halves = [
+        [each for each in measured if (num_tokens[each.prompt_id] > middle) == is_long]
+        for is_long in (False, True)
+    ]
+    if not all(halves):
+        return None
+    short, long = (counts_of(half).conditional_acceptance for half in halves)
+    if short is None or long is None or long >= FALLING * short:
+        return None
+    return f"length: α̂ is {short:.2f} on prompts up to {middle:.0f} tokens, {long:.2f} beyond"
+
+
+def _by_costs(finding: Finding) -> str | None:
+    best = finding.best
+    asked = [each.num_draft_tokens for each in finding.arms if each.num_draft_tokens]
+    if best is None or not asked:
+        return None
+    if best.num_draft_tokens == 0:
+        return "costs: at these times no number of guesses pays, not even one"
+    expected = max(each.predicted.middle for each in finding.arms if each.predicted)
+    if best.num_draft_tokens < min(asked) and best.speed_up > NOTICEABLE * expected:
+        return f"k is too large: k = {best.num_draft_tokens} should give {best.speed_up:.2f} ×"
+    return None

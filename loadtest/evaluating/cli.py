@@ -1,0 +1,169 @@
+"""`specdec evaluate`: is speculation worth deploying for these prompts, domain by domain?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from clients import GrpcClient, SpecdecError
+from loadtest.bench.arms import OFF, Case
+from loadtest.bench.reporting import command_line, conditions, write_result
+from loadtest.bench.speed_tables import Measurement
+from loadtest.evaluating.advice import Advice, advise
+from loadtest.evaluating.asking import Way, ask_all
+from loadtest.evaluating.costs import round_costs
+from loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
+from loadtest.evaluating.findings import ALL, Finding, find
+from loadtest.evaluating.picture import plot_findings
+from loadtest.evaluating.probe import Probe, compare, find_tokenizer
+from loadtest.evaluating.report import facts, report
+from loadtest.settings import SHIPPED_PROMPTS
+from specdec.serving.launcher import LaunchError, TritonServer
+
+SERVED = "auto"
+"""The drafter that chooses its own number of guesses."""
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; 1 if there was no server or an answer failed."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        prompts = load_domain_prompts(arguments.prompts, arguments.by)
+        way = Way(
+            max_tokens=arguments.max_tokens, case=Case.parse(arguments.case), seed=arguments.seed
+        )
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
+    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
+    try:
+        with ExitStack() as stack:
+            url = arguments.server
+            if url is None:
+                url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
+            client = stack.enter_context(GrpcClient(url))
+            found, num_tokens = ask_all(client, prompts, every_arm, way)
+    except (LaunchError, SpecdecError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    costs = {name: round_costs(found, own) for name, own in arms.items()}
+    domains = list(dict.fromkeys(prompt.domain for prompt in prompts))
+    findings = [
+        find(found, domain, name, own, costs[name])
+        for domain in [*domains, *([ALL] if len(domains) > 1 else [])]
+        for name, own in arms.items()
+    ]
+    judged = [
+        (each, _advice(each, findings, found, num_tokens, prompts, arguments.model_repository))
+        for each in findings
+    ]
+    about = {
+        "conditions": conditions(command_line("evaluate", argv, door="specdec")),
+        "server": arguments.server or "started for this",
+        "num_prompts": len(prompts),
+        "max_tokens": arguments.max_tokens,
+        "draw": str(way.case),
+        "costs": {name: asdict(own) for name, own in costs.items()},
+        "domains": facts(judged),
+        "measurements": [asdict(each) for each in found],
+    }
+    write_result(arguments.name, arguments.out, about, report(judged, costs))
+    title = f"{len(prompts)} prompts, {way.case}, {arguments.max_tokens} tokens, one stream"
+    plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
+    return 0
+
+
+def _arms_of(drafter: str, lengths: Sequence[int]) -> list[str]:
+    return [drafter] if drafter == SERVED else [f"{drafter}:{k}" for k in lengths]
+
+
+def _advice(
+    finding: Finding,
+    findings: Sequence[Finding],
+    found: Sequence[Measurement],
+    num_tokens: dict[str, int],
+    prompts: Sequence[DomainPrompt],
+    repository: Path,
+) -> Advice:
+    arms = {arm.arm for arm in finding.arms}
+    where = {each.column for each in found} if finding.domain == ALL else {finding.domain}
+    own = [each for each in found if each.column in where and each.arm in arms]
+    others = [
+        each
+        for each in findings
+        if each.drafter == finding.drafter and each.domain not in {*where, ALL}
+    ]
+    texts = [prompt.text for prompt in prompts if prompt.domain in where]
+    return advise(finding, others, own, num_tokens, _probe(repository, finding.drafter, texts))
+
+
+def _probe(repository: Path, drafter: str, texts: Sequence[str]) -> Probe | None:
+    """None: the drafter has no tokenizer of its own, or its model lies elsewhere."""
+    target, draft = (find_tokenizer(repository, model) for model in ("target", drafter))
+    return compare(target, draft, texts) if target and draft else None
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"1 or more, not {number}")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="specdec evaluate",
+        description="Ask every prompt with and without speculation, one after another, and say by "
+        "domain how much of the drafts stands, what it gains, and whether to deploy it. Leaves "
+        "NAME.md, NAME.json and NAME.png in --out.",
+    )
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        default=SHIPPED_PROMPTS,
+        help="JSONL: `prompt`, `messages` or `turns`, and a domain (default: ours)",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="COLUMN",
+        help=f"the field with the domain (default: task, or category); {AUTO}: by rules",
+    )
+    parser.add_argument(
+        "--server", metavar="HOST:PORT", help="a running server's gRPC port; else one is started"
+    )
+    parser.add_argument(
+        "--drafters",
+        nargs="+",
+        default=["draft", SERVED],
+        metavar="NAME",
+        help="default: draft auto; `auto` is asked with the guesses it chooses",
+    )
+    parser.add_argument(
+        "--k",
+        type=_positive,
+        nargs="+",
+        default=[2, 5],
+        metavar="K",
+        help="guesses a round to measure (default: 2 5); the largest bounds the best k predicted",
+    )
+    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
+    parser.add_argument("--max-tokens", type=_positive, default=96)
+    parser.add_argument("--seed", type=int, default=1, help="of draws and the order of prompts")
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        default=Path("model_repository"),
+        help="to serve, and to compare tokenizers in (default: %(default)s)",
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/scratch/evaluate"))
+    parser.add_argument("--name", default="evaluate", help="of the result files")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Do draft and target cut a text into the same tokens? Ids of the domain's own texts, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+EXCERPT = 24
+"""Characters shown from the first difference on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Of the texts of one domain."""
+
+    num_texts: int
+    num_alike: int
+    first_difference: str
+    """The text from the first token that differs; empty if none does."""
+
+
+def find_tokenizer(repository: Path, model: str) -> Path | None:
+    """The tokenizer of an engine model's newest version; None: it has none, or is not here."""
+    versions = [each for each in (repository / model).glob("*") if each.name.isdigit()]
+    for version in sorted(versions, key=lambda each: -int(each.name)):
+        file = version / "checkpoint" / "tokenizer.json"
+        if file.is_file():
+            return file
+    return None
+
+
+def compare(target: Path, draft: Path, texts: Sequence[str]) -> Probe:
+    """Ids that two tokenizer.json give the texts, position by position."""
+    cutters = [Tokenizer.from_file(str(file)) for file in (target, draft)]
+    num_alike, first = 0, ""
+    for text in texts:
+        ours, theirs = (cutter.encode(text, add_special_tokens=False) for cutter in cutters)
+        if ours.ids == theirs.ids:
+            num_alike += 1
+        elif not first:
+            pairs = zip(ours.ids, theirs.ids, strict=False)
+            place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(ours.ids) - 1)
+            start = ours.offsets[place][0]
+            first = text[start : start + EXCERPT]
+    return Probe(len(texts), num_alike, first)

@@ -1,0 +1,132 @@
+"""The tables of `specdec evaluate`: advice first, figures by number of guesses, causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from loadtest.bench.ratios import Ratio
+from loadtest.bench.reporting import markdown_table, shown
+from loadtest.evaluating.advice import ARTICLE_RULE, OUR_RULE, Advice
+from loadtest.evaluating.costs import RoundCosts
+from loadtest.evaluating.findings import Finding
+
+Findings = Sequence[tuple[Finding, Advice]]
+
+NOTES = f"""\
+Advice, ours: {OUR_RULE}. By the article ("Speculative Decoding for LLM Acceleration"):
+{ARTICLE_RULE}, at the number of guesses nearest to its usual 4. Its α falls with k at the same α̂.
+
+Gains are tokens per second behind the first response over those without speculation: prompts were
+in the target's cache for every way. Intervals hold 95 % of resamples of whole prompts. Predicted:
+1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
+such a round (a straight line over its guesses, all domains together). The article's formula is 1 at
+k = 1 for every α and knows no costs; it decides nothing."""
+
+
+FEW = 8
+"""Prompts of a domain below which resampling them says little."""
+
+
+def report(found: Findings, costs: Mapping[str, RoundCosts]) -> str:
+    """Everything as Markdown."""
+    parts = [_advice_table(found), _figures_table(found), _positions_table(found)]
+    parts += [_costs_table(costs), _causes(found), _few(found), NOTES]
+    return "\n\n".join(part for part in parts if part)
+
+
+def facts(found: Findings) -> list[dict[str, Any]]:
+    """The same for the result's JSON."""
+    return [
+        {**asdict(finding), "advice": asdict(advice), "measured_best": finding.measured_best.arm}
+        for finding, advice in found
+    ]
+
+
+def _advice_table(found: Findings) -> str:
+    rows = []
+    for finding, advice in found:
+        best, chosen = finding.measured_best, finding.best
+        rows.append(
+            [
+                finding.domain,
+                finding.drafter,
+                str(finding.num_prompts),
+                f"**{advice.ours}**",
+                f"{best.gain} with {_way(best.num_draft_tokens)}",
+                _predicted_best(chosen.num_draft_tokens, chosen.speed_up) if chosen else "–",
+                advice.article or "–",
+            ]
+        )
+    header = ["domain", "drafter", "prompts", "advice", "best measured gain"]
+    return markdown_table([*header, "best k predicted", "the article's rule"], rows)
+
+
+def _figures_table(found: Findings) -> str:
+    rows = [
+        [
+            finding.domain,
+            f"{finding.drafter}, {_way(arm.num_draft_tokens)}",
+            _interval(finding.alpha),
+            _interval(arm.rate),
+            _interval(arm.tau),
+            f"{arm.counts.tokens_per_round:.2f}",
+            str(arm.gain),
+            _interval(arm.predicted),
+            shown(arm.by_article, 2),
+        ]
+        for finding, _ in found
+        for arm in finding.arms
+    ]
+    header = ["domain", "drafter", "α̂ (all k)", "accepted ÷ drafted", "τ", "tokens/round"]
+    return markdown_table([*header, "gain measured", "gain predicted", "article's formula"], rows)
+
+
+def _positions_table(found: Findings) -> str:
+    longest = max((len(finding.positions) for finding, _ in found), default=0)
+    rows = []
+    for finding, _ in found:
+        cells = [
+            f"{each.alpha:.2f} of {each.num_judged:.0f}" if each.alpha is not None else "–"
+            for each in finding.positions
+        ]
+        rows.append([finding.domain, finding.drafter, *cells, *["–"] * (longest - len(cells))])
+    header = ["α by position", "drafter", *(f"{place + 1}." for place in range(longest))]
+    return markdown_table(header, rows) if longest else ""
+
+
+def _costs_table(costs: Mapping[str, RoundCosts]) -> str:
+    rows = [
+        [drafter, *(f"{value * 1000:.2f}" for value in (own.plain_s, own.base_s, own.per_guess_s))]
+        for drafter, own in costs.items()
+    ]
+    return markdown_table(["ms", "plain step", "round", "and per guess"], rows)
+
+
+def _causes(found: Findings) -> str:
+    lines = [
+        f"- {finding.domain}, {finding.drafter}: {cause}"
+        for finding, advice in found
+        for cause in advice.causes
+    ]
+    return "Likely causes where acceptance or gain is low:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _few(found: Findings) -> str:
+    few = dict.fromkeys(each.domain for each, _ in found if each.num_prompts < FEW)
+    if not few:
+        return ""
+    return f"Read with care: fewer than {FEW} prompts ({', '.join(few)}) make intervals too narrow."
+
+
+def _way(num_draft_tokens: int | None) -> str:
+    return "k as served" if num_draft_tokens is None else f"k = {num_draft_tokens}"
+
+
+def _predicted_best(num_draft_tokens: int, gain: float) -> str:
+    return f"k = {num_draft_tokens}: {gain:.2f}" if num_draft_tokens else "0 (off)"
+
+
+def _interval(value: Ratio | None) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""`specdec plan`: what speculation would come to, before anything is deployed."""
