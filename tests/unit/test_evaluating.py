@@ -69,7 +69,7 @@ def plain(domain, number):
 @pytest.fixture(scope="module")
 def found():
     """Two domains, twelve prompts each, asked plainly and with two and five guesses."""
-    order = random.Random(11)  # noqa: S311 - a seed is wanted
+    order = random.Random(11)
     return [
         each
         for domain in ALPHAS

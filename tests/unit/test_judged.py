@@ -53,7 +53,7 @@ def test_nothing_judged_is_no_estimate():
 @pytest.mark.parametrize("k", [1, 4, 8])
 def test_estimate_does_not_depend_on_the_number_of_guesses(alpha, k):
     """20,000 rounds at any k give α back, where accepted ÷ drafted falls with k."""
-    order = random.Random(k)  # noqa: S311 - a seed is wanted
+    order = random.Random(k)
     total = together(round_acceptance(guess(alpha, k, order), k) for _ in range(20_000))
 
     assert total.alpha == pytest.approx(alpha, abs=4 * total.standard_error)
@@ -63,7 +63,7 @@ def test_estimate_does_not_depend_on_the_number_of_guesses(alpha, k):
 @pytest.mark.parametrize("alpha", [0.1, 0.6, 0.9])
 def test_interval_holds_the_truth_as_often_as_it_says(alpha):
     """95 % intervals over 30 rounds miss in about 5 % of 1,000 repetitions."""
-    order = random.Random(7)  # noqa: S311 - a seed is wanted
+    order = random.Random(7)
     missed = 0
     for _ in range(1000):
         low, high = together(
