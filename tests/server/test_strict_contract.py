@@ -1,8 +1,10 @@
-"""Engines without our extensions, as compiled ones are: what is verified how, and what is not."""
+"""Compiled engines have no sampler in common: what is verified how, and what is not."""
 
 import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
+
+pytestmark = pytest.mark.engines("compiled")
 
 PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
 
@@ -14,39 +16,39 @@ def ask(server, model, **fields):
         return client.generate(GenerationRequest(**defaults | fields))
 
 
-def test_sampled_request_is_verified_by_rejection(faulty_server):
+def test_sampled_request_is_verified_by_rejection(server):
     """With draft logits alone, as they are taken: by name, with accepted drafts."""
-    answer = ask(faulty_server, "strict", temperature=0.5, num_draft_tokens=3, max_tokens=48)
+    answer = ask(server, "specdec", temperature=0.5, num_draft_tokens=3, max_tokens=48)
 
     assert answer.final.verification == "rejection"
     assert answer.final.total_accepted_draft_tokens > 0
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "suffix"])
-def test_what_has_no_logits_does_not_draft_sampled_text(faulty_server, drafter):
+def test_what_has_no_logits_does_not_draft_sampled_text(server, drafter):
     """It goes on without speculation, and says so."""
-    answer = ask(faulty_server, "strict", temperature=0.5, drafter=drafter)
+    answer = ask(server, "specdec", temperature=0.5, drafter=drafter)
 
     assert answer.final.verification == "off"
     assert answer.final.total_draft_tokens == 0
 
 
-def test_sampled_request_runs_plainly_where_nothing_is_lossless(faulty_server):
+def test_sampled_request_runs_plainly_where_nothing_is_lossless(server):
     """Without draft logits the target alone, in one call: the text that it says to anyone."""
-    answer = ask(faulty_server, "bare", temperature=0.8)
+    answer = ask(server, "bare", temperature=0.8)
 
     assert answer.final.verification == "off"
     assert (
-        answer.token_ids == ask(faulty_server, "strict", temperature=0.8, drafter="none").token_ids
+        answer.token_ids == ask(server, "specdec", temperature=0.8, drafter="none").token_ids
     )
 
 
-@pytest.mark.parametrize("model", ["strict", "bare"])
-def test_greedy_speculation_is_exact_everywhere(faulty_server, model):
+@pytest.mark.parametrize("model", ["specdec", "bare"])
+def test_greedy_speculation_is_exact_everywhere(server, model):
     """By equality, with drafts."""
-    off = ask(faulty_server, model, num_draft_tokens=0)
-    for drafter in ("compiled_draft", "tree", "vote", "lookup+compiled_draft", "auto"):
-        on = ask(faulty_server, model, drafter=drafter, num_draft_tokens=3)
+    off = ask(server, model, num_draft_tokens=0)
+    for drafter in ("draft", "tree", "vote", "lookup+draft", "auto"):
+        on = ask(server, model, drafter=drafter, num_draft_tokens=3)
 
         assert on.token_ids == off.token_ids
         assert on.final.verification == "exact"
@@ -54,20 +56,20 @@ def test_greedy_speculation_is_exact_everywhere(faulty_server, model):
 
 
 @pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])
-def test_several_drafters_are_one_where_logits_judge(faulty_server, drafter):
+def test_several_drafters_are_one_where_logits_judge(server, drafter):
     """The draft engine alone, which can say what it drew from, for whatever was asked."""
-    answer = ask(faulty_server, "strict", temperature=0.5, drafter=drafter, max_tokens=48)
+    answer = ask(server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48)
 
     assert answer.final.verification == "rejection"
-    assert set(answer.final.speculative_decoding["drafters"]) == {"compiled_draft"}
+    assert set(answer.final.speculative_decoding["drafters"]) == {"draft"}
 
 
-def test_parameters_of_the_contract_reach_compiled_engines(faulty_server):
+def test_parameters_of_the_contract_reach_compiled_engines(server):
     """Bias, bans and penalties, in the tensors that such engines have."""
     fields = {"logit_bias": {28: -100}, "bad_words": ["ship"], "min_tokens": 20}
     fields |= {"repetition_penalty": 1.2, "frequency_penalty": 0.5}
 
-    off = ask(faulty_server, "bare", num_draft_tokens=0, **fields)
+    off = ask(server, "bare", num_draft_tokens=0, **fields)
 
     assert 28 not in off.token_ids
     assert "ship" not in off.text
@@ -77,15 +79,15 @@ def test_parameters_of_the_contract_reach_compiled_engines(faulty_server):
 @pytest.mark.parametrize(
     ("model", "fields"),
     [
-        ("strict", {"temperature": 0.5, "verification": "exact"}),
-        ("strict", {"temperature": 0.5, "verification": "block"}),
+        ("specdec", {"temperature": 0.5, "verification": "exact"}),
+        ("specdec", {"temperature": 0.5, "verification": "block"}),
         ("bare", {"temperature": 0.5, "verification": "rejection"}),
         ("bare", {"temperature": 0.5, "min_p": 0.1}),
     ],
 )
-def test_what_such_engines_cannot_do_is_refused(faulty_server, model, fields):
+def test_what_such_engines_cannot_do_is_refused(server, model, fields):
     """By its type, with the value; nothing is silently something else."""
     with pytest.raises(SpecdecError, match=r"0\.1|exact|block|rejection") as caught:
-        ask(faulty_server, model, **fields)
+        ask(server, model, **fields)
 
     assert caught.value.error_type == "unsupported"

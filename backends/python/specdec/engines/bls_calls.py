@@ -14,6 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
 from specdec.engines.calls import Call, Said
+from specdec.engines.draft_logits import drawn_from, fitted
 from specdec.engines.protocol import EngineClock
 from specdec.engines.receipts import send_receipt
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
@@ -154,7 +155,8 @@ class BlsCalls:
                 parents = np.asarray([draft.parents], dtype=np.int32)
                 inputs.append(_tensor(contract.DRAFT_PARENTS, parents))
             if draft.logits is not None:
-                inputs.append(_tensor(contract.DRAFT_LOGITS, draft.logits[None]))
+                logits = fitted(draft.logits, self._sampling)
+                inputs.append(_tensor(contract.DRAFT_LOGITS, logits[None]))
             if self._sampling.is_judged and self._sampling.has_shared_sampler:
                 rule = self._sampling.verification.encode()
                 inputs.append(
@@ -172,7 +174,7 @@ class BlsCalls:
         return Said(
             tokens,
             _values(response, contract.OUTPUT_LOG_PROBS),
-            None if logits is None else logits.reshape(-1, logits.shape[-1]),
+            None if logits is None else drawn_from(logits, self._sampling),
             next(iter(_values(response, contract.TOTAL_ACCEPTED_DRAFT_TOKENS)), None),
             next(iter(_values(response, contract.TOTAL_DRAFT_TOKENS)), None),
             _values(response, contract.NEXT_DRAFT_IDS),

@@ -196,13 +196,17 @@ class TritonPythonModel:
         settings, params = self._settings, request.sampling
         if params.min_p > 0.0 and not settings.has_shared_sampler:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
+        num_tokens = self._tokenizer.model_vocab_size
+        size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
         return Sampling(
-            replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
-            num_prompt,
-            request.return_log_probs,
-            settings.has_shared_sampler,
-            choose_verification(request.verification, params, settings),
-            self._tokenizer.model_vocab_size,
+            params=replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
+            num_prompt_tokens=num_prompt,
+            wants_log_probs=request.return_log_probs,
+            has_shared_sampler=settings.has_shared_sampler,
+            has_old_names=settings.has_old_names,
+            verification=choose_verification(request.verification, params, settings),
+            vocab_size=size.num_tokens,
+            padded_vocab_size=size.num_columns,
         )
 
     def _trained_places(self) -> tuple[Path, dict[str, Path]]:
