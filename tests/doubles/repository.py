@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -40,6 +40,27 @@ def compile_pair(repository: Path) -> None:
     )
 
 
+def add_odd_engines(repository: Path) -> None:
+    """Add engines that refuse what others take: `whole` answers in one piece, `narrow` is small.
+
+    `whole` has the inputs of an old release. `narrow` takes its time until it knows of a request,
+    and leaves the prompt out of its output unless told otherwise.
+    """
+    checkpoint = repository / "draft" / "1" / "checkpoint"
+    compile_engine(
+        repository, "whole", checkpoint=checkpoint, is_decoupled=False, has_old_names=True
+    )
+    compile_engine(
+        repository,
+        "narrow",
+        checkpoint=checkpoint,
+        max_draft_len=4,
+        build={"max_input_len": 64},
+        exclude_input_in_output="true",
+        double_enqueue_delay_ms="400",
+    )
+
+
 def compile_engine(
     repository: Path,
     name: str,
@@ -59,7 +80,7 @@ def compile_engine(
     version = repository / name / "1"
     engine = version / "engine"
     engine.mkdir(parents=True)
-    os.symlink(checkpoint or version / "checkpoint", engine / "rank0.engine")
+    (engine / "rank0.engine").symlink_to(checkpoint or version / "checkpoint")
     configuration = {
         "version": "1.2.1",
         "pretrained_config": {"vocab_size": NUM_TOKENS, "mapping": {"tp_size": tp_size}},
@@ -86,6 +107,21 @@ def compile_engine(
     (version.parent / "config.pbtxt").write_text(text)
     set_parameters(version.parent, **parameters)
     write_model(version, "tensorrtllm")
+
+
+def serve_llmapi(repository: Path) -> None:
+    """Put a double of the `llmapi` model in the place of both engines."""
+    shutil.rmtree(repository / "draft")
+    model = repository / "target"
+    text = (Path(__file__).parent / "llmapi" / "config.pbtxt").read_text()
+    (model / "config.pbtxt").write_text(Template(text).substitute(name="target"))
+    write_model(model / "1", "llmapi")
+    set_parameters(
+        repository / "specdec",
+        engine_kind="llmapi",
+        tensorrt_llm_draft_model_name="",
+        target_head_name="",
+    )
 
 
 def write_model(version: Path, backend: str) -> None:

@@ -1,7 +1,7 @@
 """Live tritonservers for the server tests, started by the launcher as `make serve` does.
 
-Tests run on every set of engines, unless the marker `engines` says which: `torch`, the default pair,
-and `compiled`, strict doubles of NVIDIA's C++ backend behind the same orchestrator.
+Tests run on every set of engines, unless the marker `engines` says which: `torch`, the default
+pair, and `compiled`, strict doubles of NVIDIA's C++ backend behind the same orchestrator.
 """
 
 import os
@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer, port_from_environment
-from tests.doubles.repository import compile_pair
+from tests.doubles.repository import add_odd_engines, compile_pair
 from tests.server.faulty import make_faulty_repository
 from tests.server.live import MODEL_REPOSITORY, copy_repository
 
@@ -39,7 +38,7 @@ def server(request, tmp_path_factory):
     if request.param == "compiled":
         repository, extra_args = copy_repository(directory), ON_DEMAND
         compile_pair(repository)
-        add_front_door(repository, "bare", engine_extensions="")
+        add_odd_engines(repository)
     running = TritonServer(
         repository,
         http_port=port_from_environment("http", 0),

@@ -61,6 +61,21 @@ def test_min_tokens_of_a_round_is_what_is_left():
     assert task.params.min_tokens - task.num_prompt_tokens == 10 + 3
 
 
+def test_old_engines_get_the_old_names():
+    """Of the two inputs that TensorRT-LLM 0.20 renamed."""
+    params = SamplingParams(temperature=0.5, min_tokens=5, seed=3)
+
+    old = sent(Sampling(params, num_prompt_tokens=8, has_old_names=True))
+    new = sent(Sampling(params, num_prompt_tokens=8))
+
+    assert old.keys() - new.keys() == {"min_length", "random_seed"}
+    assert new.keys() - old.keys() == {"min_tokens", "seed"}
+    assert (
+        parse_call("r", BASE | old, BOTH).task.params
+        == parse_call("r", BASE | new, BOTH).task.params
+    )
+
+
 def test_backends_defaults_hold():
     """Nothing given is greedy; top-p or top-k alone sample at temperature 1."""
     assert parse_call("r", BASE, BOTH).task.params.is_greedy

@@ -2,6 +2,6 @@
 
 Marks in the comments: [V] read in NVIDIA's sources, [R] deduced from them. Not simulated, and
 refused with these words: beam search, several sequences, stop words, guided decoding, LoRA.
-Documented only: the flag that chooses between a random and a constant threshold is one for the whole
-decoder there, and the last new request of a batch decides it (createNewDecoderRequests.cpp [V]).
+Documented only: the flag that chooses between a random and a constant threshold is one for all
+requests there, and the last new one of a batch decides it (createNewDecoderRequests.cpp [V]).
 """

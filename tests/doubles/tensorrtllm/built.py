@@ -33,7 +33,7 @@ class BuiltEngine:
 
     @classmethod
     def load(cls, directory: Path, *, enable_kv_cache_reuse: bool) -> BuiltEngine:
-        """Reads `directory`; rank0.engine is a link to a Hugging Face checkpoint. Raises LoadError."""
+        """Reads `directory`; its rank0.engine is a link to a checkpoint. Raises LoadError."""
         try:
             raw: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
         except OSError as error:

@@ -188,7 +188,12 @@ def _validated(
 
 
 def _check_logits(
-    wants_logits: bool, params: SamplingParams, engine: BuiltEngine, *, streaming: bool, is_drafted: bool
+    wants_logits: bool,
+    params: SamplingParams,
+    engine: BuiltEngine,
+    *,
+    streaming: bool,
+    is_drafted: bool,
 ) -> None:
     if not wants_logits:
         return

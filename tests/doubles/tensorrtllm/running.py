@@ -1,4 +1,4 @@
-"""A request that the executor has: what it says becomes responses, as fillTritonResponse does [V]."""
+"""A request that the executor has: what it says becomes responses (fillTritonResponse [V])."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ class Running:
     def _respond(self, output: TaskOutput) -> None:
         for name in ("output_ids", "sequence_length"):
             if name not in self._asked:
-                self._fail(f"due to the following error: {name} tensor must be present in list of "
-                           "output tensors")
+                self._fail(
+                    f"due to the following error: {name} tensor must be present in list of "
+                    "output tensors"
+                )
                 return
         outputs = self._outputs(output)
         tensors = [

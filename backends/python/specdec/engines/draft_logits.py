@@ -1,4 +1,4 @@
-"""A draft's logits on their way to the target: what the target makes of them is what was drawn from.
+"""A draft's logits on their way to the target, which is to see in them what was drawn from.
 
 A compiled target takes the plain softmax of the logits that it is given (externalDraftTokensKernels
 of TensorRT-LLM), and a compiled draft returns its model's own, of as many columns as its matrices

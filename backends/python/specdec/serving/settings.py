@@ -11,6 +11,7 @@ from specdec.serving.drafter_names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, R
 from specdec.serving.engine_vocab import VocabSize, read_vocab_sizes
 from specdec.serving.prompt_log import PromptLogSettings
 
+CONTRACT, LLMAPI = "contract", "llmapi"
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
 
 
@@ -34,11 +35,14 @@ class OrchestratorSettings:
     and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
     logits and the target takes them (compiled engines, built for it). Empty: greedy speculation
     only."""
+    engine_kind: str = CONTRACT
+    """`contract`: engines that take tokens and drafts. `llmapi`: the target is a model of
+    TensorRT-LLM's LLM API, which speculates inside."""
     tensorrt_llm_version: str = "1.2"
     """What compiled the engines: before 0.20 two inputs had other names. Ours take either."""
     engine_vocab_sizes: str = ""
     """Of compiled engines whose logits have other columns than the target's tokenizer has tokens:
-    `model=tokens:columns`, comma-separated. The columns are padded for tensor parallelism, and pairs
+    `model=tokens:columns`, comma-separated. Columns are padded for tensor parallelism, and models
     of one family may differ in their tokens."""
     num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
@@ -89,6 +93,7 @@ class OrchestratorSettings:
                 raise ConfigurationError(
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
+        self._check_engine_kind()
         known = {self.tensorrt_llm_model_name, *self.draft_models}
         if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
             raise ConfigurationError(
@@ -105,6 +110,22 @@ class OrchestratorSettings:
                 f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
                 f"{', '.join(self.draft_models) or 'none'}"
             )
+
+    def _check_engine_kind(self) -> None:
+        if self.engine_kind not in {CONTRACT, LLMAPI}:
+            raise ConfigurationError(
+                f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.engine_kind!r}"
+            )
+        if self.is_llmapi and (names := (*self.draft_models, *self.heads, *self.scripts)):
+            raise ConfigurationError(
+                f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
+                "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
+            )
+
+    @property
+    def is_llmapi(self) -> bool:
+        """The engine speculates by itself."""
+        return self.engine_kind == LLMAPI
 
     @property
     def _extensions(self) -> set[str]:
