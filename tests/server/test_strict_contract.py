@@ -15,8 +15,10 @@ from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
 
 pytestmark = pytest.mark.engines("compiled")
 
-LAW_PROMPT = "The old man looked at the"
-NUM_DRAWS = 2000
+CERTAIN = "As a result, it is important"
+UNCERTAIN = f"{CERTAIN} to"
+"""The first round is the target's alone, and says one word here; the next one may say many."""
+NUM_DRAWS = 1200
 RARE = 10
 SIGNIFICANT = 1e-4
 PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
@@ -111,12 +113,12 @@ def test_what_such_engines_cannot_do_is_refused(doors, model, fields):
 
 
 def test_rejection_keeps_the_targets_law(server):
-    """First tokens of many requests, drafted by the draft engine, against the target's own law.
+    """What many requests say in a drafted round, against the target's own law at that place.
 
-    Its logits at the prompt, warped as the request says; what is rare is counted together.
+    That is its logits, warped as the request says; what is rare is counted together.
     """
     sampling = SamplingParams(temperature=0.8, top_p=0.9)
-    prompt = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint").plain(LAW_PROMPT)
+    prompt = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint").plain(UNCERTAIN)
     with raw_client(server) as raw:
         inputs = {
             "input_ids": prompt[None],
@@ -128,17 +130,18 @@ def test_rejection_keeps_the_targets_law(server):
     logits = torch.from_numpy(response.outputs["generation_logits"][0, 0, 0, :49152].copy())
     law = torch.softmax(warp(logits, Draw(sampling, prompt, 0)).double(), dim=0).numpy()
 
-    def first_token(seed):
+    def drafted(seed):
         fields = {"temperature": 0.8, "top_p": 0.9, "drafter": "draft", "seed": seed}
         request = GenerationRequest(
-            text_input=LAW_PROMPT, max_tokens=2, return_perf_metrics=True, **fields
+            text_input=CERTAIN, max_tokens=3, return_perf_metrics=True, **fields
         )
         answer = client.generate(request)
         assert answer.final.verification == "rejection"
-        return answer.token_ids[0], answer.final.total_accepted_draft_tokens
+        assert answer.token_ids[0] == prompt[-1]
+        return answer.token_ids[1], answer.final.total_accepted_draft_tokens
 
     with GrpcClient(server.grpc_url) as client, ThreadPoolExecutor(16) as threads:
-        tokens, accepted = zip(*threads.map(first_token, range(NUM_DRAWS)), strict=True)
+        tokens, accepted = zip(*threads.map(drafted, range(NUM_DRAWS)), strict=True)
 
     # Neither were all guesses right nor none: both ways to a token were gone.
     assert 0.1 < sum(accepted) / NUM_DRAWS < 0.9
