@@ -2,9 +2,9 @@
 
 Answers and costs are of a real server (`specdec bench record`); what changes is who decides.
 Traffic that stays as it is: each task alone, all together at several loads, drafts that are never
-right. Traffic that changes: the mix of tasks behind one label, the load, a draft that goes stale. Beside
-the controller: every fixed choice, the target alone, and an oracle, which knows beforehand which
-fixed choice will be best for each task in each phase.
+right. Traffic that changes: the mix of tasks behind one label, the load, a draft that goes stale.
+Beside the controller: every fixed choice, the target alone, and an oracle, which knows beforehand
+which fixed choice will be best for each task in each phase.
 """
 
 from __future__ import annotations

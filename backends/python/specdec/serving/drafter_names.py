@@ -13,7 +13,10 @@ LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 AUTO, TREE, VOTE = "auto", "tree", "vote"
 """The controller chooses; all drafters at once; a vote of the draft engines. NONE asks nobody."""
 
-RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE)
+ENGINE = "engine"
+"""Whatever drafts inside an engine that speculates by itself, and the rule of its verification."""
+
+RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE, ENGINE)
 
 HEAD_TREE = "_tree"
 """Behind the name of the target's drafting head: its guesses as a tree instead of a chain."""
