@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from specdec.serving.launcher import TritonServer, port_from_environment
+from tests.manifests import container, split
+from tests.server.collector import collecting
 from tests.server.faulty import make_faulty_repository
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
@@ -40,11 +42,33 @@ def faulty_server(tmp_path_factory):
         release.touch()
 
 
+@pytest.fixture(scope="session")
+def collector():
+    """Return the collector to which the deployed server sends its spans."""
+    with collecting() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def deployed_server(collector, tmp_path_factory):
+    """Return a server with the flags of the Kubernetes deployment that traces every request."""
+    _, flags = split(container()["args"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms; five seconds otherwise
+        with TritonServer(
+            MODEL_REPOSITORY,
+            log_path=tmp_path_factory.mktemp("deployed") / "server.log",
+            trace_url=collector.url,
+            extra_args=(*flags, "--trace-config=opentelemetry,bsp_schedule_delay=100"),
+        ) as running:
+            yield running
+
+
 @pytest.fixture(autouse=True)
 def server_survives(request):
     """After every test with the server, its process is still there, whatever the test sent."""
     yield
-    for name in {"server", "faulty_server"} & set(request.fixturenames):
+    for name in {"server", "faulty_server", "deployed_server"} & set(request.fixturenames):
         os.kill(request.getfixturevalue(name).pid, 0)
 
 

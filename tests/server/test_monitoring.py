@@ -8,10 +8,10 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 import urllib3
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT
-from tests.server.live import wait_for
+from tests.server.live import num_inflight, wait_for
 from tests.server.prompts import COUNT, SHIP
 
 # Metrics of the control plane that the server does not report yet; empty when it does.
@@ -76,12 +76,14 @@ def prometheus(faulty_server, tmp_path_factory):
 
 def everything_happens(server):
     """Ask for answers with drafts good and bad, and for more of them than are served at once."""
+    wait_for(lambda: num_inflight(server) == 0)
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         for drafter in ("lookup", "draft", "raising"):
-            client.generate(GenerationRequest(text_input=SHIP, drafter=drafter, max_tokens=16))
+            request = GenerationRequest(text_input=SHIP, drafter=drafter, max_tokens=16)
+            collect(client.stream(request))
         with ExitStack() as leaving, suppress(SpecdecError):
             for _ in range(INFLIGHT_LIMIT + 1):
-                request = GenerationRequest(text_input=COUNT, max_tokens=300)
+                request = GenerationRequest(text_input=COUNT, drafter="none", max_tokens=100)
                 next(leaving.enter_context(closing(client.stream(request))))
 
 

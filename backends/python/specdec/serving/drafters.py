@@ -200,13 +200,15 @@ class DrafterFactory:
         own = Sampling() if is_stranger else occasion.sampling.for_draft(self._source(name))
         # Nobody waits for all of a call ahead: its time is not on the request's clock.
         has_clock = occasion.request.return_perf_metrics and not is_ahead
+        label = f"{name}-ahead" if is_ahead else name
         calls = self._engines.calls(
             name,
             occasion.request_id,
-            f"{name}-ahead" if is_ahead else name,
+            label,
             replace(own, wants_log_probs=is_voter),
             occasion.clock if has_clock else None,
         )
+        calls = occasion.flight.trace.calls(label, calls)
         occasion.flight.watch(calls)
         return calls
 

@@ -36,6 +36,7 @@ from specdec.serving.request import GenerationRequest, RequestLimits, parse_requ
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.tracing import Tracing
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 from specdec.serving.verification import choose_verification
 
@@ -76,6 +77,7 @@ class TritonPythonModel:
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
         self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
+        self._tracing = Tracing(self._warn)
         self._tasks = TaskLabels()
         self._control = FlightControl(
             settings.inflight_limit,
@@ -105,6 +107,7 @@ class TritonPythonModel:
         self._control.close()
         self._drafters.close()
         self._engines.close()
+        self._tracing.close()
         self._metrics.close()
 
     def _admit(self, request: Any, sender: Any) -> None:
@@ -113,6 +116,7 @@ class TritonPythonModel:
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)
         self._control.admit(flight)
+        flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
         # Clients choose ids as they like, and engines end every call of an id that is stopped.
         request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
         wanted = frozenset(request.requested_output_names())
@@ -151,6 +155,7 @@ class TritonPythonModel:
             self._control.release(flight)
             self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
+        flight.trace.end(outcome)
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
     def _job(
@@ -176,6 +181,7 @@ class TritonPythonModel:
             sampling,
             target_clock if request.return_perf_metrics else None,
         )
+        calls = flight.trace.calls("target", calls)
         flight.watch(calls)
         return Job(
             request=request,
