@@ -33,6 +33,7 @@ COMMANDS = {
     "chat": Command("clients.chat", "talk to the model, accepted draft tokens shown", "clients"),
     "generate": Command("clients.generate", "send one prompt, print the answer", "clients"),
     "load": Command("loadtest.cli", "Locust load test with gates and reports", "loadtest"),
+    "report": Command("loadtest.observe.cli", "a page on acceptance, gain and time", "loadtest"),
     "bench": Command("loadtest.bench", "side-by-side measurements, exactness check", "loadtest"),
 }
 
