@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle
+from typing import Any
 
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
@@ -166,12 +167,13 @@ def load(history: History) -> str | None:
     if not history.has_course:
         return None
     figure, (left, right) = drawing.figure(2, 3.0)
-    inflight = figures.gauge_course(history, "specdec_inflight_requests")
-    limit = figures.gauge_course(history, "specdec_inflight_limit")
-    drawing.lines(
-        left, history.times_s, {"in flight": inflight.get("", []), "limit": limit.get("", [])}
-    )
-    left.set_title("requests in flight, and their limit")
+    courses = {
+        name: course[""]
+        for name in ("requests", "limit")
+        if (course := figures.gauge_course(history, f"specdec_inflight_{name}"))
+    }
+    drawing.lines(left, history.times_s, courses)
+    left.set_title("in flight, and the limit")
     left.set_ylim(bottom=0)
     drawing.lines(right, history.times_s[1:], figures.rate_course(history, figures.TOKENS, "task"))
     right.set_title("tokens per second, by task")
