@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--watch", type=float, default=0.0, metavar="S", help="watch the server for S seconds"
     )
     parser.add_argument(
-        "--every", type=float, default=2.0, metavar="S", help="look every S seconds (default: 2)"
+        "--every", type=float, default=5.0, metavar="S", help="look every S seconds (default: 5)"
     )
     parser.add_argument(
         "--hours", type=float, default=3.0, metavar="H", help="of a Prometheus (default: 3)"

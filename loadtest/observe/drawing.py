@@ -23,7 +23,6 @@ _STYLE = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlelocation": "left",
     "axes.titlesize": 11,
     "grid.alpha": 0.25,
     "svg.hashsalt": "specdec",
@@ -47,17 +46,17 @@ def lines(
     for (name, values), colour in zip(courses.items(), cycle(COLOURS), strict=False):
         if any(not math.isnan(value) for value in values):
             axes.plot(times, values, color=colour, linewidth=1.8, label=name, **options)
-    locator = AutoDateLocator(maxticks=7)
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=times[0].tzinfo))
     if axes.lines:
-        axes.legend(frameon=False, fontsize=9, ncols=2)
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def bars(axes: Any, names: Sequence[str], values: Sequence[float], form: str) -> None:
     """Horizontal bars with their values, formatted by `form`."""
-    bars = axes.barh(list(names), list(values), color=COLOURS[0], height=0.55)
-    axes.bar_label(bars, [form.format(value) for value in values], padding=4)
+    drawn = axes.barh(list(names), list(values), color=COLOURS[0], height=0.55)
+    axes.bar_label(drawn, [form.format(value) for value in values], padding=4)
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.grid(visible=False, axis="y")

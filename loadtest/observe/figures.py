@@ -91,7 +91,14 @@ def draftings(history: History) -> list[Drafting]:
     )
     alphas = history.gauges("specdec_acceptance_alpha", "task", "drafter")[-1]
     found = [
-        Drafting(*key, count, drafted.get(key, 0.0), accepted.get(key, 0.0), alphas.get(key))
+        Drafting(
+            task=key[0],
+            drafter=key[1],
+            num_rounds=count,
+            num_drafted=drafted.get(key, 0.0),
+            num_accepted=accepted.get(key, 0.0),
+            alpha=alphas.get(key),
+        )
         for key, count in rounds.items()
         if count
     ]
@@ -100,11 +107,14 @@ def draftings(history: History) -> list[Drafting]:
 
 def together(parts: list[Drafting], task: str = "", drafter: str = "") -> Drafting:
     """The sum of several."""
-    sums = [
-        sum(getattr(each, name) for each in parts)
-        for name in ("num_rounds", "num_drafted", "num_accepted")
-    ]
-    return Drafting(task, drafter, *sums, alpha=None)
+    return Drafting(
+        task,
+        drafter,
+        num_rounds=sum(each.num_rounds for each in parts),
+        num_drafted=sum(each.num_drafted for each in parts),
+        num_accepted=sum(each.num_accepted for each in parts),
+        alpha=None,
+    )
 
 
 def gains(history: History) -> list[Gain]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from loadtest.observe import drawing, figures
 from loadtest.observe.drawing import COLOURS, seconds
@@ -35,7 +35,7 @@ def gain(history: History) -> str | None:
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, 0.9), max(high, 1.1))
     axes.set_xlabel("tokens per second with speculation ÷ without")
-    axes.set_title("● measured, bar: 95 % interval    ◇ estimated")
+    axes.set_title("● measured, bar: 95 % interval    ◇ estimated", loc="left")
     return drawing.svg(figure)
 
 
@@ -53,10 +53,10 @@ def acceptance(history: History) -> str | None:
         tasks = sorted({each.task for each in parts})
         whole = [figures.together([e for e in parts if e.task == task]) for task in tasks]
         _shares(left, tasks, whole)
-    left.set_title("by task, over time" if history.has_course else "by task")
+    left.set_title("by task, over time" if history.has_course else "by task", loc="left")
     drafters = sorted({each.drafter for each in parts})
     _shares(right, drafters, [_of_drafter(parts, drafter) for drafter in drafters])
-    right.set_title("by drafter")
+    right.set_title("by drafter", loc="left")
     return drawing.svg(figure)
 
 
@@ -74,7 +74,7 @@ def places(history: History) -> str | None:
     figure, (left, right) = drawing.figure(2, 3.4)
     for (drafter, values), colour in zip(shares.items(), cycle(COLOURS), strict=False):
         left.plot(range(1, len(values) + 1), values, "o-", color=colour, label=drafter)
-    left.set_title("guess 1, 2, … of a draft confirmed")
+    left.set_title("guess 1, 2, … of a draft confirmed", loc="left")
     left.set_ylim(0, 1)
     left.yaxis.set_major_formatter(PercentFormatter(1.0))
     left.xaxis.get_major_locator().set_params(integer=True)
@@ -84,7 +84,7 @@ def places(history: History) -> str | None:
     lengths = [_of_drafter(parts, drafter).acceptance_length or 1.0 for drafter in shares]
     drawing.bars(right, list(shares), lengths, "{:.2f}")
     right.axvline(1.0, color="#404040", linewidth=1)
-    right.set_title("τ: tokens of a drafted round, the target's own included")
+    right.set_title("τ: tokens of a drafted round, the target's own included", loc="left")
     return drawing.svg(figure)
 
 
@@ -101,11 +101,11 @@ def drafting(history: History) -> str | None:
     elif chosen:
         drawing.bars(axes[0], list(chosen), [values[-1] for values in chosen.values()], "{:.1f}")
     if chosen:
-        axes[0].set_title("k chosen by the controller, by task")
+        axes[0].set_title("k chosen by the controller, by task", loc="left")
     drafters = sorted({each.drafter for each in parts})
     lengths = [_of_drafter(parts, drafter).draft_length or 0.0 for drafter in drafters]
     drawing.bars(axes[-1], drafters, lengths, "{:.1f}")
-    axes[-1].set_title("guesses in a drafted round, by drafter")
+    axes[-1].set_title("guesses in a drafted round, by drafter", loc="left")
     return drawing.svg(figure)
 
 
@@ -139,26 +139,26 @@ def time_split(history: History) -> str | None:
 def latencies(history: History) -> str | None:
     """What share of requests, and of steps, took at most so long."""
     groups = (
-        ("requests", {"first token": "time_to_first_token", "end to end": "e2e_request_latency"}),
-        ("answers", {"time per token": "inter_token_latency"}),
-        ("engine calls", {"target": "target_step", "draft": "draft_step"}),
+        {"first token": "time_to_first_token", "end to end": "e2e_request_latency"},
+        {"time per token": "inter_token_latency"},
+        {"call of the target": "target_step", "draft": "draft_step"},
     )
     figure, all_axes = drawing.figure(3, 3.2)
     is_empty = True
-    for axes, (title, members) in zip(all_axes, groups, strict=True):
+    for axes, members in zip(all_axes, groups, strict=True):
         for (label, name), colour in zip(members.items(), COLOURS, strict=False):
             found = figures.latency(history, name)
             if found is not None:
                 is_empty = False
                 drawing.cumulative(axes, found, label, colour)
-        axes.set_title(title)
         axes.set_xscale("log")
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-        axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+        axes.xaxis.set_major_locator(LogLocator(numticks=4))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         if axes.lines:
-            axes.legend(frameon=False, loc="lower right", fontsize=9)
+            axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=9)
     return None if is_empty else drawing.svg(figure)
 
 
@@ -173,10 +173,10 @@ def load(history: History) -> str | None:
         if (course := figures.gauge_course(history, f"specdec_inflight_{name}"))
     }
     drawing.lines(left, history.times_s, courses)
-    left.set_title("in flight, and the limit")
+    left.set_title("in flight, and the limit", loc="left")
     left.set_ylim(bottom=0)
     drawing.lines(right, history.times_s[1:], figures.rate_course(history, figures.TOKENS, "task"))
-    right.set_title("tokens per second, by task")
+    right.set_title("tokens per second, by task", loc="left")
     right.set_ylim(bottom=0)
     return drawing.svg(figure)
 

@@ -7,8 +7,11 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 import urllib3
+import yaml
 
 from clients import GenerationRequest, GrpcClient, SpecdecError, collect
+from loadtest.observe.cli import main as report
+from tests.manifests import KUBERNETES
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT
 from tests.server.live import num_inflight, wait_for
@@ -33,7 +36,7 @@ def prometheus(faulty_server, tmp_path_factory):
     directory = tmp_path_factory.mktemp("prometheus")
     target = faulty_server.metrics_url.split("/")[2]
     configuration = {
-        "global": {"scrape_interval": "1s"},
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(directory / "rules.yaml")],
         "scrape_configs": [{"job_name": "specdec", "static_configs": [{"targets": [target]}]}],
     }
@@ -61,7 +64,8 @@ def prometheus(faulty_server, tmp_path_factory):
         everything_happens(faulty_server)
         with suppress(urllib3.exceptions.HTTPError):
             # Ratios of rates: whatever they divide by has grown between two scrapes.
-            return query("specdec:draft_failures:ratio5m") and query("specdec:shed:ratio5m > 0")
+            ratios = ("draft_failures", "shed", "failed_requests")
+            return all(query(f"specdec:{name}:ratio5m > 0") for name in ratios)
 
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -77,10 +81,15 @@ def prometheus(faulty_server, tmp_path_factory):
 def everything_happens(server):
     """Ask for answers with drafts good and bad, and for more of them than are served at once."""
     wait_for(lambda: num_inflight(server) == 0)
-    with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
+    with (
+        GrpcClient(server.grpc_url, timeout_s=120.0) as client,
+        GrpcClient(server.grpc_url, model_name="orphan", timeout_s=120.0) as orphan,
+    ):
         for drafter in ("lookup", "draft", "raising"):
             request = GenerationRequest(text_input=SHIP, drafter=drafter, max_tokens=16)
             collect(client.stream(request))
+        with pytest.raises(SpecdecError):
+            orphan.generate(GenerationRequest(text_input=SHIP))
         with ExitStack() as leaving, suppress(SpecdecError):
             for _ in range(INFLIGHT_LIMIT + 1):
                 request = GenerationRequest(text_input=COUNT, drafter="none", max_tokens=100)
@@ -123,3 +132,25 @@ def test_every_rule_runs(prometheus):
     missing = {name for name in recorded if not prometheus(name)}
     pending = {name for name in recorded if "acceptance_alpha" in name and PENDING}
     assert missing == pending | {"specdec:acceptance_alpha:avg1w"}  # an hour ago was nothing
+
+
+def test_autoscaler_has_its_metric(prometheus):
+    """What prometheus-adapter makes of its rule, with a pod's labels in place."""
+    values = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())
+    (rule,) = values["rules"]["custom"]
+    query = rule["metricsQuery"].replace("<<.GroupBy>>", "instance")
+
+    ((each,),) = [prometheus(query.replace("<<.LabelMatchers>>", 'job="specdec"'))]
+    assert 0 <= float(each["value"][1]) <= 1
+
+
+def test_report_from_prometheus(prometheus, tmp_path):
+    """The same page as from a server, with courses over time."""
+    out = tmp_path / "report.html"
+
+    assert report(["--prometheus", f"http://{prometheus.address}", "--out", str(out)]) == 0
+
+    page = out.read_text()
+    for heading in ("Acceptance", "Place by place", "Where the time goes", "Load"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "raising, engine_failed" in page
