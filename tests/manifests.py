@@ -31,11 +31,6 @@ def container(name: str = "Deployment specdec") -> dict[str, Any]:
     return found
 
 
-def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the arguments of `specdec serve`, and those that it hands on with their secrets."""
-    position = arguments.index("--")
-    handed_on = (
-        each.replace("$(SPECDEC_ADMIN_KEY)", ADMIN_KEY) for each in arguments[position + 1 :]
-    )
-    filled = (each.replace("$(SPECDEC_ADMIN_KEY)", ADMIN_KEY) for each in handed_on)
-    return arguments[:position], tuple(filled)
+def filled(arguments: list[str]) -> tuple[str, ...]:
+    """Return the arguments with their secrets."""
+    return tuple(each.replace("$(SPECDEC_ADMIN_KEY)", ADMIN_KEY) for each in arguments)

@@ -48,7 +48,9 @@ def lines(
             axes.plot(times, values, color=colour, linewidth=1.8, label=name, **options)
     locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=times[0].tzinfo))
+    axes.xaxis.set_major_formatter(
+        ConciseDateFormatter(locator, tz=times[0].tzinfo)  # type: ignore[no-untyped-call]
+    )
     if axes.lines:
         axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from loadtest.observe import figures, pictures
 from loadtest.observe.drawing import seconds
 from loadtest.observe.figures import Drafting, Gain
-from loadtest.observe.history import History
+from loadtest.observe.history import History, Values
 
 _LATENCIES = {
     "time_to_first_token": "time to first token",
@@ -109,7 +109,7 @@ def _stale(history: History) -> list[str]:
     return sorted(drafter for (drafter,), value in drafts.items() if value)
 
 
-def _sorted(values: figures.Values) -> list[tuple[str, float]]:
+def _sorted(values: Values) -> list[tuple[str, float]]:
     counted = ((", ".join(key), value) for key, value in values.items() if value)
     return sorted(counted, key=lambda each: -each[1])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdec.serving.launcher import TritonServer, port_from_environment
-from tests.manifests import container, split
+from tests.manifests import container, filled
 from tests.server.collector import collecting
 from tests.server.faulty import make_faulty_repository
 
@@ -52,7 +52,7 @@ def collector():
 @pytest.fixture(scope="session")
 def deployed_server(collector, tmp_path_factory):
     """Return a server with the flags of the Kubernetes deployment that traces every request."""
-    _, flags = split(container()["args"])
+    flags = filled(container()["args"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms; five seconds otherwise
         with TritonServer(

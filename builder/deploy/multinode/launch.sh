@@ -1,12 +1,12 @@
 #!/bin/bash
-# One pod of a group that serves a target together: `launch.sh worker` waits for MPI, `launch.sh leader
-# ARGUMENTS` starts a rank on every GPU. Rank 0 is the server, ARGUMENTS those of `specdec serve`;
-# the others hold their parts of the target and answer nobody.
+# One pod of a group that serves a target together. `launch.sh worker` waits for MPI; `launch.sh leader
+# ARGUMENTS` tells MPI where the workers are and starts the repository's own launch.sh, whose ranks
+# then run on all of them. ARGUMENTS go to the tritonserver of rank 0, which alone answers.
 set -euo pipefail
 
-gpus_per_pod=${GPUS_PER_POD:?}
-num_pods=${LWS_GROUP_SIZE:?}
+gpus=${GPUS_PER_POD:?}
 port=2222
+export PATH=/opt/specdec/env/bin:$PATH
 
 # Secrets are root's; ssh wants keys that are one's own and nobody else's.
 mkdir -p -m 700 /tmp/ssh
@@ -24,21 +24,21 @@ shift
 # The leader is NAME-GROUP.SERVICE.NAMESPACE, its i-th worker NAME-GROUP-i.SERVICE.NAMESPACE.
 group=${LWS_LEADER_ADDRESS%%.*}
 domain=${LWS_LEADER_ADDRESS#*.}
-hosts="$(hostname):$gpus_per_pod"
-for ((i = 1; i < num_pods; i++)); do
+# Rank 0 directs the engines and has no GPU of its own.
+echo "$(hostname) slots=$((gpus + 1))" > /tmp/hosts
+for ((i = 1; i < ${LWS_GROUP_SIZE:?}; i++)); do
     worker="$group-$i.$domain"
     until (: < "/dev/tcp/$worker/$port") 2> /dev/null; do
         echo "waiting for $worker"
         sleep 2
     done
-    hosts+=",$worker:$gpus_per_pod"
+    echo "$worker slots=$gpus" >> /tmp/hosts
 done
 
 # The key that lets MPI in is the workers' host key too: nobody else can answer for them.
 echo "* $(cut -d' ' -f1,2 /secrets/ssh/id.pub)" > /tmp/ssh/known_hosts
-ssh="-p $port -i /tmp/ssh/id -o UserKnownHostsFile=/tmp/ssh/known_hosts -o StrictHostKeyChecking=yes"
-exec mpirun --mca plm_rsh_args "$ssh" --host "$hosts" \
-    -n 1 specdec serve "$@" : \
-    -n $((num_pods * gpus_per_pod - 1)) tritonserver --model-repository=/models/repository \
-    --model-control-mode=explicit --load-model=target --disable-auto-complete-config \
-    --allow-http=false --allow-grpc=false --allow-metrics=false --log-info=false
+known="-o UserKnownHostsFile=/tmp/ssh/known_hosts -o StrictHostKeyChecking=yes"
+export OMPI_MCA_orte_default_hostfile=/tmp/hosts
+export OMPI_MCA_plm_rsh_args="-p $port -i /tmp/ssh/id $known"
+export OMPI_MCA_mca_base_env_list="TRTLLM_ORCHESTRATOR;TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"
+exec bash /models/repository/launch.sh "$@"

@@ -13,7 +13,7 @@ import yaml
 
 from specdec.serving.launcher import _parser
 from specdec.serving.supervisor import KILL_GRACE_S
-from tests.manifests import DEPLOY, split
+from tests.manifests import DEPLOY
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = DEPLOY / "Dockerfile"
@@ -99,7 +99,8 @@ def test_compose_mounts_what_is_there():
 def test_compose_waits_for_the_server_to_end():
     """Requests in flight may end, as in the cluster."""
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["specdec"]
-    options = _parser().parse_args(split(service["command"])[0][1:])
+    command = service["command"]
+    options = _parser().parse_args(command[1 : command.index("--")])
 
     assert int(service["stop_grace_period"].removesuffix("s")) >= (
         options.exit_timeout_s + KILL_GRACE_S
