@@ -106,7 +106,10 @@ class _TracedCalls:
                 num_tokens += len(said.tokens)
                 yield said
         except Exception as error:
+            from opentelemetry.trace import StatusCode  # noqa: PLC0415
+
             span.record_exception(error)
+            span.set_status(StatusCode.ERROR)
             raise
         finally:
             span.set_attribute("num_tokens", num_tokens)
