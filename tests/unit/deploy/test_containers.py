@@ -52,6 +52,8 @@ def test_image_gets_what_it_copies():
     assert all((ROOT / source).exists() for source in sources)
     assert {line[1:] for line in ignore if line.startswith("!")} == sources
     assert "*" in ignore
+    # Without ./ pip takes a folder with extras for a package's name, and installs a stranger's.
+    assert "'./source[" in DOCKERFILE.read_text()
 
 
 def test_constraints_are_in_the_lock():
