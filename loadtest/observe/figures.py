@@ -85,7 +85,7 @@ class Latency:
 
 
 def draftings(history: History) -> list[Drafting]:
-    """By task and drafter, the most frequent first."""
+    """By task, the drafter of most rounds first."""
     rounds, drafted, accepted = (
         history.total(name, "task", "drafter") for name in (ROUNDS, DRAFTED, ACCEPTED)
     )
@@ -102,7 +102,7 @@ def draftings(history: History) -> list[Drafting]:
         for key, count in rounds.items()
         if count
     ]
-    return sorted(found, key=lambda each: -each.num_rounds)
+    return sorted(found, key=lambda each: (each.task, -each.num_rounds))
 
 
 def together(parts: list[Drafting], task: str = "", drafter: str = "") -> Drafting:

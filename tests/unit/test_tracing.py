@@ -99,5 +99,5 @@ def test_a_call_that_fails_or_is_left_ends_too(exported):
 
     failed, abandoned = spans()
     assert failed.status.status_code is StatusCode.ERROR
-    assert failed.events[0].attributes["exception.message"] == "gone"
+    assert failed.events[0].attributes["exception.message"].endswith("gone")
     assert abandoned.attributes["num_tokens"] == 1
