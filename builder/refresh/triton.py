@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import urllib.error
 import urllib.request
@@ -15,6 +16,8 @@ from builder.errors import BuildError
 LOAD_TIMEOUT_S = 600.0
 PAGE_TIMEOUT_S = 10.0
 METRICS_PORT = 8002
+ADMIN_KEY_VARIABLE = "SPECDEC_ADMIN_KEY"
+"""The key of a server whose model repository is restricted by the header `admin-key`."""
 _SAMPLE = re.compile(r"^specdec_(\w+?)(?:{(.*)})? (\S+)$", re.MULTILINE)
 
 
@@ -66,7 +69,9 @@ class Server:
         Raises BuildError if the server refuses; the version that was served stays then.
         """
         url = f"{self.url.rstrip('/')}/v2/repository/models/{model}/load"
-        request = urllib.request.Request(url, b"{}", method="POST")  # noqa: S310 - http(s) only
+        key = os.environ.get(ADMIN_KEY_VARIABLE)
+        headers = {"admin-key": key} if key else {}
+        request = urllib.request.Request(url, b"{}", headers, method="POST")  # noqa: S310 - http(s) only
         try:
             with urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S):  # noqa: S310
                 return
@@ -112,4 +117,6 @@ def _reason(error: urllib.error.HTTPError) -> str:
             ". Start it so that models can be loaded: specdec serve -- "
             "--model-control-mode=explicit '--load-model=*'"
         )
+    if error.code == http.HTTPStatus.FORBIDDEN:
+        text += f". Set {ADMIN_KEY_VARIABLE} to the key that the server was started with"
     return text

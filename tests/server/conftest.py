@@ -11,6 +11,8 @@ import pytest
 
 from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_odd_engines, compile_pair
+from tests.manifests import container, filled
+from tests.server.collector import collecting
 from tests.server.faulty import make_faulty_repository
 from tests.server.live import MODEL_REPOSITORY, copy_repository
 
@@ -62,11 +64,33 @@ def faulty_server(request, tmp_path_factory):
         release.touch()
 
 
+@pytest.fixture(scope="session")
+def collector():
+    """Return the collector to which the deployed server sends its spans."""
+    with collecting() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def deployed_server(collector, tmp_path_factory):
+    """Return a server with the flags of the Kubernetes deployment that traces every request."""
+    flags = filled(container()["args"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms; five seconds otherwise
+        with TritonServer(
+            MODEL_REPOSITORY,
+            log_path=tmp_path_factory.mktemp("deployed") / "server.log",
+            trace_url=collector.url,
+            extra_args=(*flags, "--trace-config=opentelemetry,bsp_schedule_delay=100"),
+        ) as running:
+            yield running
+
+
 @pytest.fixture(autouse=True)
 def server_survives(request):
     """After every test with the server, its process is still there, whatever the test sent."""
     yield
-    for name in {"server", "faulty_server"} & set(request.fixturenames):
+    for name in {"server", "faulty_server", "deployed_server"} & set(request.fixturenames):
         os.kill(request.getfixturevalue(name).pid, 0)
 
 

@@ -62,6 +62,7 @@ def command(settings=SETTINGS, found=CONTAINER, backends=None):
         ({"grpc_port": 8000}, "ports must differ"),
         ({"inflight_limit": 0}, "in-flight limit must be at least 1; given: 0"),
         ({"exit_timeout_s": -5}, "exit timeout must be 0 s or more; given: -5"),
+        ({"trace_every": 0}, "one request in 1 or more is traced; given: 0"),
     ],
 )
 def test_settings_out_of_range_name_limit_and_value(changes, message):
@@ -86,6 +87,17 @@ def test_everything_listens_on_loopback_by_default():
         "--grpc-address=127.0.0.1",
         "--metrics-address=127.0.0.1",
     }
+
+
+def test_tracing_is_off_unless_an_address_is_given():
+    """Then Triton samples, by its own settings, and sends its spans there."""
+    url = "http://collector:4318/v1/traces"
+
+    assert not [each for each in command() if "trace" in each]
+    traced = command(ServeSettings(Path("models"), trace_url=url, trace_every=50))
+    assert "--trace-config=mode=opentelemetry" in traced
+    assert "--trace-config=rate=50" in traced
+    assert f"--trace-config=opentelemetry,url={url}" in traced
 
 
 def test_container_keeps_its_own_backends():

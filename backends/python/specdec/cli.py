@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": Command(
         "loadtest.evaluating.cli", "measure prompts by task before deploying: advice", "loadtest"
     ),
+    "report": Command("loadtest.observe.cli", "a page on acceptance, gain and time", "loadtest"),
     "bench": Command("loadtest.bench", "side-by-side measurements, exactness check", "loadtest"),
 }
 

@@ -241,10 +241,11 @@ class DrafterFactory:
         size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
         # Nobody waits for all of a call ahead: its time is not on the request's clock.
         has_clock = occasion.request.return_perf_metrics and not is_ahead
+        label = f"{name}-ahead" if is_ahead else name
         calls = self._engines.calls(
             name,
             occasion.request_id,
-            f"{name}-ahead" if is_ahead else name,
+            label,
             replace(
                 own,
                 wants_log_probs=is_voter,
@@ -253,6 +254,7 @@ class DrafterFactory:
             ),
             occasion.clock if has_clock else None,
         )
+        calls = occasion.flight.trace.calls(label, calls)
         occasion.flight.watch(calls)
         return calls
 

@@ -13,6 +13,7 @@ from specdec.errors import (
     RequestCancelledError,
     SpecdecError,
 )
+from specdec.serving.tracing import NOT_TRACED
 
 
 class Abortable(Protocol):
@@ -33,6 +34,8 @@ class Flight:
         self._start_s = start_s
         self.num_at_start = 1
         """Requests in flight when this one was admitted, itself included."""
+        self.trace = NOT_TRACED
+        """Where its engine calls are shown."""
         self._calls: list[Abortable] = []
         self._has_landed = False
         self._gone = False

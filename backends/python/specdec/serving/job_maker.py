@@ -98,6 +98,7 @@ class JobMaker:
             sampling,
             target_clock if request.return_perf_metrics else None,
         )
+        calls = flight.trace.calls("target", calls)
         flight.watch(calls)
         return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
 

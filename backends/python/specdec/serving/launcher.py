@@ -80,6 +80,8 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         inflight_limit=arguments.inflight_limit,
         exit_timeout_s=arguments.exit_timeout_s,
         log_verbose=int(arguments.log_verbose),
+        trace_url=arguments.trace_url,
+        trace_every=arguments.trace_every,
         extra_args=extra_args,
         **ports,
     )
@@ -119,6 +121,20 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds that requests in flight may take after a stop (default: 30)",
     )
     parser.add_argument("--log-verbose", action="store_true", help="tritonserver's verbose log")
+    parser.add_argument(
+        "--trace-url",
+        default="",
+        metavar="URL",
+        help="send OpenTelemetry spans of requests and engine calls there, for example "
+        "http://collector:4318/v1/traces (default: no tracing)",
+    )
+    parser.add_argument(
+        "--trace-every",
+        type=int,
+        default=100,
+        metavar="N",
+        help="trace one request in N (default: 100)",
+    )
     parser.add_argument(
         "--pid-file", type=Path, metavar="FILE", help="write tritonserver's process id there"
     )

@@ -35,6 +35,7 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.tracing import Tracing
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
 
 SWITCH_INTERVAL_S = 0.0002
@@ -91,6 +92,7 @@ class TritonPythonModel:
             TaskLabeler(settings, self._tokenizer, self._plane.labels),
             self._prompt_log,
         )
+        self._tracing = Tracing(self._warn)
         self._control = FlightControl(
             settings.inflight_limit, settings.cancellation_check_period_ms / 1000, self._count
         )
@@ -118,6 +120,7 @@ class TritonPythonModel:
         self._plane.close()
         self._drafters.close()
         self._engines.close()
+        self._tracing.close()
         self._metrics.close()
 
     def _admit(self, request: Any, sender: Any) -> None:
@@ -126,6 +129,7 @@ class TritonPythonModel:
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)
         self._control.admit(flight)
+        flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
         # Clients choose ids as they like, and engines end every call of an id that is stopped.
         request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
         wanted = frozenset(request.requested_output_names())
@@ -167,6 +171,7 @@ class TritonPythonModel:
         if job is not None:
             self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
+        flight.trace.end(outcome)
         self._metrics.add(Counter.requests_total, outcome=outcome)
 
     def _control_memory(self, here: Path) -> Memory | None:

@@ -37,6 +37,10 @@ class ServeSettings:
     inflight_limit: int = 64
     exit_timeout_s: int = 30
     log_verbose: int = 0
+    trace_url: str = ""
+    """Where spans are sent, OTLP over HTTP: http://host:4318/v1/traces; empty for nowhere."""
+    trace_every: int = 100
+    """One request in so many is traced."""
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -51,6 +55,8 @@ class ServeSettings:
             raise LaunchError(f"in-flight limit must be at least 1; given: {self.inflight_limit}")
         if self.exit_timeout_s < 0:
             raise LaunchError(f"exit timeout must be 0 s or more; given: {self.exit_timeout_s}")
+        if self.trace_every < 1:
+            raise LaunchError(f"one request in 1 or more is traced; given: {self.trace_every}")
 
     @property
     def ports(self) -> dict[str, int]:
@@ -140,6 +146,14 @@ def server_command(
     command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
     command.append(f"--exit-timeout-secs={settings.exit_timeout_s}")
     command.append(f"--log-verbose={settings.log_verbose}")
+    if settings.trace_url:
+        command += [
+            "--trace-config=mode=opentelemetry",
+            "--trace-config=level=TIMESTAMPS",
+            f"--trace-config=rate={settings.trace_every}",
+            f"--trace-config=opentelemetry,url={settings.trace_url}",
+            "--trace-config=opentelemetry,resource=service.name=triton",
+        ]
     if not Path("/dev/nvidiactl").exists():
         command.append("--allow-gpu-metrics=false")  # else every start logs NVML and DCGM errors
     return [*command, *settings.extra_args]

@@ -23,6 +23,7 @@ from specdec.serving.installation import (
     server_environment,
 )
 from specdec.serving.server_command import server_command
+from specdec.serving.tracing import ENDPOINT_VARIABLE
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -55,7 +56,10 @@ def serve(
         if installation.wheel_directory is not None:
             backend_directory = assemble_backend_directory(installation, run_directory)
         command = server_command(settings, installation, backend_directory, shm_prefix)
-        child = _ChildServer(command, server_environment(installation), settings.exit_timeout_s)
+        environment = server_environment(installation)
+        if settings.trace_url:
+            environment[ENDPOINT_VARIABLE] = settings.trace_url
+        child = _ChildServer(command, environment, settings.exit_timeout_s)
         if pid_file is not None:
             pid_file.write_text(str(child.process.pid), "utf-8")
         return child.wait(parent_pid)

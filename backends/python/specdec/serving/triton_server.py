@@ -55,6 +55,7 @@ class TritonServer:
         exit_timeout_s: int = 10,
         ready_timeout_s: float = 180.0,
         log_path: Path | None = None,
+        trace_url: str = "",
         extra_args: tuple[str, ...] = (),
     ) -> None:
         self._wanted = ServeSettings(
@@ -64,6 +65,8 @@ class TritonServer:
             metrics_port=metrics_port,
             inflight_limit=inflight_limit,
             exit_timeout_s=exit_timeout_s,
+            trace_url=trace_url,
+            trace_every=1,
             extra_args=extra_args,
         )
         self._ready_timeout_s = ready_timeout_s
@@ -169,6 +172,7 @@ class TritonServer:
             command += [f"--{kind}-port", str(port)]
         command += ["--inflight-limit", str(settings.inflight_limit)]
         command += ["--exit-timeout-s", str(settings.exit_timeout_s)]
+        command += ["--trace-url", settings.trace_url, "--trace-every", str(settings.trace_every)]
         command += ["--pid-file", f"{self._directory}/server.pid"]
         command += ["--stop-with-parent", str(os.getpid())]
         command += ["--", *settings.extra_args]

@@ -1,0 +1,133 @@
+"""OpenTelemetry spans of a request's engine calls, below Triton's own span of the request.
+
+Triton can show BLS calls as children of their caller, but frees the caller's trace when `execute`
+returns (python_be.cc, 24.10 to 26.07), and the calls of a request begin behind that: with the trace
+handed on, the first of them ends the server. So these spans are ours. They go on where the context
+of Triton's trace ends, for the requests that --trace-config samples, and are sent to
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which `specdec serve --trace-url` sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from specdec.engines.calls import Call, EngineCalls, Said
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
+
+
+class RequestTrace:
+    """A request that nobody traces: everything passes through."""
+
+    def calls(self, name: str, calls: EngineCalls) -> EngineCalls:  # noqa: ARG002 - a traced one has use for it
+        """The calls of one engine, each of them seen under this name."""
+        return calls
+
+    def end(self, outcome: str) -> None:
+        """The request is over; `outcome` as on the metrics page."""
+
+
+NOT_TRACED = RequestTrace()
+
+
+class Tracing:
+    """Where spans go; nowhere unless an endpoint is set."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """`warn` hears of an endpoint that cannot be used."""
+        self._provider: TracerProvider | None = None
+        if not os.environ.get(ENDPOINT_VARIABLE):
+            return
+        try:
+            self._provider = _provider()
+        except ImportError as error:
+            warn(
+                f"{ENDPOINT_VARIABLE} is set, but {error.name} is missing: engine calls are not "
+                "traced. `pip install 'specdec-triton[tracing]'` brings it"
+            )
+
+    def begin(self, request: Any, **attributes: str) -> RequestTrace:
+        """The trace of a request that was just admitted, to be asked for inside `execute`."""
+        if self._provider is None:
+            return NOT_TRACED
+        context: str | None = request.trace().get_context()
+        if not context:
+            return NOT_TRACED
+        return _Traced(self._provider.get_tracer("specdec"), json.loads(context), attributes)
+
+    def close(self) -> None:
+        """Sends what is left."""
+        if self._provider is not None:
+            self._provider.shutdown()
+
+
+class _Traced(RequestTrace):
+    """One span over the whole answer, and one for each engine call in it."""
+
+    def __init__(self, tracer: Tracer, carrier: dict[str, str], attributes: dict[str, str]) -> None:
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415
+
+        self._tracer = tracer
+        parent = tracecontext.TraceContextTextMapPropagator().extract(carrier)
+        self._span = tracer.start_span("answer", parent, attributes=attributes)
+        self._context = set_span_in_context(self._span, parent)
+
+    def calls(self, name: str, calls: EngineCalls) -> EngineCalls:
+        return _TracedCalls(calls, lambda: self._tracer.start_span(name, self._context))
+
+    def end(self, outcome: str) -> None:
+        self._span.set_attribute("outcome", outcome)
+        self._span.end()
+
+
+class _TracedCalls:
+    """EngineCalls with a span around each."""
+
+    def __init__(self, calls: EngineCalls, start_span: Callable[[], Span]) -> None:
+        self._calls = calls
+        self._start_span = start_span
+
+    def run(self, call: Call) -> Generator[Said]:
+        span = self._start_span()
+        span.set_attribute("num_context_tokens", len(call.context))
+        span.set_attribute("num_draft_tokens", len(call.draft.tokens))
+        num_tokens = 0
+        try:
+            for said in self._calls.run(call):
+                num_tokens += len(said.tokens)
+                yield said
+        except Exception as error:
+            from opentelemetry.trace import StatusCode  # noqa: PLC0415
+
+            span.record_exception(error)
+            span.set_status(StatusCode.ERROR)
+            raise
+        finally:
+            span.set_attribute("num_tokens", num_tokens)
+            span.end()
+
+    def abort(self) -> None:
+        self._calls.abort()
+
+
+def _provider() -> TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    name = os.environ.get(_SERVICE_VARIABLE, "specdec")
+    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,95 @@
+"""How the report's pictures look: one style, and the few shapes they are made of."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import cycle
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+from loadtest.observe.figures import Latency
+
+COLOURS = ("#1f4e79", "#e08e0b", "#4f8f3a", "#c0504d", "#8064a2", "#2aa1a8", "#7f6a4f", "#d46fa8")
+_GREY = "#8a8a8a"
+_STYLE = {
+    "font.size": 10,
+    "axes.edgecolor": _GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 11,
+    "grid.alpha": 0.25,
+    "svg.hashsalt": "specdec",
+    "xtick.color": "#404040",
+    "ytick.color": "#404040",
+}
+
+
+def figure(num_columns: int, height: float) -> tuple[Figure, list[Any]]:
+    """An empty figure of so many axes beside each other; height in inches."""
+    with mpl.rc_context(_STYLE):
+        whole = Figure(figsize=(11, height), layout="constrained")
+        return whole, list(whole.subplots(1, num_columns, squeeze=False)[0])
+
+
+def lines(
+    axes: Any, times_s: Sequence[float], courses: Mapping[str, Sequence[float]], **options: Any
+) -> None:
+    """Courses over time, one colour each."""
+    times = [datetime.fromtimestamp(time_s).astimezone() for time_s in times_s]
+    for (name, values), colour in zip(courses.items(), cycle(COLOURS), strict=False):
+        if any(not math.isnan(value) for value in values):
+            axes.plot(times, values, color=colour, linewidth=1.8, label=name, **options)
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(
+        ConciseDateFormatter(locator, tz=times[0].tzinfo)  # type: ignore[no-untyped-call]
+    )
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def bars(axes: Any, names: Sequence[str], values: Sequence[float], form: str) -> None:
+    """Horizontal bars with their values, formatted by `form`."""
+    drawn = axes.barh(list(names), list(values), color=COLOURS[0], height=0.55)
+    axes.bar_label(drawn, [form.format(value) for value in values], padding=4)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.grid(visible=False, axis="y")
+
+
+def cumulative(axes: Any, found: Latency, label: str, colour: str) -> None:
+    """A histogram as the share that took at most so long."""
+    p50_s, p95_s = (found.quantile_s(fraction) for fraction in (0.5, 0.95))
+    pairs = [
+        (bound_s, count / found.num_samples)
+        for bound_s, count in zip(found.bounds_s, found.counts, strict=True)
+        if not math.isinf(bound_s)
+    ]
+    axes.plot(
+        *zip(*pairs, strict=True),
+        color=colour,
+        linewidth=1.8,
+        label=f"{label}: p50 {seconds(p50_s)}, p95 {seconds(p95_s)}",
+    )
+
+
+def svg(whole: Figure) -> str:
+    """The finished drawing."""
+    out = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        whole.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def seconds(value: float | None) -> str:
+    """A time in the unit that suits it."""
+    if value is None:
+        return "–"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"

@@ -1,0 +1,119 @@
+"""Scrapes of a metrics page, and what happened between them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_SAMPLE = re.compile(r"^(specdec_\w+)(?:{(.*)})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+Key = tuple[str, ...]
+"""Values of the labels that were asked for, in that order."""
+Values = dict[Key, float]
+
+
+class Series(NamedTuple):
+    """One line of the page."""
+
+    name: str
+    labels: frozenset[tuple[str, str]]
+
+    def key(self, by: tuple[str, ...]) -> Key:
+        labels = dict(self.labels)
+        return tuple(labels.get(name, "") for name in by)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """All our samples at one moment; `time_s` since the epoch."""
+
+    time_s: float
+    samples: Mapping[Series, float]
+
+
+def parse_page(text: str, time_s: float) -> Scrape:
+    """Our metrics on a page in Prometheus' text format."""
+    samples = {}
+    for name, labels, value in _SAMPLE.findall(text):
+        pairs = ((key, _unescape(label)) for key, label in _LABEL.findall(labels))
+        samples[Series(name, frozenset(pairs))] = float(value)
+    return Scrape(time_s, samples)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: {"n": "\n"}.get(match[1], match[1]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Scrapes in the order of time; a single one stands for everything since the server's start."""
+
+    scrapes: tuple[Scrape, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it lasts; None for since the start, of which the page tells no time."""
+        return self.scrapes[-1].time_s - self.scrapes[0].time_s if self.has_course else None
+
+    @property
+    def has_course(self) -> bool:
+        """Whether there is anything to draw over time."""
+        return len(self.scrapes) > 1
+
+    @property
+    def times_s(self) -> list[float]:
+        return [scrape.time_s for scrape in self.scrapes]
+
+    def names(self) -> set[str]:
+        """The metrics that were ever seen."""
+        return {series.name for scrape in self.scrapes for series in scrape.samples}
+
+    def total(self, name: str, *by: str) -> Values:
+        """How much a counter grew, over all servers and versions."""
+        sums: Values = {}
+        for step in self.steps(name, *by):
+            for key, value in step.items():
+                sums[key] = sums.get(key, 0.0) + value
+        return sums
+
+    def steps(self, name: str, *by: str) -> list[Values]:
+        """The same between each scrape and the next; one step if there is but one scrape."""
+        return [_summed(name, by, grown) for grown in self._growth()]
+
+    def gauges(self, name: str, *by: str) -> list[Values]:
+        """A gauge at each scrape, the mean over servers and versions."""
+        means = []
+        for scrape in self.scrapes:
+            found: dict[Key, list[float]] = {}
+            for series, value in scrape.samples.items():
+                if series.name == name and not math.isnan(value):
+                    found.setdefault(series.key(by), []).append(value)
+            means.append({key: sum(values) / len(values) for key, values in found.items()})
+        return means
+
+    def _growth(self) -> Iterator[Mapping[Series, float]]:
+        if not self.has_course:
+            yield self.scrapes[0].samples
+            return
+        last = dict(self.scrapes[0].samples)
+        for scrape in self.scrapes[1:]:
+            yield {
+                # Less than before: the server has begun anew.
+                series: value - (old if (old := last.get(series, 0.0)) <= value else 0.0)
+                for series, value in scrape.samples.items()
+            }
+            last.update(scrape.samples)
+
+
+def _summed(name: str, by: tuple[str, ...], samples: Mapping[Series, float]) -> Values:
+    sums: Values = {}
+    for series, value in samples.items():
+        if series.name == name:
+            key = series.key(by)
+            sums[key] = sums.get(key, 0.0) + value
+    return sums

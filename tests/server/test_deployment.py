@@ -1,0 +1,72 @@
+"""What the flags of the Kubernetes deployment allow and refuse, on a live server."""
+
+import grpc
+import pytest
+import urllib3
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from builder.errors import BuildError
+from builder.refresh.triton import ADMIN_KEY_VARIABLE, Server
+from clients import GenerationRequest, HttpClient
+from tests.manifests import ADMIN_KEY
+from tests.server.prompts import COUNT
+
+REGION = {"key": "/stolen", "offset": 0, "byte_size": 64}
+CLOSED = (
+    ("POST", "repository/models/draft/load", {}),
+    ("POST", "repository/models/draft/unload", {}),
+    ("POST", "repository/index", {}),
+    ("POST", "systemsharedmemory/region/stolen/register", REGION),
+    ("GET", "systemsharedmemory/status", None),
+    ("POST", "trace/setting", {"trace_rate": "1"}),
+    ("POST", "logging", {"log_verbose_level": 9}),
+)
+"""Ways to run code, read memory or fill a disk."""
+
+
+@pytest.fixture
+def url(deployed_server):
+    """Return the URL of the HTTP port."""
+    return f"http://{deployed_server.http_url}"
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
+def test_administration_takes_a_key(url, method, path, body):
+    """Without the key, and with a wrong one, nothing but questions is answered."""
+    for headers in ({}, {"admin-key": "guessed"}):
+        answer = urllib3.request(method, f"{url}/v2/{path}", json=body, headers=headers)
+        assert answer.status == 403, answer.data
+
+
+def test_administration_takes_a_key_over_grpc_too(deployed_server):
+    """The same doors, the other way round."""
+    with grpc.insecure_channel(deployed_server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for call, message in (
+            (stub.RepositoryModelLoad, service_pb2.RepositoryModelLoadRequest(model_name="draft")),
+            (stub.RepositoryIndex, service_pb2.RepositoryIndexRequest()),
+            (stub.SystemSharedMemoryStatus, service_pb2.SystemSharedMemoryStatusRequest()),
+            (stub.TraceSetting, service_pb2.TraceSettingRequest()),
+            (stub.LogSettings, service_pb2.LogSettingsRequest()),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                call(message)
+            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+            assert "restricted" in refused.value.details()
+
+
+def test_refresh_loads_models_with_the_key(url, monkeypatch):
+    """`specdec build refresh` takes the key from its environment, and says so when it lacks."""
+    with pytest.raises(BuildError, match=ADMIN_KEY_VARIABLE):
+        Server(url).load("draft")
+
+    monkeypatch.setenv(ADMIN_KEY_VARIABLE, ADMIN_KEY)
+    Server(url).load("draft")
+
+
+def test_questions_need_no_key(url):
+    """Answers, health and metadata are for everybody who reaches the port."""
+    with HttpClient(url, timeout_s=120.0) as client:
+        assert client.generate(GenerationRequest(text_input=COUNT, max_tokens=2)).token_ids
+    for path in ("health/live", "health/ready", "models/specdec/ready", "models/specdec"):
+        assert urllib3.request("GET", f"{url}/v2/{path}").status == 200

@@ -1,0 +1,71 @@
+"""One request, one trace: Triton's spans, and below them every engine call."""
+
+import urllib3
+
+from clients import GenerationRequest, GrpcClient, collect
+from tests.server.live import wait_for
+from tests.server.prompts import COUNT
+
+EXPORTED_S = 20.0
+"""Spans are sent a tenth of a second after their end, on an idle machine."""
+
+
+def traced(server, collector, **request):
+    """Ask; return the answer and the spans of its trace by name, once the last has come."""
+    known = {span.trace_id for span in collector.newest()}
+    with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
+        answer = collect(client.stream(GenerationRequest(text_input=COUNT, **request)))
+
+    def is_complete():
+        spans = collector.newest()
+        is_new = not known & {span.trace_id for span in spans}
+        return spans if is_new and {"InferRequest", "answer"} <= {s.name for s in spans} else None
+
+    by_name = {}
+    for span in wait_for(is_complete, EXPORTED_S):
+        by_name.setdefault(span.name, []).append(span)
+    return answer, by_name
+
+
+def test_engine_calls_are_children_of_the_request(deployed_server, collector):
+    """Client's request, orchestrator, answer, and a span for each call of draft and target."""
+    answer, spans = traced(
+        deployed_server,
+        collector,
+        drafter="draft",
+        task="counting",
+        max_tokens=12,
+        return_perf_metrics=True,
+    )
+
+    (root,), (model,), (whole,) = spans["InferRequest"], spans["specdec"], spans["answer"]
+    assert not root.parent_id.strip("0")
+    assert (model.parent_id, whole.parent_id) == (root.span_id, model.span_id)
+    assert whole.attributes == {"task": "counting", "drafter": "draft", "outcome": "ok"}
+    calls = spans["target"] + spans["draft"]
+    assert {span.parent_id for span in calls} == {whole.span_id}
+    assert all(whole.start_ns <= call.start_ns <= call.end_ns <= whole.end_ns for call in calls)
+    drafted = [span.attributes["num_draft_tokens"] for span in spans["target"]]
+    assert sum(drafted) == answer.final.total_draft_tokens
+    assert sum(span.attributes["num_tokens"] for span in spans["target"]) >= len(answer.token_ids)
+
+
+def test_a_plain_answer_is_one_call(deployed_server, collector):
+    """Without speculation the target runs one streaming call, and the trace shows it."""
+    answer, spans = traced(deployed_server, collector, drafter="none", max_tokens=8)
+
+    (call,) = spans["target"]
+    assert "draft" not in spans
+    assert call.attributes["num_tokens"] == len(answer.token_ids) == 8
+
+
+def test_a_clients_own_trace_goes_on(deployed_server, collector):
+    """A request with a W3C traceparent joins the trace of who sent it."""
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    url = f"http://{deployed_server.http_url}/v2/models/specdec/generate"
+    body = {"text_input": COUNT, "max_tokens": 2}
+
+    assert urllib3.request("POST", url, json=body, headers=headers).status == 200
+
+    wait_for(lambda: {"answer", "target"} <= collector.names(trace_id), EXPORTED_S)

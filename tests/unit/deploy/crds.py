@@ -1,0 +1,92 @@
+"""What we use of custom kinds, as their API references have it; fields not listed are mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+
+
+def _closed(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+_TEXT, _NUMBER, _MAP = {"type": "string"}, {"type": "integer"}, {"type": "object"}
+_DURATION = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d|w|y))+$"}
+_TEMPLATE = _closed(["spec"], metadata=_MAP, spec=_MAP)
+_LABELS = {"type": "object", "additionalProperties": _TEXT}
+
+# monitoring.coreos.com/v1
+_POD_MONITOR = _closed(
+    ["selector", "podMetricsEndpoints"],
+    jobLabel=_TEXT,
+    selector=_closed([], matchLabels=_LABELS),
+    podMetricsEndpoints={
+        "type": "array",
+        "items": _closed(["port"], port=_TEXT, interval=_DURATION, path=_TEXT),
+    },
+)
+_RULE = {
+    **_closed(
+        ["expr"],
+        record=_TEXT,
+        alert=_TEXT,
+        expr=_TEXT,
+        labels=_LABELS,
+        annotations=_LABELS,
+        **{"for": _DURATION},
+    ),
+    "oneOf": [{"required": ["record"]}, {"required": ["alert"]}],
+}
+_PROMETHEUS_RULE = _closed(
+    ["groups"],
+    groups={
+        "type": "array",
+        "items": _closed(
+            ["name", "rules"],
+            name=_TEXT,
+            interval=_DURATION,
+            rules={"type": "array", "items": _RULE},
+        ),
+    },
+)
+
+# leaderworkerset.x-k8s.io/v1
+_LEADER_WORKER_SET = _closed(
+    ["leaderWorkerTemplate"],
+    replicas=_NUMBER,
+    startupPolicy={"enum": ["LeaderCreated", "LeaderReady"]},
+    rolloutStrategy=_closed(
+        ["type"],
+        type={"enum": ["RollingUpdate"]},
+        rollingUpdateConfiguration=_closed([], maxUnavailable=_NUMBER, maxSurge=_NUMBER),
+    ),
+    leaderWorkerTemplate=_closed(
+        ["workerTemplate"],
+        size=_NUMBER,
+        restartPolicy={"enum": ["RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None"]},
+        leaderTemplate=_TEMPLATE,
+        workerTemplate=_TEMPLATE,
+    ),
+)
+
+_SPECIFICATIONS = {
+    ("monitoring.coreos.com/v1", "PodMonitor"): _POD_MONITOR,
+    ("monitoring.coreos.com/v1", "PrometheusRule"): _PROMETHEUS_RULE,
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): _LEADER_WORKER_SET,
+}
+
+
+def check_custom(document: dict[str, Any]) -> bool:
+    """Say whether the object is of a custom kind; raise ValidationError if it is a wrong one."""
+    schema = _SPECIFICATIONS.get((document["apiVersion"], document["kind"]))
+    if schema is None or document.get("spec") is None:
+        return schema is not None
+    whole = _closed(["metadata", "spec"], apiVersion=_TEXT, kind=_TEXT, metadata=_MAP, spec=schema)
+    jsonschema.validate(document, whole)
+    return True

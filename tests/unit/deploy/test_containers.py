@@ -1,0 +1,109 @@
+"""The image and the compose files."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from specdec.serving.launcher import _parser
+from specdec.serving.supervisor import KILL_GRACE_S
+from tests.manifests import DEPLOY
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = DEPLOY / "Dockerfile"
+
+
+def instructions(name):
+    """Return the words behind each instruction of that name, continued lines joined."""
+    lines = DOCKERFILE.read_text().replace("\\\n", " ").splitlines()
+    return [line.split()[1:] for line in lines if line.startswith(f"{name} ")]
+
+
+def test_linter_finds_nothing():
+    """hadolint, down to its remarks on style."""
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), "--failure-threshold=style", DOCKERFILE],
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ran.stdout, ran.returncode) == ("", 0)
+
+
+def test_image_is_pinned_and_runs_as_nobody_special():
+    """NVIDIA's release by number, never latest; the last user is Triton's own."""
+    (base, *_), *_ = instructions("FROM")
+
+    assert base == "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3"
+    assert instructions("USER")[-1] == ["1000:1000"]
+
+
+def test_image_gets_what_it_copies():
+    """Each source of a COPY exists and passes the ignore file, which lets nothing else in."""
+    sources = {word for words in instructions("COPY") for word in words[:-1]}
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+
+    assert all((ROOT / source).exists() for source in sources)
+    assert {line[1:] for line in ignore if line.startswith("!")} == sources
+    assert "*" in ignore
+    # Without ./ pip takes a folder with extras for a package's name, and installs a stranger's.
+    assert "'./source[" in DOCKERFILE.read_text()
+
+
+def test_constraints_are_in_the_lock():
+    """The packages that the image pins are pinned in the lock."""
+    text = DOCKERFILE.read_text()
+    names = text.split("grep -E '^(")[1].split(")==")[0].split("|")
+    lock = (ROOT / "requirements.lock").read_text().lower()
+
+    assert all(re.search(rf"^{name}==", lock, re.MULTILINE) for name in names)
+
+
+def test_healthcheck_and_command_are_ours():
+    """What runs when nothing is said takes its arguments."""
+    command = json.loads(" ".join(instructions("CMD")[-1]))
+
+    assert command[0] == "serve"
+    assert str(_parser().parse_args(command[1:]).model_repository) == "/models"
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("compose*.yaml")), ids=lambda path: path.name)
+def test_compose_follows_the_specification(path):
+    """The Compose Specification's schema."""
+    schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+
+    jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(schema.read_text()))
+
+
+def test_compose_mounts_what_is_there():
+    """Configuration lies where the files say; nothing listens beyond this machine."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    volumes = [each for service in services.values() for each in service.get("volumes", ())]
+    mounted = [each.split(":")[0] for each in volumes if each.startswith("./")]
+
+    assert len(mounted) >= 4
+    assert all((DEPLOY / path).exists() for path in mounted)
+    ports = [port for service in services.values() for port in service["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert all(
+        not service["image"].endswith(":latest")
+        for service in services.values()
+        if "build" not in service
+    )
+
+
+def test_compose_waits_for_the_server_to_end():
+    """Requests in flight may end, as in the cluster."""
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["specdec"]
+    command = service["command"]
+    options = _parser().parse_args(command[1 : command.index("--")])
+
+    assert int(service["stop_grace_period"].removesuffix("s")) >= (
+        options.exit_timeout_s + KILL_GRACE_S
+    )

@@ -1,0 +1,189 @@
+"""Kubernetes takes the manifests, and they agree with each other and with our own commands."""
+
+import re
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from specdec.serving.installation import find_installation, server_environment
+from specdec.serving.supervisor import KILL_GRACE_S
+from tests.manifests import DEPLOY, KUBERNETES, container, documents, pod
+from tests.unit.deploy.crds import check_custom
+
+MULTINODE = DEPLOY / "multinode"
+OBJECTS = documents(DEPLOY, KUBERNETES, MULTINODE)
+SERVER = {"app.kubernetes.io/name": "specdec", "app.kubernetes.io/component": "server"}
+TEMPLATES = {
+    **{name: each for name, each in OBJECTS.items() if name.split()[0] in {"Deployment", "Job"}},
+    "CronJob specdec-refresh": OBJECTS["CronJob specdec-refresh"]["spec"]["jobTemplate"],
+    **{
+        f"{role} of LeaderWorkerSet": {"spec": {"template": template}}
+        for role, template in OBJECTS["LeaderWorkerSet specdec"]["spec"][
+            "leaderWorkerTemplate"
+        ].items()
+        if role.endswith("Template")
+    },
+}
+
+
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["specdec"]["command"]
+COMPOSE = COMPOSE[COMPOSE.index("--") + 1 :]
+"""What compose hands on to tritonserver."""
+
+
+def containers(template):
+    """Return all containers of a pod."""
+    return [*pod(template).get("initContainers", ()), *pod(template)["containers"]]
+
+
+LEADER = containers(TEMPLATES["leaderTemplate of LeaderWorkerSet"])[0]
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_follow_their_schemas(name, version):
+    """Kubernetes' own schemas, without unknown fields; custom kinds by what they document."""
+    if not check_custom(OBJECTS[name]):
+        kubernetes_validate.validate(OBJECTS[name], version, strict=True)
+
+
+@pytest.mark.parametrize("role", ["leaderTemplate", "workerTemplate"])
+def test_pods_of_a_group_follow_the_schema(role):
+    """What a LeaderWorkerSet makes of its templates are pods."""
+    template = OBJECTS["LeaderWorkerSet specdec"]["spec"]["leaderWorkerTemplate"][role]
+
+    kubernetes_validate.validate(
+        {"apiVersion": "v1", "kind": "Pod", **template}, "1.37", strict=True
+    )
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_pods_are_confined(name):
+    """The Pod Security Standard `restricted`, read-only files, no token of the cluster."""
+    spec = pod(TEMPLATES[name])
+
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 1000
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in containers(TEMPLATES[name]):
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        mounted = {mount["name"] for mount in each["volumeMounts"]}
+        assert mounted <= {volume["name"] for volume in spec["volumes"]}
+        assert "memory" in each["resources"]["limits"]
+
+
+@pytest.fixture(scope="module")
+def known_flags():
+    """Return the flags of this installation's tritonserver."""
+    installation = find_installation()
+    ran = subprocess.run(
+        [installation.binary, "--help"],
+        env=server_environment(installation),
+        capture_output=True,
+        text=True,
+    )
+    return set(re.findall(r"^\s+(--[a-z-]+)", ran.stdout + ran.stderr, re.MULTILINE))
+
+
+def test_triton_knows_the_flags(known_flags):
+    """Each flag in manifests and compose files exists; 2.51's own --help says so."""
+    assert len(known_flags) > 50
+    assert {each.split("=")[0] for each in [*container()["args"], *LEADER["args"], *COMPOSE]} <= (
+        known_flags
+    )
+
+
+def test_a_stop_leaves_time():
+    """Requests in flight may end: neither Kubernetes nor mpirun kills before Triton gives up."""
+    for each, template in (
+        (container(), OBJECTS["Deployment specdec"]),
+        (LEADER, TEMPLATES["leaderTemplate of LeaderWorkerSet"]),
+    ):
+        (timeout_s,) = (
+            int(word.split("=")[1]) for word in each["args"] if "exit-timeout-secs" in word
+        )
+        environment = {one["name"]: one.get("value") for one in each["env"]}
+        pause_s = each["lifecycle"]["preStop"]["sleep"]["seconds"]
+        needed_s = timeout_s + KILL_GRACE_S
+        assert needed_s <= int(environment["OMPI_MCA_odls_base_sigkill_timeout"])
+        assert pause_s + needed_s <= pod(template)["terminationGracePeriodSeconds"]
+
+
+def test_selectors_find_the_server():
+    """Services, budgets, policies and monitors select the pods; ports go by names they have."""
+    assert OBJECTS["Deployment specdec"]["spec"]["template"]["metadata"]["labels"] == SERVER
+    for name in ("Service specdec", "Service specdec-pods"):
+        assert OBJECTS[name]["spec"]["selector"] == SERVER
+    for name in ("PodDisruptionBudget specdec", "PodMonitor specdec", "Deployment specdec"):
+        assert OBJECTS[name]["spec"]["selector"]["matchLabels"] == SERVER
+    policy = OBJECTS["NetworkPolicy specdec"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == SERVER
+    ports = {port["name"] for port in container()["ports"]}
+    asked = [each["targetPort"] for each in OBJECTS["Service specdec"]["spec"]["ports"]]
+    asked += [each["port"] for rule in policy["ingress"] for each in rule["ports"]]
+    asked += [each["port"] for each in OBJECTS["PodMonitor specdec"]["spec"]["podMetricsEndpoints"]]
+    assert set(asked) == ports
+
+
+def test_administration_is_closed():
+    """Wherever a server listens for the network, the APIs that change it take a key."""
+    for arguments in (container()["args"], LEADER["args"], COMPOSE):
+        for flag in ("--http-restricted-api=", "--grpc-restricted-protocol="):
+            (value,) = (each.removeprefix(flag) for each in arguments if each.startswith(flag))
+            closed = set(value.split(":")[0].split(","))
+            assert closed >= {"shared-memory", "trace", "logging"}
+            if "--model-control-mode=explicit" in arguments:
+                assert "model-repository" in closed
+
+
+def test_refresh_has_the_key_of_the_server():
+    """The CronJob reads the secret that the deployment reads."""
+    (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
+
+    (key,) = (each for each in container()["env"] if each["name"] == "SPECDEC_ADMIN_KEY")
+    assert key in job["env"]
+
+
+def test_autoscaler_asks_for_what_the_adapter_serves():
+    """The metric's name and the deployment's."""
+    spec = OBJECTS["HorizontalPodAutoscaler specdec"]["spec"]
+    (rule,) = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())["rules"][
+        "custom"
+    ]
+
+    assert spec["scaleTargetRef"]["name"] == "specdec"
+    assert spec["metrics"][0]["pods"]["metric"]["name"] == rule["name"]["as"]
+
+
+def test_kustomizations_name_every_file():
+    """What lies in the folder is applied, or says itself how it is."""
+    for folder in (KUBERNETES, MULTINODE):
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        listed = {*kustomization["resources"], "kustomization.yaml"}
+        by_hand = {"engine-build.yaml", "prometheus-adapter.yaml", "prometheusrule-head.yaml"}
+        assert {path.name for path in folder.glob("*.yaml")} - by_hand <= listed
+        assert all((folder / name).exists() for name in listed)
+
+
+def test_rules_for_the_operator():
+    """The head and the indented rules make one object."""
+    head = (KUBERNETES / "prometheusrule-head.yaml").read_text()
+    rules = (DEPLOY / "observability" / "rules.yaml").read_text()
+    made = subprocess.run(["sed", "s/^/  /"], input=rules, capture_output=True, text=True).stdout
+
+    together = yaml.safe_load(head + made)
+
+    assert check_custom(together)
+    assert together["spec"] == yaml.safe_load(rules)
+
+
+def test_launch_script_is_valid():
+    """Bash can read it."""
+    subprocess.run(["bash", "-n", MULTINODE / "launch.sh"], check=True)
