@@ -23,8 +23,9 @@ nearest to its usual 4. Its α falls with k at the same α̂.
 Gains are tokens per second behind the first response over those without speculation: prompts were
 in the target's cache for every way. Intervals hold 95 % of resamples of whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
-such a round (a straight line over its guesses, all domains together). The article's formula is 1 at
-k = 1 for every α and knows no costs; it decides nothing."""
+such a round (a straight line over its guesses, all domains together). The costs are of these same
+answers: over all domains both gains agree nearly by construction, by domain they need not. The
+article's formula is 1 at k = 1 for every α and knows no costs; it decides nothing."""
 
 
 FEW = 8
