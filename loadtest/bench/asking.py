@@ -18,6 +18,24 @@ DIRECT = "direct"
 """The arm that calls the target itself."""
 
 
+def measure(
+    client: GrpcClient, request: GenerationRequest, where: tuple[str, str, str]
+) -> Measurement:
+    """Stream one answer; `where`: its prompt's id and column, the arm. Raises SpecdecError."""
+    start_s = time.perf_counter()
+    first_s = last_s = 0.0
+    num_tokens = num_first = 0
+    final: Final | None = None
+    for chunk in client.stream(request):
+        last_s = time.perf_counter() - start_s
+        if chunk.token_ids and not num_first:
+            first_s, num_first = last_s, len(chunk.token_ids)
+        num_tokens += len(chunk.token_ids)
+        final = chunk.final or final
+    known = dict(final.speculative_decoding or {}) if final else {}
+    return Measurement(*where, num_tokens, num_first, first_s, last_s, known or None)
+
+
 class Asker:
     """Asks one prompt of one arm."""
 
@@ -60,19 +78,8 @@ class Asker:
             **self._case.fields(self._seed),
             **way.fields(),
         )
-        start_s = time.perf_counter()
-        first_s = last_s = 0.0
-        num_tokens = num_first = 0
-        final: Final | None = None
-        for chunk in self._client(way.model).stream(request):
-            last_s = time.perf_counter() - start_s
-            if chunk.token_ids and not num_first:
-                first_s, num_first = last_s, len(chunk.token_ids)
-            num_tokens += len(chunk.token_ids)
-            final = chunk.final or final
-        known = dict(final.speculative_decoding or {}) if final else {}
         where = prompt.prompt_id, prompt.column, arm
-        return Measurement(*where, num_tokens, num_first, first_s, last_s, known or None)
+        return measure(self._client(way.model), request, where)
 
     def _client(self, model: str) -> GrpcClient:
         if model not in self._clients:

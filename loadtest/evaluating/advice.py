@@ -13,6 +13,10 @@ from loadtest.evaluating.findings import MIN_JUDGED, Finding
 from loadtest.evaluating.probe import Probe
 
 DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
+TOO_FEW = "too few prompts to say"
+
+MIN_PROMPTS = 5
+"""Of a domain: resampling fewer gives intervals that mean nothing."""
 
 ARTICLE_DEPLOY, ARTICLE_SKIP = 0.6, 0.5
 """Of "Speculative Decoding for LLM Acceleration", for accepted ÷ drafted."""
@@ -67,7 +71,8 @@ def advise(
     `others` are the same drafter's other domains; `measured` its answers here; `num_tokens` the
     prompts' lengths; `probe` what the tokenizers made of the domain's texts.
     """
-    ours = by_gain(finding.measured_best.gain)
+    enough = finding.num_prompts >= MIN_PROMPTS
+    ours = by_gain(finding.measured_best.gain) if enough else TOO_FEW
     arm = finding.rules_arm
     rate = arm.rate.middle if arm and arm.rate else None
     causes: tuple[str | None, ...] = ()
@@ -103,11 +108,11 @@ def _by_position(finding: Finding) -> str | None:
     if later < FALLING * first:
         return (
             f"later guesses fall off (first {first:.2f}, later {later:.2f}): fewer guesses, or a "
-            "draft trained on its own continuations"
+            "draft that was trained on its own continuations"
         )
     if first < LOW_FIRST:
         return (
-            f"already the first guess seldom stands ({first:.2f}, later {later:.2f}): the draft "
+            f"already the first guess seldom stands ({first:.2f}, later {later:.2f}): the drafter "
             "does not know such text, or its prompt reaches it changed"
         )
     return None
@@ -115,11 +120,14 @@ def _by_position(finding: Finding) -> str | None:
 
 def _against_others(finding: Finding, others: Sequence[Finding]) -> str | None:
     known = [each.alpha.middle for each in others if each.alpha is not None]
-    if finding.alpha is None or not known or finding.alpha.high >= statistics.fmean(known):
+    if finding.alpha is None or not known:
+        return None
+    elsewhere, here = statistics.fmean(known), finding.alpha
+    if here.high >= elsewhere or here.middle >= FALLING * elsewhere:
         return None
     return (
-        f"the task: α̂ is {statistics.fmean(known):.2f} on the other domains, "
-        f"{finding.alpha.middle:.2f} here; train or refresh the draft on such prompts"
+        f"the task: α̂ is {elsewhere:.2f} on the other domains, {here.middle:.2f} here: the drafter "
+        "knows less of such text"
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clients import Final, GenerationRequest, GrpcClient
+from clients import GenerationRequest, GrpcClient
 from loadtest.bench.arms import OFF, Arm, Case
+from loadtest.bench.asking import measure
 from loadtest.bench.speed_tables import Measurement
 from loadtest.evaluating.domains import DomainPrompt
 
@@ -53,19 +53,8 @@ def _read(client: GrpcClient, prompt: DomainPrompt, way: Way) -> int:
 
 
 def _ask(client: GrpcClient, prompt: DomainPrompt, arm: str, way: Way) -> Measurement:
-    start_s = time.perf_counter()
-    first_s = last_s = 0.0
-    num_tokens = num_first = 0
-    final: Final | None = None
-    for chunk in client.stream(_request(prompt, arm, way, max_tokens=way.max_tokens)):
-        last_s = time.perf_counter() - start_s
-        if chunk.token_ids and not num_first:
-            first_s, num_first = last_s, len(chunk.token_ids)
-        num_tokens += len(chunk.token_ids)
-        final = chunk.final or final
-    known = dict(final.speculative_decoding or {}) if final else {}
-    where = prompt.prompt_id, prompt.domain, arm
-    return Measurement(*where, num_tokens, num_first, first_s, last_s, known or None)
+    request = _request(prompt, arm, way, max_tokens=way.max_tokens)
+    return measure(client, request, (prompt.prompt_id, prompt.domain, arm))
 
 
 def _request(prompt: DomainPrompt, arm: str, way: Way, max_tokens: int) -> GenerationRequest:

@@ -45,8 +45,9 @@ def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:
     if len({Arm.parse(arm).num_draft_tokens for arm in arms}) < 2:
         slope = (times[0] - plain_s) / guesses[0] if guesses[0] else 0.0
         return RoundCosts(plain_s, plain_s, slope)
-    slope, base_s = np.polyfit(guesses, times, 1)
-    return RoundCosts(plain_s, float(base_s), float(slope))
+    # Noise alone can make a longer round seem shorter; guesses never save time.
+    slope = max(0.0, float(np.polyfit(guesses, times, 1)[0]))
+    return RoundCosts(plain_s, float(np.mean(times) - slope * np.mean(guesses)), slope)
 
 
 def _point(measured: list[Measurement]) -> tuple[float, float]:

@@ -8,21 +8,24 @@ from typing import Any
 
 from loadtest.bench.ratios import Ratio
 from loadtest.bench.reporting import markdown_table, shown
-from loadtest.evaluating.advice import ARTICLE_RULE, OUR_RULE, Advice
+from loadtest.evaluating.advice import ARTICLE_RULE, MIN_PROMPTS, OUR_RULE, Advice
 from loadtest.evaluating.costs import RoundCosts
 from loadtest.evaluating.findings import Finding
 
 Findings = Sequence[tuple[Finding, Advice]]
 
 NOTES = f"""\
-Advice, ours: {OUR_RULE}. By the article ("Speculative Decoding for LLM Acceleration"):
-{ARTICLE_RULE}, at the number of guesses nearest to its usual 4. Its α falls with k at the same α̂.
+Advice, ours: {OUR_RULE};
+at least {MIN_PROMPTS} prompts of a domain. By the article ("Speculative Decoding for LLM
+Acceleration"): {ARTICLE_RULE}, at the number of guesses
+nearest to its usual 4. Its α falls with k at the same α̂.
 
 Gains are tokens per second behind the first response over those without speculation: prompts were
 in the target's cache for every way. Intervals hold 95 % of resamples of whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
-such a round (a straight line over its guesses, all domains together). The article's formula is 1 at
-k = 1 for every α and knows no costs; it decides nothing."""
+such a round (a straight line over its guesses, all domains together). The costs are of these same
+answers: over all domains both gains agree nearly by construction, by domain they need not. The
+article's formula is 1 at k = 1 for every α and knows no costs; it decides nothing."""
 
 
 FEW = 8

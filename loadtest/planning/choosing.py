@@ -41,6 +41,8 @@ class Situation:
     draft_bits: int = 16
     other_gb: float = 0.0
     """KV caches and whatever else lives there."""
+    batch_size: int = 1
+    """For the article's memory formula; ours has the caches in `other_gb`."""
 
     def __post_init__(self) -> None:
         sizes = [self.target_b, *([] if self.draft_b is None else [self.draft_b])]
@@ -61,12 +63,11 @@ def weights_gb(params_b: float, bits: int) -> float:
     return params_b * bits / 8
 
 
-def article_memory_gb(target_b: float, draft_b: float, bits: int, batch_size: int) -> float:
+def article_memory_gb(weights: float, batch_size: int) -> float:
     """The article's formula, labelled as such: weights + 4 × weights × batch for activations.
 
     70B and 7B at 16 bits and batch 4 come to 2,618 GB by it; its own text says about 240.
     """
-    weights = weights_gb(target_b + draft_b, bits)
     return weights + 4 * weights * batch_size
 
 
@@ -135,6 +136,13 @@ def _draft_model(known: Situation, draft_b: float) -> Recommendation:
         room = [f"its weights are {draft_gb:.0f} GB, {spare_gb:.0f} GB are left: {advice}"]
     elif spare_gb is not None:
         room = [f"weights and the rest leave {spare_gb - draft_gb:.0f} GB for a larger batch"]
+    if spare_gb is not None:
+        both_gb = weights_gb(known.target_b, known.target_bits) + draft_gb
+        theirs_gb = article_memory_gb(both_gb, known.batch_size)
+        room.append(
+            f"the article's memory formula says {theirs_gb:,.0f} GB at batch {known.batch_size}: "
+            "it takes 4 × the weights × the batch for activations; nothing is decided by it"
+        )
     return Recommendation(kind, (size, *room, *_caveats(known)))
 
 

@@ -118,6 +118,7 @@ def _situation(arguments: argparse.Namespace) -> Situation:
         target_bits=arguments.target_bits,
         draft_bits=arguments.draft_bits,
         other_gb=arguments.other_gb,
+        batch_size=arguments.batch[0],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer
@@ -12,7 +13,15 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from loadtest.bench.ratios import Ratio
 from loadtest.bench.speed_tables import Measurement
-from loadtest.evaluating.advice import BETWEEN, DEPLOY, DO_NOT, advise, by_article, by_gain
+from loadtest.evaluating.advice import (
+    BETWEEN,
+    DEPLOY,
+    DO_NOT,
+    TOO_FEW,
+    advise,
+    by_article,
+    by_gain,
+)
 from loadtest.evaluating.cli import main
 from loadtest.evaluating.costs import RoundCosts, round_costs
 from loadtest.evaluating.domains import load_domain_prompts
@@ -163,6 +172,16 @@ def test_advice_is_the_intervals(gain, advice):
 def test_the_articles_rule(rate, advice):
     """Its 0.6 and 0.5, of accepted ÷ drafted."""
     assert by_article(rate) == advice
+
+
+def test_few_prompts_allow_no_advice(found, findings):
+    """Four prompts that gain much are no reason to deploy; five may be."""
+    own = [each for each in found if each.column == "sql" and each.arm in ARMS]
+    lengths = {each.prompt_id: 10 for each in found}
+    few, enough = (replace(findings["sql"], num_prompts=count) for count in (4, 5))
+
+    assert advise(few, [], own, lengths, None).ours == TOO_FEW
+    assert advise(enough, [], own, lengths, None).ours == DEPLOY
 
 
 def test_causes_of_a_low_acceptance(found, findings):

@@ -94,8 +94,11 @@ def test_eight_tenths_do_not_give_four_to_five_tokens():
 
 def test_memory_formula_of_the_guide():
     """70B and 7B at 16 bits and batch 4: 2,618 GB by its formula, where the weights are 154."""
-    assert article_memory_gb(70, 7, 16, 4) == pytest.approx(2618, abs=0.5)
     assert weights_gb(77, 16) == 154
+    assert article_memory_gb(154, 4) == pytest.approx(2618, abs=0.5)
+
+    known = Situation(target_b=70, draft_b=7, memory_gb=320, batch_size=4)
+    assert any("says 2,618 GB at batch 4" in reason for reason in recommend(known).reasons)
 
 
 def test_slow_down_that_its_formula_cannot_see():
