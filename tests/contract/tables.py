@@ -189,5 +189,8 @@ ERROR_TYPES = {
 }
 
 MAKE_TARGETS = ("demo", "test", "serve", "bench", "check")
-SPECDEC_COMMANDS = ("serve", "build", "chat", "generate", "load", "bench")
+SPECDEC_COMMANDS = (
+    *("serve", "build", "chat", "generate", "load"),
+    *("plan", "evaluate", "report", "bench"),
+)
 PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT")

@@ -54,6 +54,7 @@ def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path
         tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),
         inflight_limit=str(INFLIGHT_LIMIT),
         draft_timeout_ms="300",
+        control_share="0.5",
     )
     add_python_model(repository, "raising", _RAISING)
     add_python_model(repository, "hanging", _HANGING.format(release=release))

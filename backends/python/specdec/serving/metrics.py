@@ -40,6 +40,10 @@ class Gauge(Enum):
     draft_stale = "1: the draft was trained on another target than the one served; 0: on this one"
 
 
+SUMMED = frozenset({Gauge.inflight_requests, Gauge.inflight_limit, Gauge.draft_stale})
+"""Gauges to which each instance of the orchestrator adds its own; of others the newest counts."""
+
+
 class Histogram(Enum):
     """Histograms over seconds; the value is the help text."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.serving.metrics import Counter, Gauge, Histogram
+from specdec.serving.metrics import SUMMED, Counter, Gauge, Histogram
 
 FLUSH_PERIOD_S = 0.05
 
@@ -46,13 +46,13 @@ class MetricsRecorder:
                     name=f"specdec_{member.name}", description=str(member.value), kind=kind
                 )
         self._metrics: dict[tuple[Enum, Labels], Any] = {}
-        self._gauges: dict[tuple[Gauge, Labels], float] = {}
+        self._summed: dict[tuple[Gauge, Labels], float] = {}
+        """This instance's part of each."""
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
-        if amount:
-            self._queue.put((counter, tuple(labels.items()), amount))
+        self._queue.put((counter, tuple(labels.items()), amount))
 
     def set(self, gauge: Gauge, value: float, **labels: str) -> None:
         self._queue.put((gauge, tuple(labels.items()), value))
@@ -82,7 +82,7 @@ class MetricsRecorder:
                 closing.set()
             self._send(updates)
             closing.wait(FLUSH_PERIOD_S)
-        self._send([(gauge, labels, 0.0) for gauge, labels in self._gauges])
+        self._send([(gauge, labels, 0.0) for gauge, labels in self._summed])
 
     def _send(self, updates: list[_Update]) -> None:
         sums: dict[tuple[Enum, Labels], float] = {}
@@ -94,11 +94,14 @@ class MetricsRecorder:
             else:
                 sums[member, labels] = sums.get((member, labels), 0.0) + value
         for (member, labels), value in sums.items():
-            change = value
-            if isinstance(member, Gauge):  # Other instances of the orchestrator add their own.
-                change -= self._gauges.get((member, labels), 0.0)
-                self._gauges[member, labels] = value
-            self._metric(member, labels).increment(change)
+            metric = self._metric(member, labels)
+            if not isinstance(member, Gauge):
+                metric.increment(value)
+            elif member in SUMMED:
+                metric.increment(value - self._summed.get((member, labels), 0.0))
+                self._summed[member, labels] = value
+            else:
+                metric.set(value)
 
     def _metric(self, member: Enum, labels: Labels) -> Any:
         key = (member, labels)
