@@ -14,7 +14,8 @@ from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
-from builder.vocabulary import TRANSLATIONS
+from builder.pair_commands import add_pair_commands
+from builder.description.engine import TRANSLATIONS
 
 CACHE = Path(".cache/models")
 
@@ -39,6 +40,8 @@ def main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if hasattr(arguments, "run"):  # a command of pair_commands
+        return int(arguments.run(arguments))
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
         build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)
@@ -79,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "pair", help="download, check and convert a pair into the model repository"
     )
     pair.add_argument("name", nargs="?", default=DEFAULT_PAIR, help="default: %(default)s")
+    add_pair_commands(commands)
     added = commands.add_parser("add-draft", help="one more draft engine in the model repository")
     added.add_argument("name", help="of the new model; requests name it as their drafter")
     added.add_argument("checkpoint", type=Path, help="Hugging Face directory of a Llama model")

@@ -59,6 +59,14 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
     )
 
 
+def fractions_on(device: DeviceMemory) -> dict[str, float]:
+    """The computed fraction of each engine on this device; 0 where there is no room."""
+    return {
+        engine.engine: max(0, math.floor(100 * budget / free) / 100) if free > 0 else 0.0
+        for engine, budget, free in _budgets(device)
+    }
+
+
 def caches_by_fraction(
     device: DeviceMemory, fractions: dict[str, float]
 ) -> list[tuple[EngineMemory, int]]:
