@@ -12,10 +12,10 @@ from builder.add_draft import add_draft
 from builder.add_head import add_head
 from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
+from builder.description.engine import TRANSLATIONS
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
 from builder.pair_commands import add_pair_commands
-from builder.description.engine import TRANSLATIONS
 
 CACHE = Path(".cache/models")
 
@@ -33,15 +33,14 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
     try:
-        return _run(arguments)
+        run = getattr(arguments, "run", _run)  # pair_commands bring their own
+        return int(run(arguments))
     except BuildError as error:
         print(f"specdec build: {error}", file=sys.stderr)
         return 1
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if hasattr(arguments, "run"):  # a command of pair_commands
-        return int(arguments.run(arguments))
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
         build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)

@@ -75,8 +75,10 @@ def known_gpu(name: str) -> Gpu:
     return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
 
 
-def _engine(name: str, table: dict[str, Any], place: str, file: Path) -> EngineDescription:
-    if isinstance(table, dict) and isinstance(table.get("shape"), str):
+def _engine(name: str, table: Any, place: str, file: Path) -> EngineDescription:
+    if not isinstance(table, dict):
+        raise BuildError(f"{place} must be a table; given: {table!r}")
+    if isinstance(table.get("shape"), str):
         table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{place}: shape")}
     engine = from_table(EngineDescription, table, place, name=name)
     return dataclasses.replace(
