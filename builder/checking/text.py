@@ -166,7 +166,7 @@ def _shares(report: Report) -> str:
     rows: list[Sequence[str]] = [
         ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")
     ]
-    rows += [(each.engine, f"{each.fraction:.2f}", str(each.max_tokens)) for each in report.shares]
+    rows += [(each.engine, f"{each.fraction:g}", str(each.max_tokens)) for each in report.shares]
     return "\n".join(
         [
             _wrapped(

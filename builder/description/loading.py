@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def known_shape(name: str, place: str = "shape") -> ModelShape:
     return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
 
 
+@cache
 def known_shapes() -> dict[str, ModelShape]:
     """All published shapes, by name."""
     return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}

@@ -43,9 +43,8 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
         for engine, budget, free in _budgets(device):
             if budget <= 0:
                 return ()
-            share = math.floor(100 * budget / free) / 100
             name = engine.engine
-            fractions[name] = min(share, fractions.get(name, 1.0))
+            fractions[name] = min(_rounded(budget / free), fractions.get(name, 1.0))
             count = budget // engine.kv_bytes_per_token
             tokens[name] = min(count, tokens.get(name, count))
     return tuple(
@@ -62,7 +61,7 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
 def fractions_on(device: DeviceMemory) -> dict[str, float]:
     """The computed fraction of each engine on this device; 0 where there is no room."""
     return {
-        engine.engine: max(0, math.floor(100 * budget / free) / 100) if free > 0 else 0.0
+        engine.engine: _rounded(budget / free) if budget > 0 else 0.0
         for engine, budget, free in _budgets(device)
     }
 
@@ -82,6 +81,12 @@ def caches_by_fraction(
         found.append((engine, cache))
         free -= max(cache, 0)
     return found
+
+
+def _rounded(fraction: float) -> float:
+    """Down to three digits that count: a small model's share may be a thousandth."""
+    scale = 10 ** (2 - math.floor(math.log10(fraction)))
+    return math.floor(fraction * scale) / scale
 
 
 def _budgets(device: DeviceMemory) -> list[tuple[EngineMemory, int, int]]:

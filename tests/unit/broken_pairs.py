@@ -103,7 +103,7 @@ BROKEN = (
     Broken(A8, "a key misspelt", {"target.placement.tensor_paralel": 2}, "description",
            ("[target]: placement has no key 'tensor_paralel'", "did you mean 'tensor_parallel'?")),
     Broken(A8, "a key that nobody knows", {"limits.zzz": 1}, "description",
-           ("[limits]", "'zzz'", "known: max_batch_size")),
+           ("limits has no key 'zzz'", "known: max_batch_size")),
     Broken(A8, "a flag of trtllm-build", {"target.gather_context_logits": True}, "description",
            ("gather_context_logits", "returns no context logits")),
     Broken(A8, "no [load]", {"load": ABSENT}, "description", ("lacks 'load'",)),
@@ -255,7 +255,7 @@ BROKEN = (
     Broken(A8, "a version without compiled engines", {"runtime": {
         "version": "1.3.0rc21", "container": "26.08"}}, "version",
            ("1.3.0rc21 compiles no engines", "1.3.0rc20 was the last", "llmapi")),
-    Broken(A8, "a container that loses memory", {"runtime": {"container": "26.05"}}, "container",
+    Broken(A8, "a container with a use after free", {"runtime": {"container": "26.05"}}, "container",
            ("use after free", 'container = "26.07"')),
     Broken(A8, "a container of another version", {"runtime": {"version": "1.1.0"}}, "container",
            ("26.07 holds TensorRT-LLM 1.2.1, not 1.1.0", 'container = "26.02"')),
@@ -274,7 +274,7 @@ BROKEN = (
     Broken(A8, "two KV caches of 0.9 on one GPU", {
         "target.kv_cache_fraction": 0.9, "drafts.draft.kv_cache_fraction": 0.9}, "kv_fraction",
            ("the KV cache of target (fraction 0.9) leaves", "0.9 of it twice does not fit",
-            "target 0.64, draft 0.79")),
+            "target 0.647, draft 0.79")),
     Broken(A8, "a KV cache too small for the load", {"target.kv_cache_fraction": 0.1},
            "kv_fraction", ("gives target a KV cache of", "the load needs 12.1 GiB")),
     Broken(A8, "a fraction that is none", {"target.kv_cache_fraction": 1.0}, "kv_fraction",
