@@ -14,8 +14,8 @@ from builder.errors import BuildError
 
 PROBE_TEXTS = {
     "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishment.",
-    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT a WHERE b<>'';\n",
-    "unicode": "na\u00efve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀 👩\u200d🔬 e\u0301 \u00a0\u200b \ufb01",
+    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT a WHERE b;\n",
+    "unicode": "na\u00efve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀 👩\u200d🔬 e\u0301 \u00a0\u200b",
     "whitespace": "  two  spaces\ttab\n\n\nthree lines \r\n trailing   ",
     "numbers": "3.14159 1,000,000 2024-10-31 0x7fff 1e-9 12345678901234567890 ½",
     "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST]",

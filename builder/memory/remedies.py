@@ -113,8 +113,8 @@ def _more_devices(
         more = tuple(range(free, free + len(placement.devices)))
         split = replace(placement, devices=placement.devices + more, tensor_parallel=tensor)
         changed = _with(pair, replace(engine, placement=split))
-        count = len(placement.devices)
-        yield f"{engine.name}: tensor_parallel = {tensor} ({count} more GPUs)", changed
+        count = f"{len(more)} more GPU{'s' if len(more) > 1 else ''}"
+        yield f"{engine.name}: tensor_parallel = {tensor} ({count})", changed
     if engine is not pair.target and set(placement.devices) & set(pair.target.placement.devices):
         moved = tuple(range(free, free + len(placement.devices)))
         changed = _with(pair, replace(engine, placement=replace(placement, devices=moved)))

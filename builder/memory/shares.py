@@ -85,7 +85,7 @@ def caches_by_fraction(
 
 def _rounded(fraction: float) -> float:
     """Down to three digits that count: a small model's share may be a thousandth."""
-    scale = 10 ** (2 - math.floor(math.log10(fraction)))
+    scale = 10.0 ** (2 - math.floor(math.log10(fraction)))
     return math.floor(fraction * scale) / scale
 
 

@@ -137,7 +137,7 @@ BROKEN = (
            ("compute capability 7.5", "Ampere (8.0)")),
     Broken(A70, "heads that cannot be divided", {
         "target.placement.devices": [0, 1, 2], "target.placement.tensor_parallel": 3},
-           "tensor_parallel", ("heads 64 cannot be divided by tensor_parallel = 3", "1, 2, 4, 8")),
+           "tensor_parallel", ("64 heads cannot be divided by tensor_parallel = 3", "1, 2, 4, 8")),
     Broken(A70, "more ranks than KV heads", {
         "target.placement.devices": list(range(16)), "target.placement.tensor_parallel": 16,
         "drafts.draft.placement.devices": [16]},
@@ -145,7 +145,7 @@ BROKEN = (
     Broken(A70, "stages of unequal length", {
         "target.placement.tensor_parallel": 1, "target.placement.pipeline_parallel": 3,
         "target.placement.devices": [0, 1, 2]},
-           "pipeline_parallel", ("80 layers", "3 equal stages")),
+           "pipeline_parallel", ("80 layers", "3 equal stages"), "warning"),
     Broken(A70, "a draft split wider than its target", {
         "drafts.draft.placement": {"devices": list(range(4, 12)), "tensor_parallel": 8}},
            "same_parallelism", ("tensor_parallel = 8, the target 4",), "warning"),
@@ -255,8 +255,8 @@ BROKEN = (
     Broken(A8, "a version without compiled engines", {"runtime": {
         "version": "1.3.0rc21", "container": "26.08"}}, "version",
            ("1.3.0rc21 compiles no engines", "1.3.0rc20 was the last", "llmapi")),
-    Broken(A8, "a container with a use after free", {"runtime": {"container": "26.05"}}, "container",
-           ("use after free", 'container = "26.07"')),
+    Broken(A8, "a container with a use after free", {"runtime": {"container": "26.05"}},
+           "container", ("use after free", 'container = "26.07"')),
     Broken(A8, "a container of another version", {"runtime": {"version": "1.1.0"}}, "container",
            ("26.07 holds TensorRT-LLM 1.2.1, not 1.1.0", 'container = "26.02"')),
     Broken(A8, "a container that is not known", {"runtime": {"container": "26.09"}}, "container",
@@ -367,8 +367,8 @@ def document() -> str:
     lines = [
         "# Broken pairs, and what `specdec build check` says of each",
         "",
-        "Each row is a shipped pair with one change (`tiny` is a pair of the tests with checkpoints of",
-        "its own). Made by `python -m tests.unit.broken_pairs`; a test compares.",
+        "Each row is a shipped pair with one change (`tiny` is a pair of the tests that has",
+        "checkpoints). Made by `python -m tests.unit.broken_pairs`; a test compares.",
         "",
         "| pair | broken | code | message → what to do |",
         "|---|---|---|---|",

@@ -165,7 +165,7 @@ def test_fp8_activations_are_not_underestimated():
 
 
 def test_decoder_of_one_sequence_is_not_underestimated():
-    """A batch of one, Qwen2-1.5B, 4,800 tokens: 2.45 MB were printed for its decoder (issue 2789)."""
+    """2.45 MB were printed for Qwen2-1.5B, a batch of one and 4,800 tokens (issue 2789)."""
     target = engine(known_shape("Qwen2.5-1.5B"))
     described = pair(target, max_batch_size=1, max_seq_len=4800)
 
@@ -196,7 +196,9 @@ def test_eagle3_head_of_an_8b_has_its_size():
     """About 425M parameters: the published head for Llama-3.1-8B with 32,000 rows."""
     own = SelfSpeculation("eagle3", draft_vocab_size=32000)
 
-    assert head_bytes(engine(known_shape("Llama-3.1-8B")), own) / 2e6 == pytest.approx(425, rel=0.01)
+    assert head_bytes(engine(known_shape("Llama-3.1-8B")), own) / 2e6 == pytest.approx(
+        425, rel=0.01
+    )
 
 
 SHAPES = st.sampled_from(sorted(known_shapes()))
