@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from builder.checking.findings import Finding, error
-from builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy
+from builder.description import PairDescription
+from builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy, combination
 from builder.memory.shares import caches_by_fraction, fractions_on
 
 GIB = 1 << 30
-NUM_REMEDIES = 6
+NUM_REMEDIES = 3
+"""In the message; the report has them all."""
 
 
 def check_memory(
-    plan: MemoryPlan, shares: Sequence[KvShare], found: Sequence[Remedy]
+    pair: PairDescription, plan: MemoryPlan, shares: Sequence[KvShare], found: Sequence[Remedy]
 ) -> Iterator[Finding]:
     """Each device that is too small, and each fraction that starves an engine."""
     for device in plan.devices:
         if not device.fits:
-            yield _too_small(device, found)
+            yield _too_small(device, found, combination(pair))
         elif device.capacity is not None:
             yield from _check_fractions(device, shares)
 
 
-def _too_small(device: DeviceMemory, found: Sequence[Remedy]) -> Finding:
+def _too_small(
+    device: DeviceMemory, found: Sequence[Remedy], together: Sequence[Remedy]
+) -> Finding:
     assert device.capacity is not None
     assert device.spare is not None
     parts = "; ".join(
@@ -32,15 +36,17 @@ def _too_small(device: DeviceMemory, found: Sequence[Remedy]) -> Finding:
         for each in device.engines
     )
     helpful = sorted(found, key=lambda each: not each.fits)[:NUM_REMEDIES]
+    steps = [
+        f"{each.what} saves {_gib(each.saved)}{' and fits' if each.fits else ''}"
+        for each in helpful
+    ]
+    if together and not any(each.fits for each in helpful):
+        steps.append(f"together these fit: {' and '.join(each.what for each in together)}")
     return error(
         "memory",
         f"{device.name} needs {_gib(device.needed)} and has {_gib(device.capacity)}: "
         f"{_gib(-device.spare)} too much ({parts})",
-        "; ".join(
-            f"{each.what} saves {_gib(each.saved)}{' and fits' if each.fits else ''}"
-            for each in helpful
-        )
-        or "use a larger GPU",
+        "; ".join(steps) or "use a larger GPU",
     )
 
 

@@ -21,7 +21,7 @@ def as_text(report: Report) -> str:
     """The whole report, ending with whether the pair can be built."""
     parts = [_title(report.pair), _shapes(report.pair)]
     if report.plan is not None:
-        parts += [_memory(report), _shares(report)]
+        parts += [_memory(report), _shares(report) if report.plan.fits else _remedies(report)]
     parts += [_findings(report), _verdict(report)]
     return "\n\n".join(part for part in parts if part)
 
@@ -176,6 +176,15 @@ def _shares(report: Report) -> str:
             _table(rows),
         ]
     )
+
+
+def _remedies(report: Report) -> str:
+    rows: list[Sequence[str]] = [("what would help", "GiB saved", "")]
+    rows += [
+        (each.what, _gib(each.saved), "and everything fits" if each.fits else "")
+        for each in report.remedies
+    ]
+    return _table(rows)
 
 
 def _findings(report: Report) -> str:

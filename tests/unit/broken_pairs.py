@@ -266,7 +266,7 @@ BROKEN = (
     # Memory.
     Broken(A8, "8B and 1B on a GPU of 24 GB", {"gpu": "L4"}, "memory",
            ("GPU 0 needs 36.4 GiB and has 21.8 GiB: 14.6 GiB too much", "weights in INT4",
-            "saves")),
+            "together these fit: target: weights and KV cache in FP8 and")),
     Broken(A70, "70B in 16 bits on two GPUs", {
         "target.placement": {"devices": [0, 1], "tensor_parallel": 2},
         "drafts.draft.placement.devices": [2]}, "memory",

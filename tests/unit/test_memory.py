@@ -20,8 +20,8 @@ from builder.description import (
     Speculation,
     load_description,
 )
-from builder.description.loading import known_shape, known_shapes
-from builder.memory import kv_shares, plan_memory, remedies
+from builder.description.loading import known_gpu, known_shape, known_shapes
+from builder.memory import combination, kv_shares, plan_memory, remedies
 from builder.memory.buffers import activation_bytes, buffer_bytes, kv_bytes_per_token
 from builder.memory.plan import guide_bytes
 from builder.memory.shares import caches_by_fraction
@@ -246,6 +246,43 @@ def test_remedies_save_what_they_say(described):
 
         assert remedy.saved == fullest.needed - needed.get(fullest.device, 0) > 0
         assert remedy.fits == after.fits
+
+
+@given(PAIRS)
+def test_a_combination_fits_on_the_same_gpus(described):
+    """Changes together: the last step's pair fits, and asks for no more GPUs."""
+    steps = combination(described)
+    if plan_memory(described).fits:
+        assert not steps
+    if steps:
+        assert plan_memory(steps[-1].pair).fits
+        assert devices(steps[-1].pair) <= devices(described)
+
+
+def devices(described):
+    """All GPUs of a pair."""
+    return {device for each in described.engines for device in each.placement.devices}
+
+
+def test_an_8b_and_a_1b_fit_24_gb_together_with_two_changes():
+    """No single change makes this pair small enough; FP8 and shorter sequences do."""
+    described = replace(load_description("llama31_8b_1b"), gpu=known_gpu("L4"))
+
+    assert [each.what for each in combination(described)] == [
+        "target: weights and KV cache in FP8",
+        "plan for 1,536 tokens a sequence instead of 3,072",
+    ]
+
+
+def test_llmapi_keeps_draft_and_target_in_one_cache():
+    """One process and one KV cache for both: a token takes what it takes in each."""
+    apart = load_description("llama31_8b_1b")
+    inside = replace(apart, engine="llmapi", self_speculation=SelfSpeculation("draft_target"))
+    (one,) = plan_memory(inside).devices[0].engines
+    target, draft = plan_memory(apart).devices[0].engines
+
+    assert one.kv_bytes_per_token == target.kv_bytes_per_token + draft.kv_bytes_per_token
+    assert [each.engine for each in kv_shares(inside, plan_memory(inside))] == ["target"]
 
 
 @given(PAIRS)
