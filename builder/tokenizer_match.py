@@ -109,10 +109,12 @@ def _vocabulary(mine: dict[str, int], other: dict[str, int]) -> Iterator[Differe
     moved = [piece for piece in mine if piece in other and mine[piece] != other[piece]]
     lacking = [piece for piece in mine if piece not in other]
     added = [piece for piece in other if piece not in mine]
+    for vocabulary, pieces in ((mine, moved), (mine, lacking), (other, added)):
+        pieces.sort(key=vocabulary.__getitem__)
     parts = [
         f"{len(pieces):,} {what}{_shown(pieces)}"
         for pieces, what in (
-            (moved, "tokens have other ids"),
+            (moved, "have other ids"),
             (lacking, "are the target's alone"),
             (added, "are the draft's alone"),
         )

@@ -226,7 +226,8 @@ def _is_number(column: int, rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f}"
+    size = num_bytes / GIB
+    return f"{size:.1f}" if size >= 10 or size == 0 else f"{size:.2f}"
 
 
 def _wrapped(text: str, indent: str = "") -> str:
