@@ -55,7 +55,7 @@ def check_description(
         found += check(pair)
     found += check_checkpoints(pair)
     plan = plan_memory(pair)
-    shares = kv_shares(pair, plan) if plan.fits else ()
+    shares = kv_shares(pair, plan)
     helpful = remedies(pair, plan)
     found += check_memory(pair, plan, shares, helpful)
     return Report(pair, _sorted(found), plan, shares, tuple(helpful))

@@ -170,8 +170,8 @@ def _shares(report: Report) -> str:
     return "\n".join(
         [
             _wrapped(
-                "Shares of the KV caches: a fraction is of what is free when that engine loads, so "
-                "load them in this order; the count of tokens holds in any order."
+                "KV caches: the count of tokens divides the memory; the fraction, of what is free "
+                "when an engine loads, reaches it even for the one that loads last."
             ),
             _table(rows),
         ]
