@@ -33,14 +33,16 @@ ASSEMBLY_FORMAT = "1"
 def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool = False) -> None:
     """Fill the checkpoints of target and draft in the model repository, and the target's head.
 
-    What is there already, made from the same, is kept. A pair whose draft is not stored yet gives
-    the target alone, with a notice. Raises BuildError.
+    What is there already, made from the same, is kept. A pair without a draft gives the target
+    alone; one whose draft is not stored yet, too, with a notice. Raises BuildError.
     """
     target = model_repository / "target" / WEIGHTS
     draft = model_repository / "draft" / WEIGHTS
     made_target = import_model(pair.target, target, cache, force=force)
     if pair.head is not None:
         fill_head(pair.head.directory, target, model_repository / "target" / HEAD, force=force)
+    if pair.draft is None:
+        return
     if not (pair.draft.directory / "config.json").is_file():
         print(f"notice: the pair {pair.name} has no stored draft yet; {draft} is left out")
         return

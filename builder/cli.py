@@ -12,9 +12,10 @@ from builder.add_draft import add_draft
 from builder.add_head import add_head
 from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
+from builder.description.engine import TRANSLATIONS
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
-from builder.vocabulary import TRANSLATIONS
+from builder.pair_commands import add_pair_commands
 
 CACHE = Path(".cache/models")
 
@@ -32,7 +33,8 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
     try:
-        return _run(arguments)
+        run = getattr(arguments, "run", _run)  # pair_commands bring their own
+        return int(run(arguments))
     except BuildError as error:
         print(f"specdec build: {error}", file=sys.stderr)
         return 1
@@ -79,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "pair", help="download, check and convert a pair into the model repository"
     )
     pair.add_argument("name", nargs="?", default=DEFAULT_PAIR, help="default: %(default)s")
+    add_pair_commands(commands)
     added = commands.add_parser("add-draft", help="one more draft engine in the model repository")
     added.add_argument("name", help="of the new model; requests name it as their drafter")
     added.add_argument("checkpoint", type=Path, help="Hugging Face directory of a Llama model")

@@ -1,23 +1,18 @@
-"""A pair of models as a description file states it, and the models known besides."""
+"""What `specdec build pair` fills: weights that can be had here, of the torch pairs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.description import TORCH, load_description
+from builder.description.loading import BUILDER_DIRECTORY
+from builder.description.reading import read_toml
 from builder.errors import BuildError
 from builder.sources import PackageSource
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-BUILDER_DIRECTORY = Path(__file__).parent
-PAIRS_DIRECTORY = BUILDER_DIRECTORY / "pairs"
 MODELS_FILE = BUILDER_DIRECTORY / "models.toml"
 DEFAULT_PAIR = "smollm2_135m"
 FORMS = ("gguf", "onnx", "llama2c")
@@ -63,48 +58,41 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target, the draft made for it, and the head that drafts on its states, if there is one."""
+    """A target, the draft made for it and the head that drafts on its states; not each has both."""
 
     name: str
     target: ImportedModel
-    draft: StoredDraft
+    draft: StoredDraft | None = None
     head: StoredDraft | None = None
 
 
-def load_pair(name: str = DEFAULT_PAIR, pairs_directory: Path = PAIRS_DIRECTORY) -> Pair:
-    """Read pairs/NAME/pair.toml; raises BuildError if it is unknown or incomplete."""
-    file = pairs_directory / name / "pair.toml"
-    if not file.is_file():
-        known = sorted(path.parent.name for path in pairs_directory.glob("*/pair.toml"))
-        raise BuildError(f"no pair {name!r}; known: {', '.join(known) or 'none'}")
-    table = _read(file)
-    try:
-        draft, head = (
-            StoredDraft(stored["name"], stored["licence"], file.parent / stored["directory"])
-            if stored is not None
-            else None
-            for stored in (table["draft"], table.get("head"))
+def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
+    """Read what a shipped pair, or a pair file, says of weights.
+
+    Raises BuildError if it is unknown, or its weights are not imported and stored ones.
+    """
+    description = load_description(pair)
+    target = description.target
+    if description.engine != TORCH or target.imported is None:
+        raise BuildError(
+            f"the weights of {description.name} are not to be had here: `build pair` fills torch "
+            f"engines whose target is `imported`, and these are {description.engine} engines of "
+            f"{target.model}"
         )
-        assert draft is not None
-        target = ImportedModel.from_table(table["target"])
-        return Pair(name=name, target=target, draft=draft, head=head)
-    except KeyError as error:
-        raise BuildError(f"{file.name} of the pair {name!r} lacks {error.args[0]!r}") from error
+    models = known_models()
+    if target.imported not in models:
+        raise BuildError(f"no model {target.imported!r}; known: {', '.join(models)}")
+    draft, head = None, None
+    for each in description.drafts:
+        if each.stored is not None:
+            draft = StoredDraft(each.model, each.licence, each.stored)
+    own = description.self_speculation
+    if own is not None and own.stored is not None:
+        head = StoredDraft(own.name, own.licence, own.stored)
+    return Pair(description.name, models[target.imported], draft, head)
 
 
-def known_models(
-    models_file: Path = MODELS_FILE, pairs_directory: Path = PAIRS_DIRECTORY
-) -> dict[str, ImportedModel]:
-    """Return what can be imported by name: the models of models.toml and the pairs' targets."""
-    models = {name: ImportedModel.from_table(table) for name, table in _read(models_file).items()}
-    for file in sorted(pairs_directory.glob("*/pair.toml")):
-        models[file.parent.name] = load_pair(file.parent.name, pairs_directory).target
-    return models
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise BuildError(f"{file} is no TOML: {error}") from error
-    return table
+def known_models(models_file: Path = MODELS_FILE) -> dict[str, ImportedModel]:
+    """Return what can be imported by name."""
+    tables = read_toml(models_file)
+    return {name: ImportedModel.from_table(table) for name, table in tables.items()}

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from builder import assembly, checks, cli, outputs, pair, sources
+from builder import assembly, checks, cli, outputs, sources
 from builder.errors import BuildError
 from builder.onnx_graph import read_graph
 from builder.pair import ImportedModel, Pair, StoredDraft, known_models, load_pair
@@ -61,34 +61,11 @@ def test_default_pair_is_described():
     assert default.draft.directory.parent.name == default.name
 
 
-def test_unknown_pair_lists_the_known_ones():
-    """A pair that does not exist is refused with the names of those that do."""
-    with pytest.raises(BuildError, match="no pair 'nonsense'; known: smollm2_135m"):
-        load_pair("nonsense")
-
-
 def test_every_known_model_has_a_full_hash():
     """Nothing is imported that is not pinned: exact versions and a SHA-256 for each."""
     for model in known_models().values():
         assert len(bytes.fromhex(model.source.sha256)) == 32
         assert all("==" in name or "@" in name for name in model.source.packages)
-
-
-@pytest.mark.parametrize(
-    ("text", "missing"),
-    [
-        ("[target]", "draft"),
-        ('[draft]\nname = "x"', "licence"),
-        ('[draft]\nname = "x"\nlicence = "x"\ndirectory = "x"', "target"),
-    ],
-)
-def test_incomplete_description_names_what_is_missing(tmp_path, text, missing):
-    """A description that lacks a part says which."""
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "pair.toml").write_text(text)
-
-    with pytest.raises(BuildError, match=f"lacks '{missing}'"):
-        load_pair("p", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -277,22 +254,13 @@ def test_building_a_pair_twice_does_the_work_once(small_pair, tmp_path):
 def test_failed_build_exits_1_with_one_clear_message(capsys):
     """`specdec build pair nonsense` exits 1 and says what is known."""
     assert cli.main(["pair", "nonsense"]) == 1
-    assert capsys.readouterr().err == "specdec build: no pair 'nonsense'; known: smollm2_135m\n"
+    assert capsys.readouterr().err.startswith("specdec build: no pair 'nonsense'; known: ")
 
 
 def test_import_without_a_name_lists_the_models(capsys):
     """`specdec build import` shows what can be imported, with licences."""
     assert cli.main(["import"]) == 0
     assert "minimind2_small: MiniMind2-Small, Apache-2.0" in capsys.readouterr().out
-
-
-def test_unreadable_toml_is_named(tmp_path):
-    """A description with a syntax error names the file."""
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "pair.toml").write_text("[")
-
-    with pytest.raises(BuildError, match=r"pair\.toml is no TOML"):
-        pair.load_pair("p", tmp_path)
 
 
 def field(number, payload):

@@ -1,0 +1,107 @@
+"""From a pair file, or the name of one that is shipped, to its description."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from builder.description.engine import EngineDescription
+from builder.description.pair import Gpu, PairDescription
+from builder.description.reading import from_table, read_toml
+from builder.description.shape import ModelShape
+from builder.errors import BuildError
+
+BUILDER_DIRECTORY = Path(__file__).parents[1]
+PAIRS_DIRECTORY = BUILDER_DIRECTORY / "pairs"
+SHAPES_FILE = BUILDER_DIRECTORY / "shapes.toml"
+GPUS_FILE = BUILDER_DIRECTORY / "gpus.toml"
+
+
+def known_pairs() -> list[str]:
+    """Names of the shipped pairs."""
+    return sorted(file.stem for file in PAIRS_DIRECTORY.glob("*.toml"))
+
+
+def load_description(pair: str | Path) -> PairDescription:
+    """Read a pair file, or the shipped pair of that name.
+
+    Paths in a file are relative to it. Raises BuildError for an unknown name, or with what the file
+    has wrong.
+    """
+    file = Path(pair) if str(pair).endswith(".toml") else PAIRS_DIRECTORY / f"{pair}.toml"
+    if file.parent == PAIRS_DIRECTORY and not file.is_file():
+        raise BuildError(f"no pair {file.stem!r}; known: {', '.join(known_pairs())}")
+    return description_from(read_toml(file), file)
+
+
+def description_from(table: dict[str, Any], file: Path) -> PairDescription:
+    """Make the description of a pair file's tables. Raises BuildError."""
+    table = dict(table)
+    place = file.name
+    if "target" not in table:
+        raise BuildError(f"{place} lacks 'target'")
+    target = _engine("target", table.pop("target"), f"{place}: [target]", file)
+    drafts = tuple(
+        _engine(name, draft, f"{place}: [drafts.{name}]", file)
+        for name, draft in _table(table, "drafts", place).items()
+    )
+    tasks = tuple(_table(table, "tasks", place).items())
+    if isinstance(table.get("gpu"), str):
+        table["gpu"] = {"name": table["gpu"]} | _known(GPUS_FILE, table["gpu"], f"{place}: gpu")
+    pair = from_table(
+        PairDescription, table, place, name=file.stem, target=target, drafts=drafts, tasks=tasks
+    )
+    head = pair.self_speculation
+    if head is not None:
+        head = dataclasses.replace(
+            head, checkpoint=_beside(file, head.checkpoint), stored=_beside(file, head.stored)
+        )
+    return dataclasses.replace(pair, self_speculation=head)
+
+
+def known_shape(name: str, place: str = "shape") -> ModelShape:
+    """The published shape of that name. Raises BuildError for one that shapes.toml lacks."""
+    return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
+
+
+@cache
+def known_shapes() -> dict[str, ModelShape]:
+    """All published shapes, by name."""
+    return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}
+
+
+def known_gpu(name: str) -> Gpu:
+    """The GPU of that name. Raises BuildError for one that gpus.toml lacks."""
+    return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
+
+
+def _engine(name: str, table: Any, place: str, file: Path) -> EngineDescription:
+    if not isinstance(table, dict):
+        raise BuildError(f"{place} must be a table; given: {table!r}")
+    if isinstance(table.get("shape"), str):
+        table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{place}: shape")}
+    engine = from_table(EngineDescription, table, place, name=name)
+    return dataclasses.replace(
+        engine, checkpoint=_beside(file, engine.checkpoint), stored=_beside(file, engine.stored)
+    )
+
+
+def _table(tables: dict[str, Any], key: str, place: str) -> dict[str, Any]:
+    found = tables.pop(key, {})
+    if not isinstance(found, dict):
+        raise BuildError(f"{place}: {key} must be a table; given: {found!r}")
+    return found
+
+
+def _beside(file: Path, path: Path | None) -> Path | None:
+    return None if path is None else file.parent / path
+
+
+def _known(file: Path, name: str, place: str) -> dict[str, Any]:
+    tables = read_toml(file)
+    if name not in tables:
+        raise BuildError(f"{place}: {name!r} is not in {file.name}; known: {', '.join(tables)}")
+    found: dict[str, Any] = tables[name]
+    return found

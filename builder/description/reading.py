@@ -1,0 +1,97 @@
+"""TOML tables into dataclasses: every key known and every value of its type, or a message."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from builder.errors import BuildError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+SETTLED = {
+    "gather_context_logits": "an engine that verifies draft tokens returns no context logits: "
+    "trtllm-build refuses both together",
+    "max_beam_width": "draft tokens are verified with a beam width of 1",
+    "enable_kv_cache_reuse": "a target that verifies draft tokens does not load without; it is on",
+    "use_paged_context_fmha": "KV reuse needs it; it is on",
+    "speculative_decoding_mode": "it follows from the drafts and [self_speculation]",
+}
+"""Keys that people know from TensorRT-LLM, and why a pair file has no say in them."""
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the file's tables. Raises BuildError if it cannot be read or is no TOML."""
+    try:
+        table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BuildError(f"{file} is no TOML: {error}") from error
+    return table
+
+
+def from_table(kind: type[T], table: Mapping[str, Any], place: str, **given: Any) -> T:
+    """Make a `kind` of `table`; fields in `given` come from elsewhere and are no keys.
+
+    Nested tables become the dataclasses of their fields. `place` names the table in messages.
+    Raises BuildError for an unknown key, naming the nearest known one, a missing key, or a value of
+    another type.
+    """
+    if not isinstance(table, Mapping):
+        raise BuildError(f"{place} must be a table; given: {table!r}")
+    fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in given}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    for key in table:
+        if key not in fields:
+            raise BuildError(unknown_key(key, tuple(fields), place))
+    missing = [name for name, each in fields.items() if name not in table and _is_required(each)]
+    if missing:
+        raise BuildError(f"{place} lacks {missing[0]!r}")
+    values = {key: _value(hints[key], value, f"{place}: {key}") for key, value in table.items()}
+    return kind(**values, **given)
+
+
+def unknown_key(key: str, known: tuple[str, ...], place: str) -> str:
+    """What to say of a key that nobody reads."""
+    if key in SETTLED:
+        return f"{place} has no key {key!r}: {SETTLED[key]}"
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    advice = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
+    return f"{place} has no key {key!r}; {advice}"
+
+
+def _is_required(each: dataclasses.Field[Any]) -> bool:
+    absent = dataclasses.MISSING
+    return each.default is absent and each.default_factory is absent
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):  # `kind | None`: TOML has no null
+        return _value(arguments[0], value, place)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return from_table(typing.cast("type[Any]", hint), value, place)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_value(arguments[0], each, place) for each in value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    names = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+    wanted = "a list" if origin is tuple else names.get(hint, "a table")
+    wanted = "a text" if hint is str else wanted
+    raise BuildError(f"{place} must be {wanted}; given: {value!r}")
