@@ -15,6 +15,7 @@ _BENCHES = {
     "step": "a target pass against the time that reading its bytes takes",
     "crowd": "fairness among 48 streams, ten times the limit offered, 256 streams",
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
+    "control": "the controller at a live server against fixed choices and a hopeless draft",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
     "gpu": "a target's step on a CUDA device against its byte limit, graphs or not",
     "hop": "what a round costs outside the engines, with engines that cost nothing",

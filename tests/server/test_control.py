@@ -5,10 +5,12 @@ import json
 import pytest
 
 from clients import GenerationRequest, GrpcClient
+from loadtest.bench.hopeless import random_draft
 from specdec.serving.launcher import TritonServer
 from tests.server.live import copy_repository, metrics, wait_for
 from tests.server.prompts import COUNT, SHIP
-from tests.server.test_refresh import random_draft
+
+pytestmark = pytest.mark.engines("torch")
 
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 
@@ -43,8 +45,9 @@ def hopeless(tmp_path_factory):
         control_state_file=str(memory),
     )
     weights = repository / "draft" / "1" / "checkpoint"
+    source = weights.resolve()
     weights.unlink()
-    random_draft(weights)
+    random_draft(source, weights)
     with TritonServer(repository, log_path=directory / "server.log") as running:
         yield running, repository, memory
 

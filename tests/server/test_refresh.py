@@ -7,14 +7,13 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from builder.parameters import set_parameters
 from builder.refresh import swapping
 from builder.refresh.trial import TrialSettings, Verdict
 from builder.refresh.triton import Server
 from clients import GenerationRequest, GrpcClient, collect
+from loadtest.bench.hopeless import random_draft
 from specdec.serving.freshness import trained_on, write_trained_on
 from specdec.serving.launcher import TritonServer
 from specdec.serving.prompt_log import read_log
@@ -97,19 +96,6 @@ def streams(server, expected, *drafters):
     assert min(num_answered) > 0
 
 
-def random_draft(folder):
-    """Return a copy of the draft whose layers know nothing."""
-    shutil.copytree(DRAFT, folder)
-    tensors = load_file(folder / "model.safetensors")
-    generator = torch.Generator().manual_seed(4)
-    for name, tensor in tensors.items():
-        if ".layers." in name and tensor.dim() == 2:
-            noise = torch.randn(tensor.shape, generator=generator) * 0.05
-            tensors[name] = noise.to(tensor.dtype)
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
 def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     """A good draft stays and ends the warning; one with random weights goes back by itself."""
     model, served = repository / "draft", Server(f"http://{running.http_url}", running.metrics_url)
@@ -123,7 +109,7 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
         before = served.counters("draft")
         good = swapping.add_version(model, DRAFT)
         kept = swapping.swap(model, "draft", good, [served], before, TrialSettings(128, 5, 0.5))
-        bad = swapping.add_version(model, random_draft(tmp_path / "random"))
+        bad = swapping.add_version(model, random_draft(DRAFT, tmp_path / "random"))
         sent_back = swapping.swap(model, "draft", bad, [served], before, TrialSettings())
 
     assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)

@@ -1,0 +1,117 @@
+"""`specdec bench control`: the controller at a live server, against what could have been fixed.
+
+Two servers, one after the other: the default pair, and one whose only drafter is a draft engine
+with random weights. Every prompt is asked of every arm in turn, each time with a salt at its head,
+so that no arm profits from what another has computed; the controller gets some requests beforehand
+to learn from, and those are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from builder.assembly import WEIGHTS
+from builder.parameters import set_parameters
+from loadtest.bench.arms import OFF
+from loadtest.bench.asking import Asker
+from loadtest.bench.hopeless import random_draft
+from loadtest.bench.prompting import as_tokens
+from loadtest.bench.reporting import (
+    RESULTS,
+    command_line,
+    conditions,
+    markdown_table,
+    write_result,
+)
+from loadtest.bench.repository import with_drafts
+from loadtest.bench.speed_tables import Measurement, rate_of, ratio_of
+from loadtest.bench.tasks import chosen
+from specdec.serving.launcher import TritonServer
+
+AUTO = "auto"
+FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
+HOPELESS_FIXED = ("draft:2",)
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; 0 always."""
+    arguments = _parser().parse_args(argv)
+    arguments.case, arguments.times = "0", False
+    found: dict[str, list[Measurement]] = {}
+    with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
+        fair = with_drafts(arguments.model_repository, Path(scratch) / "fair", [])
+        hopeless = _hopeless(arguments.model_repository, Path(scratch) / "hopeless")
+        found["default pair"] = _measure(fair, (OFF, AUTO, *FIXED), arguments)
+        found["random draft alone"] = _measure(hopeless, (OFF, AUTO, *HOPELESS_FIXED), arguments)
+    facts = {
+        "conditions": conditions(command_line("control", argv)),
+        "measurements": {name: [asdict(each) for each in own] for name, own in found.items()},
+    }
+    write_result(arguments.name, arguments.out, facts, _table(found))
+    return 0
+
+
+def _hopeless(repository: Path, directory: Path) -> Path:
+    """The pair without its head, its draft's layers filled at random."""
+    copy = with_drafts(repository, directory, [])
+    set_parameters(copy / "specdec", target_head_name="")
+    weights = copy / "draft" / WEIGHTS
+    source = weights.resolve()
+    weights.unlink()
+    random_draft(source, weights)
+    return copy
+
+
+def _measure(
+    repository: Path, arms: Sequence[str], arguments: argparse.Namespace
+) -> list[Measurement]:
+    """All prompts asked of all arms, in an order drawn by chance for each prompt."""
+    checkpoint = repository / "target" / WEIGHTS
+    order = random.Random(arguments.seed)
+    found: list[Measurement] = []
+    _, end_id = as_tokens([], checkpoint)
+    with TritonServer(repository) as server, closing(Asker(server, arguments, end_id)) as asker:
+        learning, _ = as_tokens(chosen(arguments.per_task), checkpoint, "learn")
+        for prompt in order.sample(learning, min(arguments.learning, len(learning))):
+            asker.ask(prompt, AUTO)
+        salted = {
+            arm: as_tokens(chosen(arguments.per_task), checkpoint, f"{number:02}")[0]
+            for number, arm in enumerate(arms)
+        }
+        num_prompts = len(learning)
+        for count, place in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
+            for arm in order.sample(arms, len(arms)):
+                found.append(asker.ask(salted[arm][place], arm))
+            print(f"\r{count}/{num_prompts}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    return found
+
+
+def _table(found: dict[str, list[Measurement]]) -> str:
+    header = ["server", "arm", "tokens/s", "auto ÷ it, 95 % interval"]
+    rows = []
+    for server, own in found.items():
+        for arm in dict.fromkeys(each.arm for each in own):
+            rate = rate_of(each for each in own if each.arm == arm)
+            ratio = "" if arm == AUTO else str(ratio_of(own, AUTO, arm))
+            rows.append([server, arm, f"{rate:.1f}", ratio])
+    return markdown_table(header, rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench control", description=__doc__)
+    parser.add_argument("--per-task", type=int, default=3, metavar="N", help="prompts of a task")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests beforehand")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="control", help="of the result files")
+    return parser
