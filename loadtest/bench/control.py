@@ -87,8 +87,8 @@ def _measure(
         }
         num_prompts = len(learning)
         for count, place in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
-            for arm in order.sample(arms, len(arms)):
-                found.append(asker.ask(salted[arm][place], arm))
+            in_turn = order.sample(arms, len(arms))
+            found += [asker.ask(salted[arm][place], arm) for arm in in_turn]
             print(f"\r{count}/{num_prompts}", end="", file=sys.stderr)
     print(file=sys.stderr)
     return found
