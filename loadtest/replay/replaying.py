@@ -100,7 +100,7 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
 
     def phase(name: str, num_streams: int = 1, **more: object) -> Phase:
-        total = num_tokens * max(1, num_streams // 4)
+        total = num_tokens * max(1, num_streams // 8)
         return replace(Phase(name, total, num_streams, tasks), **more)  # type: ignore[arg-type]
 
     alone = [Scenario(f"task {task}", (phase(task, tasks=(task,)),)) for task in tasks]
@@ -267,7 +267,7 @@ def table(rows: Sequence[Row]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="specdec bench replay", description=__doc__)
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE)
-    parser.add_argument("--tokens", type=int, default=12000, help="of a phase with one stream")
+    parser.add_argument("--tokens", type=int, default=8000, help="of a phase with one stream")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="scenarios with it in their name"
     )
