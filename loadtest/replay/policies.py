@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from loadtest.replay.trace import Answer
 from loadtest.replay.world import HEADS, TREES, Outcome
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.choices import (
+    COPY,
+    COPY_BESIDE_HEAD,
+    OFF_CHOICE,
+    Choice,
+    Lead,
+    Situation,
+    copy_beside,
+)
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import Seen, Steering
@@ -135,7 +143,11 @@ class _Steered:
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
         copied = counts if outcome.is_copy else (0, 0, 0)
-        offers = [Offer(COPY_BESIDE_HEAD if choice.lead in HEADS else COPY, *copied)]
+        names = [COPY]
+        if choice.lead in HEADS:
+            depth = self.leads[choice.lead].depth(choice.num_tokens)
+            names = [COPY_BESIDE_HEAD, copy_beside(depth)]
+        offers = [Offer(each, *copied) for each in names]
         was_asked = choice.lead not in HEADS or self.was_head_asked
         if not outcome.is_copy and choice.lead in self.leads and was_asked:
             offers.append(Offer(choice.lead, *counts))

@@ -93,6 +93,7 @@ class Score:
 
 @dataclass(slots=True)
 class _Stream:
+    number: int
     answer: Answer
     rider: Rider
     place: int = 0
@@ -111,6 +112,9 @@ class World:
         self._costs = costs
         self._seed = seed
         self.now_s = 0.0
+        self._doing: dict[int, tuple[str, int]] = {}
+        """What each stream's round adds to the passes, by its number."""
+        self._means: dict[tuple[str, int, int], float] = {}
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -122,12 +126,14 @@ class World:
         noise = random.Random(f"{self._seed} {phase.name} noise")
         score, start_s = Score(), self.now_s
 
-        def begin() -> _Stream:
+        self._doing.clear()
+
+        def begin(number: int) -> _Stream:
             answer = requests.choice(self._by_task[requests.choice(phase.tasks)])
             label = phase.label or answer.task
-            return _Stream(answer, policy.start(answer, label, phase.num_streams))
+            return _Stream(number, answer, policy.start(answer, label, phase.num_streams))
 
-        streams = [begin() for _ in range(phase.num_streams)]
+        streams = [begin(number) for number in range(phase.num_streams)]
         # Streams do not start at the same moment.
         agenda = [(start_s + noise.random() * 0.02, place) for place in range(phase.num_streams)]
         heapq.heapify(agenda)
@@ -149,7 +155,7 @@ class World:
                 num_context += outcome.num_tokens
             if stream.place >= stream.answer.num_tokens:
                 stream.rider.finish()
-                streams[place] = begin()
+                streams[place] = begin(place)
             heapq.heappush(agenda, (end_s, place))
         score.seconds = self.now_s - start_s
         return score
@@ -157,39 +163,61 @@ class World:
     def _round(
         self, stream: _Stream, choice: Choice, phase: Phase, noise: random.Random
     ) -> Outcome:
-        answer, place, load = stream.answer, stream.place, phase.num_streams
+        answer, place = stream.answer, stream.place
         chance, luck = noise.random(), noise.random()
-
-        def cost(kind: str, num_tokens: int) -> float:
-            return self._costs.seconds(kind, num_tokens, load, chance)
-
         if choice.is_off:
-            return Outcome(cost(OFF, 0), 1, 0, 0, 0, False, 0.0)
+            self._doing[stream.number] = OFF, 0
+            return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0)
         left = answer.num_tokens - place
         num_copied = answer.copied[place]
         is_lead_head = choice.lead in HEADS
         num_guesses, depth, right = self._lead(stream, choice, phase, luck)
-        is_copy, depth_of_lead = num_copied > (depth if is_lead_head else 0), depth
+        num_own = num_guesses
+        is_copy = num_copied > (depth if is_lead_head else 0)
         if is_copy:
             num_guesses = depth = num_copied
             right = answer.right[COPY][place]
-        if is_lead_head:
-            seconds = cost(choice.lead, choice.num_tokens)
-            if is_copy:  # It pays for its own rows, and for the head's next guesses too.
-                seconds += cost(ROWS, num_guesses) - cost(ROWS, depth_of_lead)
-        elif is_copy:
-            seconds = cost(ROWS, num_guesses)
-        else:
-            seconds = cost(PLAIN_ROUND, 0)
-        drafting_s = 0.0
+        kind = (ROWS, num_guesses) if num_guesses else (PLAIN_ROUND, 0)
+        if is_lead_head:  # Its next guesses are made in the pass, beside whatever is verified.
+            kind = choice.lead, choice.num_tokens
+        self._doing[stream.number] = kind
+        seconds, drafting_s = self._pass_s(phase, chance), 0.0
+        if is_lead_head and is_copy:
+            longer_s = self._mean_s(ROWS, num_guesses, phase) - self._mean_s(ROWS, num_own, phase)
+            seconds += longer_s / phase.num_streams
         if choice.lead not in (COPY, *HEADS) and not is_copy and stream.num_rounds:
-            whole_s = cost(choice.lead, choice.num_tokens)
-            drafting_s = max(0.0, whole_s - cost(ROWS, num_guesses))
-            seconds = whole_s
+            drafting_s = self._engine_s(choice, phase, chance)
         num_accepted = min(right, num_guesses, left - 1)
         return Outcome(
-            seconds, num_accepted + 1, num_guesses, depth, num_accepted, is_copy, drafting_s
+            seconds + drafting_s,
+            num_accepted + 1,
+            num_guesses,
+            depth,
+            num_accepted,
+            is_copy,
+            drafting_s,
         )
+
+    def _mean_s(self, kind: str, num_tokens: int, phase: Phase) -> float:
+        key = kind, num_tokens, phase.num_streams
+        if key not in self._means:
+            self._means[key] = self._costs.mean_seconds(*key)
+        return self._means[key]
+
+    def _pass_s(self, phase: Phase, chance: float) -> float:
+        """A pass is everyone's: each stream adds its part of what all would add together."""
+        off_s = self._mean_s(OFF, 0, phase)
+        excess_s = sum(self._mean_s(*kind, phase) - off_s for kind in self._doing.values())
+        spread = self._costs.seconds(OFF, 0, phase.num_streams, chance) / off_s
+        return max(0.5 * off_s, off_s + excess_s / phase.num_streams) * spread
+
+    def _engine_s(self, choice: Choice, phase: Phase, chance: float) -> float:
+        """A draft engine is asked by those who draft with it."""
+        num_asking = sum(kind == ROWS for kind, _ in self._doing.values())
+        length, load = choice.num_tokens, max(1, min(num_asking, phase.num_streams))
+        costs = self._costs
+        whole_s = costs.seconds(choice.lead, length, load, chance)
+        return max(0.0, whole_s - costs.seconds(ROWS, length, load, chance))
 
     def _lead(
         self, stream: _Stream, choice: Choice, phase: Phase, luck: float

@@ -18,7 +18,7 @@ from specdec.errors import ConfigurationError
 from tests.unit.test_costs import fill
 
 SITUATION = Situation("code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2))
-START = Place(num_inflight=1, other_rows=0, num_context=100, num_left=200, is_start=True)
+START = Place(num_inflight=1, num_context=100, num_left=200, is_start=True)
 
 
 def test_first_rule_that_holds_counts():
@@ -51,7 +51,7 @@ def test_schedule_chooses_the_nearest_length():
     """Or the target alone."""
     controller = Controller(ControlSettings("schedule", "load<=1:9, load<=8:3, else:0"))
     chosen = [
-        controller.choose(SITUATION, Place(load, 0, 100, 200, is_start=True)) for load in (1, 8, 9)
+        controller.choose(SITUATION, Place(load, 100, 200, is_start=True)) for load in (1, 8, 9)
     ]
     assert chosen == [Choice("draft", 4), Choice("draft", 3), OFF_CHOICE]
 

@@ -20,7 +20,17 @@ def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
         lead = "draft" if rows > 1 and rng.random() < 0.5 else None
         draft_s = (0.001 + 0.002 * (rows - 1)) * rng.lognormvariate(0, noise) if lead else 0.0
         costs.add(
-            Sample(load, rows * load, context, is_streamed, target_s, lead, rows - 1, draft_s)
+            Sample(
+                num_inflight=load,
+                num_looping=0 if is_streamed else load,
+                num_rows=rows * load,
+                num_context=context,
+                is_streamed=is_streamed,
+                target_s=target_s,
+                lead=lead,
+                num_drafted=rows - 1,
+                draft_s=draft_s,
+            )
         )
 
 

@@ -80,7 +80,9 @@ def test_controller_is_never_much_slower_than_off(trace, num_streams):
     """Drafts that are never right, few streams or many: 97 % of off, trials and all."""
     useless = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
-    phase = Phase("useless", NUM_TOKENS * num_streams // 4 + NUM_TOKENS, num_streams, tasks, stale=useless)
+    phase = Phase(
+        "useless", NUM_TOKENS * num_streams // 4 + NUM_TOKENS, num_streams, tasks, stale=useless
+    )
 
     auto, world = controlled(trace)
     own = world.run(phase, auto).tokens_per_s
@@ -91,9 +93,7 @@ def test_controller_is_never_much_slower_than_off(trace, num_streams):
 def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
     """On a task whose best choice nobody has told it."""
     phase = Phase("one task", NUM_TOKENS, 1, ("code_generation",))
-    fixed = max(
-        pace(trace, Fixed(Choice("eagle3", length)), phase) for length in (1, 2, 3, 4)
-    )
+    fixed = max(pace(trace, Fixed(Choice("eagle3", length)), phase) for length in (1, 2, 3, 4))
 
     auto, world = controlled(trace)
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.choices import (
+    COPY,
+    COPY_BESIDE_HEAD,
+    OFF_CHOICE,
+    Choice,
+    Lead,
+    Situation,
+    copy_beside,
+)
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, Steering
@@ -171,10 +179,11 @@ def test_what_rounds_came_to_is_told():
 
     first, second, third = course.heard
     assert (first.reader, first.offers, first.lead) == ("head", (), HEAD)
-    assert [each.drafter for each in second.offers] == [COPY_BESIDE_HEAD]
+    assert [each.drafter for each in second.offers] == [COPY_BESIDE_HEAD, copy_beside(3)]
     assert (second.num_drafted, second.num_rows) == (3, 1)
     assert [(each.drafter, each.num_drafted, each.num_accepted) for each in third.offers] == [
         (COPY_BESIDE_HEAD, 0, 0),
+        (copy_beside(3), 0, 0),
         ("head", 3, 1),
     ]
     assert third.num_rows == 4

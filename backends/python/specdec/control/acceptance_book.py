@@ -104,6 +104,8 @@ class Acceptance:
     """Guesses of an offer, and how many of them stood, whatever its length."""
     num_judged: float
     """Guesses that the task's own estimate rests on, as far as they are remembered."""
+    num_asked: float = 0.0
+    """Rounds, of all levels."""
 
     def tokens_of_offer(self, depth: int) -> float:
         """Expected of a round with an offer of `depth`, the target's own token included."""
@@ -144,10 +146,11 @@ class AcceptanceBook:
         ]
         offers, errors = 1.0, [0.0] * MAX_POSITIONS
         alphas: Sequence[float] | None = None
-        num_judged = mean_drafted = mean_accepted = 0.0
+        num_judged = mean_drafted = mean_accepted = num_asked = 0.0
         for tally in levels:
             age = tally.age(now_s)
             num_offered = tally.num_offered * age
+            num_asked = max(num_asked, tally.num_asked * age)
             offers = _posterior(num_offered, tally.num_asked * age, offers)[0]
             weight = num_offered + POOL_WEIGHT
             mean_drafted = (tally.num_drafted * age + POOL_WEIGHT * mean_drafted) / weight
@@ -164,7 +167,7 @@ class AcceptanceBook:
                 min(0.99, alpha + optimism * error)
                 for alpha, error in zip(alphas, errors, strict=True)
             ]
-        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_judged)
+        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_judged, num_asked)
 
     def alpha(self, task: str, drafter: str) -> tuple[float, float]:
         """α̂ over all positions and bands of a task, and how many judged guesses it rests on."""

@@ -14,6 +14,11 @@ COPY_BESIDE_HEAD = "copy beside head"
 """In the acceptance book: copies where a head has an offer too, and only longer ones are taken."""
 
 
+def copy_beside(depth: int) -> str:
+    """The same beside a head that guesses so deep: the deeper, the fewer copies are longer."""
+    return f"{COPY_BESIDE_HEAD} {depth}"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """How the next rounds of a request are made: who drafts, and how many tokens."""

@@ -13,10 +13,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from specdec.control.acceptance_book import Acceptance, AcceptanceBook, Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Situation
+from specdec.control.choices import (
+    COPY,
+    COPY_BESIDE_HEAD,
+    OFF_CHOICE,
+    Choice,
+    Situation,
+    copy_beside,
+)
 from specdec.control.control_group import ControlGroup, MeasuredGain
 from specdec.control.costs import CostModel, Sample, load_bucket
 from specdec.control.modes import (
@@ -36,6 +43,12 @@ HYSTERESIS = 1.02
 TRIAL_EVERY = 16
 """One request of a task in so many begins with a trial, if there is anything to learn; of a task's
 first requests those whose number is a power of two."""
+
+FEW_ROUNDS = 64
+"""Of copying beside a head of one depth; so many make it half believed."""
+
+STREAMS_PER_TRIAL = 16
+"""Trials at the same time: one, and one more for each so many requests in flight."""
 
 REVISIT_EVERY = 8
 """One trial in so many goes to the choice of which least is known, promising or not."""
@@ -93,13 +106,14 @@ class _Copies:
     rows: float
 
 
+NO_COPIES = _Copies(0.0, 1.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a request stands when a choice is made."""
 
     num_inflight: int
-    other_rows: int
-    """Of the passes of the other requests, beyond one each."""
     num_context: int
     num_left: int
     """Tokens that may still be said."""
@@ -129,6 +143,7 @@ class Controller:
         self._choices: dict[tuple[str, str, int], Choice] = {}
         """The last by task, band and load bucket."""
         self._tasks: dict[str, _Task] = {}
+        self._num_trying = 0
 
     # What a request asks.
 
@@ -146,11 +161,18 @@ class Controller:
             is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
             if not (is_young or number % TRIAL_EVERY == 0):
                 return None
-            if self.settings.mode == ARTICLE:
-                return situation.default
             if self.settings.mode != AUTO or situation.is_fixed:
                 return None
-            return self._untimed(situation) or self._trial(situation, place, task)
+            if self._num_trying >= max(1, place.num_inflight // STREAMS_PER_TRIAL):
+                return None
+            tried = self._untimed(situation) or self._trial(situation, place, task)
+            self._num_trying += tried is not None
+            return tried
+
+    def trial_is_over(self) -> None:
+        """One that `trial` began."""
+        with self.lock:
+            self._num_trying -= 1
 
     def choose(self, situation: Situation, place: Place) -> Choice:
         """The choice for the next rounds of a request."""
@@ -210,7 +232,8 @@ class Controller:
                 measured_gain=task.control_group.measured,
                 alphas=tuple(
                     (name, self.book.alpha(task_label, name)[0])
-                    for name in sorted(task.drafters - {COPY, COPY_BESIDE_HEAD})
+                    for name in sorted(task.drafters)
+                    if not name.startswith(COPY)
                 ),
                 num_switches=(switches[0], switches[1]),
             )
@@ -233,6 +256,8 @@ class Controller:
 
     def _by_article(self, situation: Situation) -> Choice:
         default = situation.default
+        if self._task(situation.task).num_requests % TRIAL_EVERY == 0:
+            return default  # Or it would never be on again.
         rate = self.book.rate(situation.task, default.lead, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
@@ -244,7 +269,9 @@ class Controller:
         if not speeds:
             is_calm = place.num_inflight <= CALM_INFLIGHT or not situation.may_be_off
             return situation.default if is_calm else OFF_CHOICE
-        best = max(speeds, key=lambda choice: speeds[choice])
+        # What was never timed looks as if it cost nothing: that is for trials to find out.
+        known = [each for each in speeds if self._is_timed(each) or each == situation.default]
+        best = max(known, key=lambda choice: speeds[choice])
         last = self._choices.get(self._key(situation, place))
         if last is not None and last in speeds and speeds[best] < HYSTERESIS * speeds[last]:
             return last
@@ -296,7 +323,7 @@ class Controller:
         load, costs = place.num_inflight, self.costs
         if situation.may_be_off:
             start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=True)
-            yield OFF_CHOICE, 1 / max(start_s + row_s * (load + place.other_rows), 1e-9)
+            yield OFF_CHOICE, 1 / max(start_s + row_s * load, 1e-9)
         start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
 
         def pace(copying: _Copies, tokens: float, rows: float, extra_s: float) -> float:
@@ -307,7 +334,6 @@ class Controller:
         copies = self._copies(situation, COPY, optimism)
         if situation.has_copying:
             yield Choice(COPY), 1 / max(pace(copies, 1.0, 0.0, 0.0), 1e-9)
-        beside_head = self._copies(situation, COPY_BESIDE_HEAD, optimism)
         horizon = self._horizon(situation, place)
         for lead in situation.leads:
             if lead.is_head and not (place.is_start or place.can_read):
@@ -316,9 +342,11 @@ class Controller:
             reading_s = 0.0
             if place.is_start:
                 reading_s = costs.reading_s(lead.name, place.num_context, is_head=lead.is_head)
-            copying = beside_head if lead.is_head else copies
-            asked_share = 1.0 if lead.is_head else 1.0 - copying.share
             for length in lead.lengths:
+                copying = copies
+                if lead.is_head:
+                    copying = self._copies_beside(situation, lead.depth(length), optimism)
+                asked_share = 1.0 if lead.is_head else 1.0 - copying.share
                 drafting_s = asked_share * costs.draft_s(lead.name, load, length)
                 tokens = found.expected_tokens(lead.depth(length))
                 token_s = pace(copying, tokens, found.offers * length, drafting_s)
@@ -326,9 +354,27 @@ class Controller:
 
     def _copies(self, situation: Situation, name: str, optimism: float) -> _Copies:
         if not situation.has_copying:
-            return _Copies(0.0, 1.0, 0.0)
+            return NO_COPIES
         found = self._estimate(situation, name, optimism)
         return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
+
+    def _copies_beside(self, situation: Situation, depth: int, optimism: float) -> _Copies:
+        """Beside a head of this depth; as beside any, while little is known of it."""
+        if not situation.has_copying:
+            return NO_COPIES
+        own = self._estimate(situation, copy_beside(depth), optimism)
+        trust = own.num_asked / (own.num_asked + FEW_ROUNDS)
+        mine = self._copies(situation, copy_beside(depth), optimism)
+        usual = self._copies(situation, COPY_BESIDE_HEAD, optimism)
+        return _Copies(
+            *(
+                trust * own_part + (1 - trust) * usual_part
+                for own_part, usual_part in zip(astuple(mine), astuple(usual), strict=True)
+            )
+        )
+
+    def _is_timed(self, choice: Choice) -> bool:
+        return choice.is_off or choice.lead == COPY or self.costs.is_timed(choice.lead)
 
     def _estimate(self, situation: Situation, drafter: str, optimism: float = 0.0) -> Acceptance:
         return self.book.estimate(

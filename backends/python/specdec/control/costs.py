@@ -24,8 +24,14 @@ MAX_OUTLIER = 4.0
 
 REFIT_EVERY = 8
 
+BEND_MEMORY, BEND_PRIOR = 256, 48
+"""Samples that a bend remembers, and how many of them would make it half believed."""
+
 ROW_SHARE = 0.03
 """Of a plain pass, for one more row, as long as nothing is known of it."""
+
+LOOP_SHARE = 0.02
+"""Of a plain pass, for each request that runs round by round, as long as nothing is known of it."""
 
 MAX_LOAD_BUCKETS = 12
 
@@ -68,11 +74,31 @@ class Fit:
         return self._solved
 
 
+@dataclass(slots=True)
+class Bend:
+    """How far what a number of guesses costs lies off the line through all numbers."""
+
+    mean_s: float = 0.0
+    num_samples: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.num_samples += 1
+        self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / BEND_MEMORY)
+
+    @property
+    def seconds(self) -> float:
+        """Believed the more, the more samples there are."""
+        weight = min(self.num_samples, BEND_MEMORY)
+        return self.mean_s * weight / (weight + BEND_PRIOR)
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One round as the request saw it."""
 
     num_inflight: int
+    num_looping: int
+    """Of them, requests that run round by round."""
     num_rows: int
     """Of all requests in flight, as far as they are known: what a pass has to do."""
     num_context: int
@@ -83,6 +109,8 @@ class Sample:
     """Who made guesses in it, for this round or (a head) for the next."""
     num_drafted: int = 0
     """The guesses that were made."""
+    num_drafting: int = 1
+    """Requests for which the lead drafts at the moment."""
     draft_s: float = 0.0
     is_head: bool = False
     """The time for the guesses is in target_s."""
@@ -93,9 +121,11 @@ class CostModel:
 
     def __init__(self) -> None:
         self.passes: dict[int, Fit] = {}
-        """By load bucket, -1 for all; features: loop, stream, rows, thousands of context."""
+        """By load bucket, -1 for all; features as in _pass_features."""
         self.drafts: dict[tuple[str, int], Fit] = {}
-        """By lead and load bucket; features: 1, guesses."""
+        """By lead and load bucket; features: 1, guesses, guesses of all who ask the lead."""
+        self.bends: dict[tuple[str, int, int], Bend] = {}
+        """By lead, load bucket and guesses."""
         self.prompts: dict[str, Fit] = {}
         """Of a first round, by the head that reads along ("" for none), and of an engine's first
         draft, by its name; features: 1, thousands of prompt tokens."""
@@ -105,60 +135,66 @@ class CostModel:
         """Whether a pass has been timed at all."""
         return -1 in self.passes
 
+    def is_timed(self, lead: str) -> bool:
+        """Whether it is known what its guesses cost, at some load."""
+        return (lead, -1) in self.drafts
+
     @property
     def num_plain(self) -> tuple[float, float]:
         """Rounds without a lead and steps of the target alone, as far as they are remembered."""
         if not self.is_known:
             return 0.0, 0.0
         products = self.passes[-1].products
-        return float(products[0, 0]), float(products[1, 1])
+        return float(products[1, 1]), float(products[0, 0] - products[1, 1])
 
     def add(self, sample: Sample) -> None:
         """Learns from a round that paid for no prompt."""
         bucket = load_bucket(sample.num_inflight)
-        features = _pass_features(sample.is_streamed, sample.num_rows, sample.num_context)
+        features = _pass_features(
+            sample.is_streamed, sample.num_looping, sample.num_rows, sample.num_context
+        )
         target_s = sample.target_s
         if sample.lead is not None and sample.is_head:
             if not self.is_known:
                 return
             pass_s = self._pass_s(bucket, features)
-            usual_s = pass_s + self.draft_s(sample.lead, sample.num_inflight, sample.num_drafted)
+            usual_s = pass_s + self._drafting_line_s(
+                sample.lead, bucket, sample.num_drafted, sample.num_drafting
+            )
             drafting_s = min(target_s, MAX_OUTLIER * usual_s) - pass_s
-            self._add_draft(sample.lead, bucket, sample.num_drafted, drafting_s)
+            self._add_draft(sample, bucket, drafting_s)
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
         for key in (bucket, -1):
-            self.passes.setdefault(key, Fit(4)).add(features, target_s)
+            self.passes.setdefault(key, Fit(len(features))).add(features, target_s)
         if sample.lead is not None:
-            draft_s, usual_s = (
-                sample.draft_s,
-                self.draft_s(sample.lead, sample.num_inflight, sample.num_drafted),
+            usual_s = self._drafting_line_s(
+                sample.lead, bucket, sample.num_drafted, sample.num_drafting
             )
-            if usual_s:
-                draft_s = min(draft_s, MAX_OUTLIER * usual_s)
-            self._add_draft(sample.lead, bucket, sample.num_drafted, draft_s)
+            limit_s = MAX_OUTLIER * usual_s if usual_s > 0 else sample.draft_s
+            self._add_draft(sample, bucket, min(sample.draft_s, limit_s))
 
     def pass_line(
         self, num_inflight: int, num_context: int, *, is_streamed: bool
     ) -> tuple[float, float]:
-        """Seconds of a pass without a row, and of each row of all requests together."""
+        """Seconds of a pass without a row, and of each row, as if all in flight did the same."""
         coefficients = self._coefficients(load_bucket(num_inflight))
         if coefficients is None:
             return 0.0, 0.0
-        start_s = coefficients[1] if is_streamed else coefficients[0]
-        return float(start_s + num_context / 1000 * coefficients[3]), float(coefficients[2])
+        num_looping = 0 if is_streamed else num_inflight
+        features = _pass_features(is_streamed, num_looping, 0.0, num_context)
+        return float(features @ coefficients), float(coefficients[ROWS])
 
     def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
-        """Seconds for so many guesses; 0 of a lead that was never timed, so that it is tried."""
+        """Seconds for so many guesses, as if all in flight asked the lead.
+
+        0 of a lead that was never timed, so that it is tried.
+        """
         bucket = load_bucket(num_inflight)
-        whole = self.drafts.get((lead, -1))
-        if whole is None:
-            return 0.0
-        prior = whole.solve(np.zeros(2))
-        own = self.drafts.get((lead, bucket))
-        start_s, token_s = prior if own is None else own.solve(prior)
-        return max(0.0, float(start_s + num_tokens * max(0.0, token_s)))
+        bend = self.bends.get((lead, bucket, num_tokens))
+        line_s = self._drafting_line_s(lead, bucket, num_tokens, num_inflight)
+        return max(0.0, line_s + (bend.seconds if bend else 0.0))
 
     def add_prompt(self, reader: str, num_prompt: int, seconds: float) -> None:
         """Learns what a prompt costs; `reader` as in `prompts`."""
@@ -180,10 +216,26 @@ class CostModel:
             seconds -= float(features @ plain.solve(np.zeros(2)))
         return max(0.0, seconds)
 
-    def _add_draft(self, lead: str, bucket: int, num_tokens: int, seconds: float) -> None:
-        features = np.array([1.0, num_tokens])
+    def _drafting_line_s(self, lead: str, bucket: int, num_tokens: int, num_drafting: int) -> float:
+        whole = self.drafts.get((lead, -1))
+        if whole is None:
+            return 0.0
+        prior = whole.solve(np.zeros(3))
+        own = self.drafts.get((lead, bucket))
+        coefficients = prior if own is None else own.solve(prior)
+        features = np.array([1.0, num_tokens, num_tokens * num_drafting])
+        return float(
+            features[:1] @ coefficients[:1] + features[1:] @ np.maximum(coefficients[1:], 0)
+        )
+
+    def _add_draft(self, sample: Sample, bucket: int, seconds: float) -> None:
+        lead, num_tokens, num_drafting = sample.lead, sample.num_drafted, sample.num_drafting
+        assert lead is not None
+        bend = self.bends.setdefault((lead, bucket, num_tokens), Bend())
+        bend.add(seconds - self._drafting_line_s(lead, bucket, num_tokens, num_drafting))
+        features = np.array([1.0, num_tokens, num_tokens * num_drafting])
         for key in (bucket, -1):
-            self.drafts.setdefault((lead, key), Fit(2)).add(features, seconds)
+            self.drafts.setdefault((lead, key), Fit(3)).add(features, seconds)
 
     def _pass_s(self, bucket: int, features: Vector) -> float:
         coefficients = self._coefficients(bucket)
@@ -193,15 +245,22 @@ class CostModel:
         whole = self.passes.get(-1)
         if whole is None:
             return None
-        num_weighed = max(float(whole.products[0, 0] + whole.products[1, 1]), 1e-12)
-        mean_s = float(whole.moments[:2].sum()) / num_weighed
-        prior = whole.solve(np.array([mean_s, mean_s, ROW_SHARE * mean_s, 0.0]))
+        num_weighed = max(float(whole.products[0, 0]), 1e-12)
+        mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
+        row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
+        prior = whole.solve(np.array([mean_s, 0.0, loop_s, row_s, 0.0]))
         own = self.passes.get(bucket)
         coefficients = prior if own is None else own.solve(prior)
-        # Neither a row nor a token of context makes a pass shorter, whatever the noise says.
-        least = np.array([0.1 * mean_s, 0.1 * mean_s, 0.0, 0.0])
-        return np.maximum(coefficients, least)
+        # Nothing more makes a pass shorter, whatever the noise says.
+        return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 
-def _pass_features(is_streamed: bool, num_rows: float, num_context: int) -> Vector:
-    return np.array([float(not is_streamed), float(is_streamed), num_rows, num_context / 1000])
+ROWS = 3
+"""Place of the rows among the features of a pass."""
+
+
+def _pass_features(
+    is_streamed: bool, num_looping: int, num_rows: float, num_context: int
+) -> Vector:
+    """1, a round of the loop, requests in such rounds, rows of all, thousands of context."""
+    return np.array([1.0, float(not is_streamed), num_looping, num_rows, num_context / 1000])

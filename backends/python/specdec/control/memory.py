@@ -16,7 +16,7 @@ import numpy as np
 
 from specdec.control.acceptance_book import Tally
 from specdec.control.controller import Controller
-from specdec.control.costs import Fit
+from specdec.control.costs import Bend, Fit
 
 FORMAT = 1
 
@@ -44,6 +44,10 @@ class Memory:
                 ],
                 "passes": [[key, _fit(fit)] for key, fit in controller.costs.passes.items()],
                 "drafts": [[list(key), _fit(fit)] for key, fit in controller.costs.drafts.items()],
+                "bends": [
+                    [list(key), bend.mean_s, bend.num_samples]
+                    for key, bend in controller.costs.bends.items()
+                ],
                 "prompts": [[key, _fit(fit)] for key, fit in controller.costs.prompts.items()],
             }
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,10 +71,14 @@ class Memory:
                     f"{self.path} is of other engines or drafters; measuring starts anew"
                 )
             tallies = {tuple(key): _tally(value) for key, value in content["tallies"]}
-            passes = {int(key): _read_fit(value, 4) for key, value in content["passes"]}
+            passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
             drafts = {
-                (str(name), int(bucket)): _read_fit(value, 2)
+                (str(name), int(bucket)): _read_fit(value, 3)
                 for (name, bucket), value in content["drafts"]
+            }
+            bends = {
+                (str(name), int(bucket), int(length)): Bend(float(mean_s), int(count))
+                for (name, bucket, length), mean_s, count in content["bends"]
             }
             prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -82,6 +90,7 @@ class Memory:
             controller.costs.passes.update(passes)
             controller.costs.drafts.update(drafts)
             controller.costs.prompts.update(prompts)
+            controller.costs.bends.update(bends)
         return True
 
 

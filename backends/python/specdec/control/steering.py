@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.controller import Controller, Place
 from specdec.control.costs import Sample
-from specdec.control.traffic import Traffic
+from specdec.control.traffic import Activity, Traffic
 
 CHOOSE_EVERY = 8
 """Rounds that a choice stands."""
@@ -60,7 +60,7 @@ class Steering:
         self.is_trial = False
         self._num_rounds = 0
         self._stretch = FIRST_STRETCH
-        self._own_rows = 0
+        self._activity: Activity | None = None
         self._readers: set[str] = set()
         """Draft engines that have read the prompt."""
         self._seconds, self._num_tokens = 0.0, 0
@@ -86,8 +86,8 @@ class Steering:
         is_off = self._choice is not None and self._choice.is_off
         is_first = self._num_rounds == 0
         self._num_rounds += 1
-        self._traffic.change_rows(seen.num_rows - 1 - self._own_rows)
-        self._own_rows = seen.num_rows - 1
+        if self._choice is not None:
+            self._become(Activity(self._choice, seen.num_rows - 1))
         if is_first:
             if seen.reader is not None:
                 self._controller.learn_prompt(seen.reader, self._num_prompt, seen.seconds)
@@ -108,8 +108,15 @@ class Steering:
 
     def leave(self) -> None:
         """The request is over, whatever became of it."""
-        self._traffic.change_rows(-self._own_rows)
-        self._own_rows = 0
+        if self.is_trial:
+            self.is_trial = False
+            self._controller.trial_is_over()
+        self._become(None)
+
+    def _become(self, activity: Activity | None) -> None:
+        if activity != self._activity:
+            self._traffic.change(self._activity, activity)
+            self._activity = activity
 
     def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
         if self._is_control:
@@ -117,7 +124,6 @@ class Steering:
             return OFF_CHOICE
         place = Place(
             num_inflight=self._traffic.num_inflight,
-            other_rows=self._traffic.num_extra_rows - self._own_rows,
             num_context=num_context,
             num_left=num_left,
             is_start=self._num_rounds == 0,
@@ -126,6 +132,8 @@ class Steering:
         if self._situation.is_fixed:
             self._num_left_of_choice = num_left
             return self._situation.default
+        if self.is_trial:
+            self._controller.trial_is_over()
         was_off = self._choice is not None and self._choice.is_off and not self.is_trial
         self.is_trial = False
         if place.is_start:
@@ -150,17 +158,19 @@ class Steering:
         elif is_told and seen.is_clean:
             sample = Sample(
                 num_inflight=traffic.num_inflight,
+                num_looping=traffic.num_looping,
                 num_rows=traffic.num_inflight + traffic.num_extra_rows,
                 num_context=seen.num_context,
                 is_streamed=is_off,
                 target_s=seen.seconds - draft_s,
                 lead=None if lead is None else lead.name,
                 num_drafted=seen.num_drafted,
+                num_drafting=1 if lead is None else max(1, traffic.num_with(lead.name)),
                 draft_s=draft_s,
                 is_head=lead is not None and lead.is_head,
             )
         offers = seen.offers
         if self._situation.is_fixed:  # Its copying may be another's.
-            offers = tuple(each for each in offers if each.drafter not in (COPY, COPY_BESIDE_HEAD))
+            offers = tuple(each for each in offers if not each.drafter.startswith(COPY))
         if sample is not None or offers:
             self._controller.learn_round(self._situation, sample, offers)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from dataclasses import dataclass
+
+from specdec.control.choices import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one request does at the moment."""
+
+    choice: Choice
+    num_extra_rows: int = 0
+    """Of its passes, beyond one."""
 
 
 class Traffic:
-    """Requests in flight, and the rows of their passes beyond one each. Thread-safe."""
+    """Requests in flight, and what those that are steered do. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._num_inflight = 1
         self._num_extra_rows = 0
+        self._num_looping = 0
+        self._by_lead: Counter[str] = Counter()
 
     def set_inflight(self, count: int) -> None:
         self._num_inflight = count
@@ -25,8 +40,21 @@ class Traffic:
     def num_extra_rows(self) -> int:
         return self._num_extra_rows
 
-    def change_rows(self, difference: int) -> None:
-        """A request has so many rows more, or fewer, than before."""
-        if difference:
-            with self._lock:
-                self._num_extra_rows += difference
+    @property
+    def num_looping(self) -> int:
+        """Requests that run round by round instead of in one call."""
+        return self._num_looping
+
+    def num_with(self, lead: str) -> int:
+        """Requests for which this lead drafts."""
+        return self._by_lead[lead]
+
+    def change(self, before: Activity | None, after: Activity | None) -> None:
+        """A request does something else than before; None: it is not there."""
+        with self._lock:
+            for activity, sign in ((before, -1), (after, 1)):
+                if activity is None or activity.choice.is_off:
+                    continue
+                self._num_looping += sign
+                self._num_extra_rows += sign * activity.num_extra_rows
+                self._by_lead[activity.choice.lead] += sign

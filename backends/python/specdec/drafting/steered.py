@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead, copy_beside
 from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
@@ -169,8 +169,12 @@ class SteeredDrafter:
         nothing = 0, 0, 0
         offers: list[Offer] = []
         if self._copying and self._num_rounds:
-            name = COPY_BESIDE_HEAD if choice.lead in self._heads else COPY
-            offers.append(Offer(name, *(counts if self._is_copy else nothing)))
+            copied = counts if self._is_copy else nothing
+            names = [COPY]
+            if choice.lead in self._heads:
+                depth_beside = self._heads[choice.lead].lead.depth(choice.num_tokens)
+                names = [COPY_BESIDE_HEAD, copy_beside(depth_beside)]
+            offers += [Offer(each, *copied) for each in names]
         drafter = self._offer.drafter
         if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
             offers.append(Offer(drafter, *counts))
