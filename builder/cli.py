@@ -14,6 +14,8 @@ from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
+from builder.pair_commands import add_pair_commands
+from builder.rendering import cli as rendering_cli
 from builder.vocabulary import TRANSLATIONS
 
 CACHE = Path(".cache/models")
@@ -39,6 +41,8 @@ def main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if "run" in arguments:  # a sub-command that brings its function
+        return int(arguments.run(arguments))
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
         build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)
@@ -110,6 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument(
         "--output", type=Path, metavar="PATH", help=f"default: {CACHE}/NAME, below this directory"
     )
+    add_pair_commands(commands)
+    manifest = commands.add_parser("manifest", help="record anew what a rendered repository holds")
+    rendering_cli.describe_manifest(manifest)
+    manifest.set_defaults(run=rendering_cli.run_manifest)
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
     commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")
     commands.add_parser("medusa", help="make Medusa heads for a target (its own --help)")

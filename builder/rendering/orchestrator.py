@@ -1,0 +1,57 @@
+"""The parameters of `specdec` for a pair; everything else is `model_repository/specdec`'s."""
+
+from __future__ import annotations
+
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
+
+FREE_ROWS = 256
+"""Rows of a pass that cost a GPU what one costs: reading the weights takes as long as the products
+of some 200 to 300 rows (arithmetic to bandwidth of A100, H100 and L40S in 16 bit)."""
+MAX_LOOKUP = 11
+"""Guesses behind a long match: see lookup_max_draft_tokens."""
+
+
+def speculates_inside(pair: PairDescription) -> bool:
+    """The target's engine guesses by itself and takes no drafts."""
+    return pair.engine == LLMAPI or (
+        pair.engine == TENSORRTLLM and pair.self_speculation is not None
+    )
+
+
+def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
+    """By name, as config.pbtxt has them."""
+    limits, speculation, head = pair.limits, pair.speculation, pair.self_speculation
+    drafts = () if speculates_inside(pair) else pair.drafts
+    parameters = {
+        "tensorrt_llm_model_name": pair.target.name,
+        "tensorrt_llm_draft_model_name": ",".join(each.name for each in drafts),
+        "engine_extensions": _extensions(pair),
+        "num_draft_tokens": str(speculation.num_draft_tokens),
+        "max_seq_len": str(limits.max_seq_len),
+        "inflight_limit": str(limits.inflight_limit),
+    }
+    if speculates_inside(pair):
+        # Whatever is asked, the target runs in one call.
+        silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
+        return parameters | dict.fromkeys((*silent, "auto_max_inflight"), "0") | {
+            "target_head_name": ""
+        }
+    longest = max(speculation.lookup_num_draft_tokens, min(MAX_LOOKUP, limits.max_draft_len))
+    parameters |= {
+        "max_draft_len": str(limits.max_draft_len),
+        "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),
+        "lookup_max_draft_tokens": str(longest),
+        "target_head_name": head.mode if head is not None and pair.engine == TORCH else "",
+    }
+    if head is not None:
+        parameters["head_num_draft_tokens"] = str(head.num_draft_tokens)
+    if pair.gpu is not None:
+        busy = max(1, FREE_ROWS // (speculation.num_draft_tokens + 1))
+        parameters["auto_max_inflight"] = str(min(limits.inflight_limit, busy))
+    return parameters
+
+
+def _extensions(pair: PairDescription) -> str:
+    if pair.engine == TORCH:
+        return "shared_sampler"
+    return "draft_logits" if pair.speculation.draft_logits else ""
