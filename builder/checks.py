@@ -9,15 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from builder.errors import BuildError
+from builder.tokenizer_match import probe_difference
 
-# Letters, code, figures, other scripts, an emoji, the chat markers: what tokenizers differ in.
-PROBE_TEXT = (
-    "<|im_start|>user\nThe quick brown fox, 3.14159 and 2024-10-31: naïve façade? Привет, 世界!\n"
-    "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares 🚀<|im_end|>\n  \n<s>done</s>"
-)
 SPECIAL_IDS = ("bos_token_id", "eos_token_id")
 # A draft pays only if its step is much cheaper than the target's.
 MAX_SIZE_RATIO = 0.5
@@ -40,8 +34,8 @@ class PairReport:
 def check_pair(target: Path, draft: Path) -> PairReport:
     """Check that `draft` can guess for `target`; both are Hugging Face directories.
 
-    Raises BuildError with the first difference: vocabulary size, special ids, the ids of a probe
-    text, or a draft too large to pay.
+    Raises BuildError with the first difference: vocabulary size, special ids, the ids of probe
+    texts, or a draft too large to pay.
     """
     target_config, draft_config = read_config(target), read_config(draft)
     for key in ("vocab_size", *SPECIAL_IDS):
@@ -66,23 +60,16 @@ def check_pair(target: Path, draft: Path) -> PairReport:
 
 
 def check_same_tokenizer(target: Path, draft: Path) -> None:
-    """Raise BuildError unless both directories turn the probe text into the same ids."""
-    target_ids, draft_ids = _probe_ids(target), _probe_ids(draft)
-    if target_ids == draft_ids:
-        return
-    pairs = zip(target_ids, draft_ids, strict=False)
-    shorter = min(len(target_ids), len(draft_ids))
-    position = next((i for i, (mine, other) in enumerate(pairs) if mine != other), shorter)
-    raise BuildError(
-        f"target and draft have different tokenizers: token {position} of a probe text is "
-        f"{target_ids[position : position + 1]} against {draft_ids[position : position + 1]}"
-    )
+    """Raise BuildError unless both directories turn the probe texts into the same ids."""
+    difference = probe_difference(target, draft)
+    if difference is not None:
+        raise BuildError(f"target and draft have different tokenizers: {difference}")
 
 
 def has_same_vocabulary(target: Path, draft: Path) -> bool:
-    """Say whether both directories mean the same by a token id, as far as the probe text shows."""
+    """Say whether both directories mean the same by a token id, as far as probe texts show."""
     sizes = [read_config(directory).get("vocab_size") for directory in (target, draft)]
-    return sizes[0] == sizes[1] and _probe_ids(target) == _probe_ids(draft)
+    return sizes[0] == sizes[1] and probe_difference(target, draft) is None
 
 
 def count_parameters(directory: Path) -> int:
@@ -119,11 +106,3 @@ def read_config(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BuildError(f"{directory} has no readable config.json: {error}") from error
     return config
-
-
-def _probe_ids(directory: Path) -> list[int]:
-    file = directory / "tokenizer.json"
-    if not file.is_file():
-        raise BuildError(f"{directory} has no tokenizer.json")
-    ids: list[int] = Tokenizer.from_file(str(file)).encode(PROBE_TEXT).ids
-    return ids

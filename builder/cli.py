@@ -12,11 +12,11 @@ from builder.add_draft import add_draft
 from builder.add_head import add_head
 from builder.assembly import build_pair, import_model
 from builder.colocate import colocate
+from builder.description.engine import TRANSLATIONS
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
 from builder.pair_commands import add_pair_commands
 from builder.rendering import cli as rendering_cli
-from builder.vocabulary import TRANSLATIONS
 
 CACHE = Path(".cache/models")
 
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if "run" in arguments:  # a sub-command that brings its function
+    if hasattr(arguments, "run"):  # a command that brings its function
         return int(arguments.run(arguments))
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "pair", help="download, check and convert a pair into the model repository"
     )
     pair.add_argument("name", nargs="?", default=DEFAULT_PAIR, help="default: %(default)s")
+    add_pair_commands(commands)
     added = commands.add_parser("add-draft", help="one more draft engine in the model repository")
     added.add_argument("name", help="of the new model; requests name it as their drafter")
     added.add_argument("checkpoint", type=Path, help="Hugging Face directory of a Llama model")
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_pair_commands(commands)
     manifest = commands.add_parser("manifest", help="record anew what a rendered repository holds")
-    rendering_cli.describe_manifest(manifest)
+    rendering_cli.add_manifest_options(manifest)
     manifest.set_defaults(run=rendering_cli.run_manifest)
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
     commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")

@@ -20,11 +20,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from builder.description.engine import TEXT, TOKENS
 from builder.errors import BuildError
 from specdec.drafting.translating import TARGET_IDS_FILE
-
-TEXT, TOKENS = "text", "tokens"
-TRANSLATIONS = (TEXT, TOKENS)
 
 MIN_SHARE = 0.5
 """Of the target's tokens that the draft must have, to guess token by token: a word that the target

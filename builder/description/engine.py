@@ -12,6 +12,9 @@ QUANTIZATIONS = ("none", "fp8", "int8_wo", "int8_sq", "int4_wo", "int4_awq", "nv
 """Names of TensorRT-LLM's examples/quantization/quantize.py (`--qformat`)."""
 KV_CACHES = ("auto", "fp8", "int8")
 """auto: the dtype of the engine."""
+TEXT, TOKENS = "text", "tokens"
+TRANSLATIONS = (TEXT, TOKENS)
+"""How a draft with another vocabulary meets the target (builder/vocabulary.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +71,4 @@ class EngineDescription:
     stored: Path | None = None
     """A folder beside the pair file that holds a draft's own layers (the default pair's)."""
     translation: str | None = None
-    """How a draft with another vocabulary meets the target: "text" or "tokens"."""
+    """One of TRANSLATIONS, for a draft with another vocabulary than the target's."""

@@ -71,6 +71,11 @@ def known_shape(name: str, place: str = "shape") -> ModelShape:
     return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
 
 
+def known_shapes() -> dict[str, ModelShape]:
+    """All published shapes, by name."""
+    return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}
+
+
 def known_gpu(name: str) -> Gpu:
     """The GPU of that name. Raises BuildError for one that gpus.toml lacks."""
     return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)

@@ -6,14 +6,15 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from builder.description.loading import pair_file
 from builder.errors import BuildError
-from builder.rendering.asked import add_pair_options, asked_pair
+from builder.pair_options import add_pair_options, asked_pair
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
 from builder.rendering.manifest import check_manifest, rewrite_manifest
 from builder.rendering.repository import RenderOptions, notices, render
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `render`."""
     add_pair_options(parser)
     parser.add_argument(
@@ -53,7 +54,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Render, or say what would be. Raises BuildError."""
-    pair, file = asked_pair(arguments)
+    pair, file = asked_pair(arguments), pair_file(arguments.pair)
     output: Path = arguments.output
     options = RenderOptions(
         engines=arguments.engines,
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def describe_manifest(parser: argparse.ArgumentParser) -> None:
+def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `manifest`."""
     parser.add_argument("repository", type=Path, metavar="DIR", help="a rendered model repository")
     parser.add_argument(

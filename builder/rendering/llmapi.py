@@ -13,7 +13,6 @@ import yaml
 from packaging.version import Version
 
 from builder.description import PairDescription, SelfSpeculation
-from builder.errors import BuildError
 from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 
 MODEL_YAML = Path("1") / "model.yaml"
@@ -77,7 +76,7 @@ _RENAMED_IN = Version("1.3.0rc0")
 
 
 def write_llmapi_model(pair: PairDescription, model: Path, *, kv_cache_fraction: float) -> None:
-    """Write the folder of the target. Raises BuildError for a mode that this runtime has not."""
+    """Write the folder of the target."""
     (model / "1").mkdir(parents=True)
     instances = pair.target.placement.instances
     devices = ";".join(",".join(map(str, each)) for each in instances)
@@ -138,19 +137,10 @@ def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]
         config = {"decoding_type": kind, model_key: str(head.checkpoint or head.name)}
     elif head.mode == "ngram":
         config = {"decoding_type": "NGram", "max_matching_ngram_size": head.ngram_size or 3}
-    elif head.mode == "draft_target":
-        if len(pair.drafts) != 1:
-            raise BuildError(
-                f"the mode draft_target takes one draft; {pair.name} has {len(pair.drafts)}"
-            )
+    else:
         kind = "DraftTarget" if is_renamed else "Draft_Target"
         draft = pair.drafts[0]
         config = {"decoding_type": kind, model_key: str(draft.checkpoint or draft.model)}
-    else:
-        raise BuildError(
-            "llmapi engines speculate by eagle3, ngram or draft_target; "
-            f"given: self_speculation.mode = {head.mode!r}"
-        )
     settings: dict[str, Any] = {
         "speculative_config": config | {"max_draft_len": head.num_draft_tokens}
     }

@@ -12,12 +12,12 @@ from builder.colocate import colocate, linked
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
+from builder.memory import KvShare, kv_shares, plan_memory
 from builder.parameters import set_parameters
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
 from builder.rendering.llmapi import write_llmapi_model
 from builder.rendering.manifest import write_manifest
 from builder.rendering.orchestrator import orchestrator_parameters, speculates_inside
-from builder.rendering.sharing import kv_cache_fractions
 from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.rendering.torch_models import copied_model, write_torch_models
 from specdec.serving.compiled_engine import ENGINE_CONFIG
@@ -102,10 +102,8 @@ def _write(pair: PairDescription, pair_file: Path, new: Path, options: RenderOpt
     if pair.engine == TORCH:
         write_torch_models(pair, pair_file, new, options.cache)
     elif pair.engine == LLMAPI:
-        fractions = kv_cache_fractions(pair)
-        write_llmapi_model(
-            pair, new / pair.target.name, kv_cache_fraction=fractions[pair.target.name]
-        )
+        fraction = _shares(pair)[pair.target.name].fraction
+        write_llmapi_model(pair, new / pair.target.name, kv_cache_fraction=fraction)
         _copy_what_is_known(pair.target, new)
     else:
         _write_compiled_models(pair, new, options)
@@ -113,7 +111,7 @@ def _write(pair: PairDescription, pair_file: Path, new: Path, options: RenderOpt
 
 
 def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOptions) -> None:
-    fractions = kv_cache_fractions(pair)
+    shares = _shares(pair)
     launch = plan_launch(pair, starts_ranks=options.starts_ranks)
     engines = (pair.target,) if speculates_inside(pair) else pair.engines
     for engine in engines:
@@ -123,7 +121,7 @@ def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOpti
             new / engine.name,
             served_at=options.served_at,
             launch=launch,
-            kv_cache_fraction=fractions[engine.name],
+            share=shares[engine.name],
         )
         _copy_what_is_known(engine, new)
         if options.engines is None:
@@ -133,6 +131,17 @@ def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOpti
             raise BuildError(f"{compiled} is missing: run `specdec build compile` first")
         for file in (compiled / ENGINE_CONFIG, *sorted(compiled.glob("*.engine"))):
             linked(str(file), str(new / engine.name / ENGINE / file.name))
+
+
+def _shares(pair: PairDescription) -> dict[str, KvShare]:
+    """By engine. Raises BuildError where there is nothing to share."""
+    shares = {each.engine: each for each in kv_shares(pair, plan_memory(pair))}
+    if not shares:
+        raise BuildError(
+            f"{pair.name} does not say what it runs on, or does not fit there: "
+            "`specdec build check` has the figures"
+        )
+    return shares
 
 
 def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builder.description import EngineDescription, PairDescription
+from builder.memory import KvShare
 from builder.rendering.launch import Launch
 from builder.rendering.orchestrator import speculates_inside
 from builder.rendering.pbtxt import ModelConfig, Parameter
@@ -23,7 +24,7 @@ def write_compiled_model(
     *,
     served_at: Path,
     launch: Launch,
-    kv_cache_fraction: float,
+    share: KvShare,
 ) -> None:
     """Write the folder of a compiled engine, as far as it is not the engine itself."""
     is_target = engine is pair.target
@@ -41,7 +42,7 @@ def write_compiled_model(
         ),
         inputs=inputs(pair.runtime.version),
         outputs=outputs(pair.runtime.version),
-        parameters=_parameters(pair, engine, served_at, launch, kv_cache_fraction),
+        parameters=_parameters(pair, engine, served_at, launch, share),
         max_batch_size=pair.limits.max_batch_size,
         num_instances=max(1, len(engine.placement.instances)),
         # A request has one call of an engine in flight, and one to stop it.
@@ -56,7 +57,7 @@ def _parameters(
     engine: EngineDescription,
     served_at: Path,
     launch: Launch,
-    kv_cache_fraction: float,
+    share: KvShare,
 ) -> list[Parameter]:
     """Those that are set; the backend takes a missing one as unset."""
     devices = ";".join(",".join(map(str, each)) for each in engine.placement.instances)
@@ -74,9 +75,11 @@ def _parameters(
         Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
-            f"{kv_cache_fraction:.2f}",
-            "Of what is free when this engine starts; engines on one device share it.",
+            f"{share.fraction:.2f}",
+            "Of what is free when this engine starts, target first, drafts behind it; and what that\n"
+            "is in tokens, so that an engine that starts out of turn takes no more.",
         ),
+        Parameter("max_tokens_in_paged_kv_cache", str(share.max_tokens)),
         Parameter(
             "enable_kv_cache_reuse",
             "true",
@@ -96,6 +99,10 @@ def _parameters(
     if ranks := launch.participants.get(engine.name):
         ids = ";".join(",".join(map(str, each)) for each in ranks)
         parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
+    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
+        parameters.append(
+            Parameter("enable_chunked_context", "true", "Texts are longer than one step takes.")
+        )
     head = pair.self_speculation
     if head is not None and engine is pair.target:
         parameters.append(Parameter("decoding_mode", head.mode, "The engine guesses by itself."))

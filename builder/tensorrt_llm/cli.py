@@ -7,13 +7,13 @@ from pathlib import Path
 
 from builder.description import LLMAPI, TENSORRTLLM
 from builder.errors import BuildError
-from builder.rendering.asked import add_pair_options, asked_pair
+from builder.pair_options import add_pair_options, asked_pair
 from builder.tensorrt_llm.compiling import compile_steps, describe_steps
 from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
 from builder.tensorrt_llm.plan import plan_steps
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `compile`."""
     add_pair_options(parser)
     parser.add_argument(
@@ -36,7 +36,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, or say how. Raises BuildError."""
-    pair, _ = asked_pair(arguments)
+    pair = asked_pair(arguments)
     if pair.engine != TENSORRTLLM:
         instead = "it takes the checkpoints" if pair.engine == LLMAPI else "PyTorch runs them"
         raise BuildError(

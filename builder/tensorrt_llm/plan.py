@@ -10,7 +10,7 @@ from builder.description import EngineDescription, PairDescription, SelfSpeculat
 from builder.errors import BuildError
 from builder.rendering.orchestrator import speculates_inside
 from builder.tensorrt_llm import converting
-from builder.tensorrt_llm.flags import MAX_TREE, build_flags, check_precision
+from builder.tensorrt_llm.flags import MAX_TREE, build_flags
 from builder.tensorrt_llm.installation import Toolkit
 from builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
 
@@ -110,7 +110,6 @@ def plan_steps(
     steps: list[Step] = []
     engines = (pair.target,) if speculates_inside(pair) else pair.engines
     for engine in engines:
-        check_precision(pair, engine)
         head = pair.self_speculation if engine is pair.target else None
         checkpoint = f"{CHECKPOINTS}/{engine.name}"
         if head is None or head.mode in {"lookahead", "redrafter"}:

@@ -22,23 +22,17 @@ def _tables() -> dict[str, Any]:
     return read_toml(SIGNATURES_FILE)
 
 
-def releases() -> dict[str, tuple[str, ...]]:
-    """The releases that compile engines, oldest first, and the containers that carry each."""
-    return {name: tuple(each) for name, each in _tables()["releases"].items()}
-
-
 def check_release(version: str) -> None:
-    """Raise BuildError for a release whose flags are not known, or that compiles nothing."""
-    known = [Version(name) for name in releases()]
+    """Raise BuildError for a release whose flags are not known."""
+    first, last = map(Version, _tables()["releases"])
     try:
-        given = Version(version)
+        is_known = first <= Version(version) <= last
     except InvalidVersion as error:
         raise BuildError(f"TensorRT-LLM {version!r} is no version: {error}") from error
-    if not known[0] <= given <= known[-1]:
-        advice = "describe the pair with engine = \"llmapi\"" if given > known[-1] else "use 1.2.1"
+    if not is_known:
         raise BuildError(
-            f"engines are compiled by TensorRT-LLM {known[0]} to {known[-1]}; given: {version}. "
-            f"For another release {advice}"
+            f"the flags of TensorRT-LLM {first} to {last} are known; given: {version}. Compile with "
+            "one of these, 1.2.1 for instance"
         )
 
 

@@ -1,0 +1,176 @@
+"""Is everything that is named there, used, and possible in this kind of engine?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.checking.findings import Finding, error, note, warning
+from builder.checking.limits import COPYING
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
+
+MODES_OF = {
+    TORCH: ("eagle3", "medusa"),
+    TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
+    LLMAPI: ("eagle3", "ngram", "draft_target"),
+}
+MAX_EAGLE_BATCH, MAX_EAGLE_DRAFT = 512, 256
+
+
+def check_drafters(pair: PairDescription) -> Iterator[Finding]:
+    """Drafters, tasks, weights and single-engine modes."""
+    own = pair.self_speculation
+    known = [draft.name for draft in pair.drafts]
+    if pair.engine != LLMAPI:
+        known += COPYING
+    if own is not None and pair.engine == TORCH:
+        known.append(own.mode)
+    for name in pair.speculation.drafters:
+        if name not in known:
+            yield error(
+                "drafter",
+                f"drafters names {name!r}, which is no draft of this pair and no way to copy",
+                f"one of: {', '.join(known) or 'none: an llmapi engine speculates inside'}",
+            )
+    for task, name in pair.tasks:
+        if not isinstance(name, str) or name not in known:
+            yield error(
+                "task",
+                f"[tasks]: {task} goes to {name!r}, which is no drafter of this pair",
+                f"one of: {', '.join(known)}",
+            )
+    named = {*pair.speculation.drafters, *(name for _, name in pair.tasks)}
+    if pair.engine != LLMAPI:
+        for draft in pair.drafts:
+            if draft.name not in named:
+                yield warning(
+                    "unused_draft",
+                    f"{draft.name} is built and takes memory, but neither drafters nor [tasks] name it",
+                    f"add {draft.name!r} to drafters, or leave the draft out",
+                )
+    if own is not None:
+        yield from _check_mode(pair, own)
+    yield from _check_engine_kind(pair)
+    yield from _check_weights(pair)
+
+
+def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding]:
+    possible = MODES_OF[pair.engine]
+    if own.mode not in possible:
+        yield error(
+            "mode",
+            f"[self_speculation]: a {pair.engine} engine has no mode {own.mode!r}",
+            f"one of: {', '.join(possible)}; or another kind of engine",
+        )
+        return
+    if pair.engine == TENSORRTLLM:
+        used = [*(draft.name for draft in pair.drafts), *pair.speculation.drafters]
+        if used:
+            yield error(
+                "mode",
+                f"a compiled target has one mode: built for {own.mode} it takes no draft tokens from "
+                f"outside, and {', '.join(dict.fromkeys(used))} could not guess for it",
+                "leave the drafts and drafters out, or [self_speculation]",
+            )
+    if own.mode == "draft_target" and len(pair.drafts) != 1:
+        yield error(
+            "mode",
+            f"draft_target needs the one draft that runs inside the engine; given: {len(pair.drafts)}",
+            "describe it as [drafts.draft], or take the mode eagle3 or ngram",
+        )
+    if own.mode == "medusa" and not own.num_heads:
+        yield error(
+            "mode", "[self_speculation]: medusa needs num_heads", "set it as in the heads' config.json"
+        )
+    if own.mode == "eagle":
+        yield from _check_eagle(pair, own)
+    if own.mode == "lookahead":
+        yield from _check_lookahead(own)
+
+
+def _check_eagle(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding]:
+    for what, value, limit in (
+        ("max_batch_size", pair.limits.max_batch_size, MAX_EAGLE_BATCH),
+        ("max_draft_len", own.max_draft_len or 0, MAX_EAGLE_DRAFT),
+    ):
+        if value > limit:
+            yield error(
+                "eagle_limits",
+                f"{what} is {value}; TensorRT-LLM builds EAGLE engines up to {limit}",
+                f"set {what} = {limit} or less",
+            )
+
+
+def _check_lookahead(own: SelfSpeculation) -> Iterator[Finding]:
+    window, ngram, guesses = own.window_size, own.ngram_size, own.verification_set_size
+    if not (window and ngram and guesses is not None):
+        yield error(
+            "mode",
+            "[self_speculation]: lookahead needs window_size, ngram_size and verification_set_size "
+            "(W, N, G)",
+            "for example 7, 7 and 7",
+        )
+        return
+    needed = lookahead_draft_len(window, ngram, guesses)
+    if own.max_draft_len is not None and own.max_draft_len < needed:
+        yield error(
+            "max_draft_len",
+            f"[self_speculation]: lookahead with (W, N, G) = ({window}, {ngram}, {guesses}) verifies "
+            f"{needed} tokens; max_draft_len is {own.max_draft_len}",
+            f"set max_draft_len = {needed}, or leave it out",
+        )
+
+
+def lookahead_draft_len(window: int, ngram: int, guesses: int) -> int:
+    """Tokens that lookahead decoding verifies in one step (TensorRT-LLM's lookahead README)."""
+    return max(ngram - 2, 0) + (window - 1 + guesses) * (ngram - 1)
+
+
+def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
+    own = pair.self_speculation
+    if pair.engine == LLMAPI:
+        if pair.drafts and (own is None or own.mode != "draft_target"):
+            yield error(
+                "mode",
+                "an llmapi engine takes no draft tokens from outside: it has no token ids, draft tokens "
+                "or logits among its inputs and outputs",
+                'add [self_speculation] mode = "draft_target", and the draft runs inside it; or compile '
+                'both (engine = "tensorrtllm")',
+            )
+        for draft in pair.drafts:
+            if draft.placement != pair.target.placement:
+                yield error(
+                    "devices",
+                    f"{draft.name} is placed on its own, but in an llmapi engine draft and target are one",
+                    "give it the target's placement",
+                )
+        if own is None:
+            yield note("off", "no [self_speculation]: this llmapi engine does not speculate")
+        return
+    if not pair.speculation.drafters and own is None:
+        yield warning(
+            "off", "drafters is empty: the pair does not speculate", 'add drafters = ["lookup"]'
+        )
+    if pair.engine == TENSORRTLLM and pair.drafts and not pair.speculation.draft_logits:
+        yield note(
+            "sampled_requests",
+            "draft_logits is false: compiled engines then speculate for greedy requests alone, and "
+            "those with a temperature run without",
+        )
+    if pair.engine == TORCH and pair.speculation.draft_logits:
+        yield warning(
+            "draft_logits",
+            "draft_logits is for compiled engines: torch engines draw by shared noise and verify "
+            "sampled requests exactly without it",
+            "leave draft_logits out",
+        )
+
+
+def _check_weights(pair: PairDescription) -> Iterator[Finding]:
+    for engine in pair.engines:
+        sources = (engine.checkpoint, engine.imported, engine.stored)
+        if pair.engine == TORCH and not any(sources):
+            yield error(
+                "weights",
+                f"{engine.name}: the file does not say where the weights of {engine.model} are",
+                "name a checkpoint directory, or an entry of models.toml as imported",
+            )

@@ -1,0 +1,113 @@
+"""Are the limits consistent with each other, with the models and with what is asked?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.checking.findings import Finding, error, note, warning
+from builder.description import LLMAPI, TENSORRTLLM, PairDescription
+from specdec.serving.drafter_names import LOOKUP, PREDICTION, SUFFIX
+
+COPYING = (LOOKUP, SUFFIX, PREDICTION)
+
+
+def check_limits(pair: PairDescription) -> Iterator[Finding]:
+    """Lengths, guesses in a round, rows in a step, and the load."""
+    yield from _check_lengths(pair)
+    yield from _check_guesses(pair)
+    yield from _check_rows(pair)
+    limits, load = pair.limits, pair.load
+    if load.sequence_len > limits.max_seq_len:
+        yield error(
+            "load",
+            f"[load]: sequence_len is {load.sequence_len:,}, but a request may have "
+            f"{limits.max_seq_len:,} tokens (max_seq_len)",
+            "plan memory for sequences that can be: lower sequence_len or raise max_seq_len",
+        )
+    if load.num_sequences > limits.max_batch_size:
+        yield warning(
+            "load",
+            f"[load]: {load.num_sequences} sequences are planned for, but an engine runs "
+            f"{limits.max_batch_size} at once (max_batch_size); the others wait",
+            f"set max_batch_size = {load.num_sequences}, or plan for {limits.max_batch_size}",
+        )
+    if limits.inflight_limit < limits.max_batch_size:
+        yield note(
+            "inflight_limit",
+            f"{limits.inflight_limit} requests are served at once (inflight_limit): engines built "
+            f"for {limits.max_batch_size} (max_batch_size) are never full",
+        )
+
+
+def _check_lengths(pair: PairDescription) -> Iterator[Finding]:
+    limits, target = pair.limits, pair.target
+    positions = target.shape.max_position_embeddings
+    if limits.max_seq_len > positions:
+        yield error(
+            "context",
+            f"max_seq_len is {limits.max_seq_len:,}, but {target.model} reads {positions:,} tokens",
+            f"set max_seq_len = {positions}",
+        )
+    if limits.max_input_len >= limits.max_seq_len:
+        yield error(
+            "input_len",
+            f"max_input_len is {limits.max_input_len:,} and max_seq_len {limits.max_seq_len:,}: a "
+            "prompt of that length leaves no room for an answer",
+            f"set max_input_len below {limits.max_seq_len}",
+        )
+    elif pair.engine == TENSORRTLLM and limits.max_input_len < limits.max_seq_len - 1:
+        yield warning(
+            "input_len",
+            f"max_input_len is {limits.max_input_len:,} and max_seq_len {limits.max_seq_len:,}: a round "
+            "sends the prompt and the answer so far as its input, so answers that go on beyond "
+            "max_input_len lose their guesses (TensorRT-LLM trims the draft)",
+            f"set max_input_len = {limits.max_seq_len - 1}",
+        )
+
+
+def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
+    limits, speculation = pair.limits, pair.speculation
+    asked = []
+    if any(draft.name in speculation.drafters for draft in pair.drafts):
+        asked.append(("num_draft_tokens", speculation.num_draft_tokens))
+    if any(name in speculation.drafters for name in COPYING):
+        asked.append(("lookup_num_draft_tokens", speculation.lookup_num_draft_tokens))
+    own = pair.self_speculation
+    if own is not None and (pair.engine == LLMAPI or own.mode in speculation.drafters):
+        asked.append(("[self_speculation]: num_draft_tokens", own.num_draft_tokens))
+    for what, count in asked:
+        if count < 1:
+            yield error(
+                "num_draft_tokens",
+                f"{what} must be 1 or more; given: {count}",
+                "to go without a drafter, leave it out of drafters",
+            )
+        elif count > limits.max_draft_len:
+            yield error(
+                "max_draft_len",
+                f"{what} is {count}, but the target is built for {limits.max_draft_len} guesses in a "
+                "round (max_draft_len): it would refuse the round",
+                f"set max_draft_len = {count}, or fewer guesses",
+            )
+
+
+def _check_rows(pair: PairDescription) -> Iterator[Finding]:
+    limits = pair.limits
+    rows = limits.max_batch_size * (limits.max_draft_len + 1)
+    if limits.max_num_tokens < rows:
+        finding = error if pair.engine == TENSORRTLLM else warning
+        yield finding(
+            "max_num_tokens",
+            f"max_num_tokens is {limits.max_num_tokens:,}, but verifying {limits.max_draft_len} "
+            f"guesses of {limits.max_batch_size} sequences takes max_batch_size × (max_draft_len + 1) "
+            f"= {rows:,} rows in one step",
+            f"set max_num_tokens = {rows} or more, or lower max_batch_size or max_draft_len",
+        )
+    elif pair.engine == TENSORRTLLM and limits.max_num_tokens < limits.max_seq_len - 1:
+        yield warning(
+            "max_num_tokens",
+            f"max_num_tokens is {limits.max_num_tokens:,}, below max_seq_len {limits.max_seq_len:,}: "
+            "without chunked context an engine refuses inputs longer than one step, and a round's "
+            "input is the prompt with the answer so far",
+            f"set max_num_tokens = {limits.max_seq_len}, or deploy with enable_chunked_context",
+        )

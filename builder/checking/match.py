@@ -1,0 +1,185 @@
+"""Do target and draft fit each other, by their shapes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.checking.findings import Finding, error, note, warning
+from builder.checks import MAX_SIZE_RATIO
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from builder.description.engine import TOKENS, TRANSLATIONS
+
+MIN_RATIO, IDEAL_RATIO, MAX_RATIO = 5, 10, 20
+COSTLY_SHARE = 0.3
+"""Of the target's parameters: above it, a draft's own steps eat the gain."""
+MIN_DRAFT_PARAMETERS = 50_000_000
+
+
+def check_match(pair: PairDescription) -> Iterator[Finding]:
+    """Counts of parameters, size, family, vocabulary and context, of the target and each draft."""
+    for engine in pair.engines:
+        yield from _check_count(engine)
+    for draft in pair.drafts:
+        yield from _check_size(pair.target, draft)
+        yield from _check_vocabulary(pair, draft)
+        yield from _check_context(pair, draft)
+
+
+def _check_count(engine: EngineDescription) -> Iterator[Finding]:
+    shape = engine.shape
+    if shape.num_parameters not in (None, shape.total_parameters):
+        yield error(
+            "parameter_count",
+            f"{engine.name}: the shape has {shape.total_parameters:,} parameters, but num_parameters "
+            f"says {shape.num_parameters:,}: one of its sizes is wrong, or tied_embeddings",
+            "compare the shape with the model's config.json",
+        )
+    if shape.num_tokens > shape.vocab_size:
+        yield error(
+            "vocabulary",
+            f"{engine.name}: the tokenizer's {shape.num_tokens:,} tokens do not fit the embedding's "
+            f"{shape.vocab_size:,} rows",
+            "vocab_size is that of config.json; num_tokens counts the tokenizer's, added ones included",
+        )
+
+
+def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator[Finding]:
+    large, small = target.shape.total_parameters, draft.shape.total_parameters
+    share, ratio = small / large, large / small
+    sizes = f"{draft.name} has {small / 1e6:,.0f}M parameters, the target {large / 1e6:,.0f}M"
+    choose = f"choose a draft {MIN_RATIO} to {MAX_RATIO} times smaller; ideal is {IDEAL_RATIO}"
+    if share > MAX_SIZE_RATIO:
+        yield error(
+            "size_ratio",
+            f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay: k guesses cost k of its steps",
+            choose,
+        )
+    elif share > COSTLY_SHARE:
+        yield warning(
+            "size_ratio",
+            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps mostly eat what they "
+            "gain",
+            f"{choose}; few guesses (num_draft_tokens = 1 or 2) lose least",
+        )
+    elif not MIN_RATIO <= ratio <= MAX_RATIO:
+        why = (
+            "its guesses are cheap, but fewer of them stand"
+            if ratio > MAX_RATIO
+            else "its guesses are good, but dear"
+        )
+        yield warning(
+            "size_ratio",
+            f"{sizes}: {ratio:.1f} times smaller, outside {MIN_RATIO} to {MAX_RATIO}: {why}",
+            f"measure it on your own prompts before you deploy (`specdec bench tasks`); ideal is "
+            f"{IDEAL_RATIO} times",
+        )
+    if small < MIN_DRAFT_PARAMETERS:
+        yield warning(
+            "small_draft",
+            f"{draft.name} has {small / 1e6:.1f}M parameters; below {MIN_DRAFT_PARAMETERS / 1e6:.0f}M "
+            "acceptance collapses, unless it was distilled from this target",
+            "distil it from the target's own answers (`specdec build distill`), or take a larger one",
+        )
+
+
+def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterator[Finding]:
+    target = pair.target
+    mine, other = target.shape, draft.shape
+    differs = mine.num_tokens != other.num_tokens or mine.family != other.family
+    if draft.translation is not None:
+        yield from _check_translation(pair, draft, differs=differs)
+        return
+    if mine.num_tokens != other.num_tokens:
+        yield error(
+            "vocabulary",
+            f"{draft.name} ({other.family}) has {other.num_tokens:,} tokens, the target "
+            f"({mine.family}) {mine.num_tokens:,}: a token id does not mean the same to both",
+            "choose a draft of the target's family, or say how they meet: translation = \"text\"",
+        )
+        return
+    if mine.family != other.family:
+        yield warning(
+            "family",
+            f"{draft.name} is of the family {other.family}, the target of {mine.family}: the same "
+            "number of tokens is no proof of the same tokens, and other training text costs acceptance",
+            "let their tokenizers be compared: --checkpoint target=DIR --checkpoint "
+            f"{draft.name}=DIR; or set translation = \"text\"",
+        )
+    if pair.engine == TORCH or other.draft_vocab_size is not None:
+        return
+    columns = [
+        engine.shape.padded_vocab_size(engine.placement.tensor_parallel)
+        for engine in (target, draft)
+    ]
+    if columns[0] != columns[1]:
+        what = (
+            f"the target's logits have {columns[0]:,} columns, those of {draft.name} {columns[1]:,}: "
+            f"the same {mine.num_tokens:,} tokens, padded to different sizes"
+        )
+        if pair.speculation.draft_logits:
+            yield error(
+                "vocabulary_padding",
+                f"{what}; a target refuses logits of another width (TensorRT-LLM issue 2789)",
+                "set draft_logits = false: token ids alone are exchanged, and sampled requests run "
+                "without speculation; or choose a draft of the target's padding",
+            )
+        else:
+            yield note(
+                "vocabulary_padding",
+                f"{what}. Token ids fit; logits do not, so draft_logits stays off",
+            )
+
+
+def _check_translation(
+    pair: PairDescription, draft: EngineDescription, *, differs: bool
+) -> Iterator[Finding]:
+    if draft.translation not in TRANSLATIONS:
+        yield error(
+            "translation",
+            f"{draft.name}: translation {draft.translation!r} is not known",
+            f"one of: {', '.join(TRANSLATIONS)}",
+        )
+        return
+    if not differs:
+        yield warning(
+            "translation",
+            f"{draft.name} has the target's vocabulary, and translation = {draft.translation!r} cuts "
+            "its guesses into tokens anew for nothing",
+            "leave translation out",
+        )
+    if pair.engine == LLMAPI:
+        yield error(
+            "translation",
+            f"{draft.name}: draft and target of an llmapi engine meet inside it, by token ids alone",
+            "choose a draft with the target's vocabulary",
+        )
+    elif pair.engine == TENSORRTLLM and draft.translation == TOKENS:
+        yield error(
+            "translation",
+            f"{draft.name}: translation = \"tokens\" takes rows out of the draft's head, which a "
+            "compiled engine keeps",
+            'set translation = "text"',
+        )
+    if pair.speculation.draft_logits:
+        yield error(
+            "translation",
+            f"{draft.name} has another vocabulary: its logits are not about the target's tokens",
+            "set draft_logits = false",
+        )
+
+
+def _check_context(pair: PairDescription, draft: EngineDescription) -> Iterator[Finding]:
+    positions, length = draft.shape.max_position_embeddings, pair.limits.max_seq_len
+    if positions >= length:
+        return
+    if draft.translation is not None:
+        yield note(
+            "context", f"{draft.name} reads {positions:,} tokens: what is longer is cut for it"
+        )
+        return
+    yield error(
+        "context",
+        f"{draft.name} reads {positions:,} tokens, requests may have {length:,} (max_seq_len): it "
+        "would fail where the text becomes longer",
+        f"set max_seq_len = {positions}, or choose a draft that reads more",
+    )

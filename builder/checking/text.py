@@ -1,0 +1,225 @@
+"""A report as people read it in a terminal, and as scripts do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from builder.checking.check import Report
+from builder.checking.findings import ERROR, SEVERITIES, WARNING
+from builder.description import TORCH, EngineDescription, PairDescription
+from builder.memory import DeviceMemory
+from builder.memory.plan import guide_bytes
+
+GIB = 1 << 30
+WIDTH = 110
+PARTS = ("weights", "kv_cache", "activations", "buffers", "context")
+
+
+def as_text(report: Report) -> str:
+    """The whole report, ending with whether the pair can be built."""
+    parts = [_title(report.pair), _shapes(report.pair)]
+    if report.plan is not None:
+        parts += [_memory(report), _shares(report)]
+    parts += [_findings(report), _verdict(report)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The same for JSON; memory in bytes."""
+    devices = [] if report.plan is None else report.plan.devices
+    return {
+        "pair": report.pair.name,
+        "buildable": report.is_buildable,
+        "engines": {
+            each.name: {
+                "model": each.model,
+                "num_parameters": each.shape.total_parameters,
+                "devices": list(each.placement.devices),
+            }
+            for each in report.pair.engines
+        },
+        "memory": [
+            {
+                "device": device.name,
+                "capacity": device.capacity,
+                "needed": device.needed,
+                "engines": {
+                    each.engine: {part: getattr(each, part) for part in PARTS}
+                    for each in device.engines
+                },
+            }
+            for device in devices
+        ],
+        "kv_cache": {
+            each.engine: {"fraction": each.fraction, "max_tokens": each.max_tokens}
+            for each in report.shares
+        },
+        "remedies": [
+            {"what": each.what, "saved": each.saved, "fits": each.fits} for each in report.remedies
+        ],
+        "findings": [
+            {
+                "severity": each.severity,
+                "code": each.code,
+                "message": each.message,
+                "remedy": each.remedy,
+            }
+            for each in report.findings
+        ],
+    }
+
+
+def _title(pair: PairDescription) -> str:
+    drafts = " and ".join(draft.model for draft in pair.drafts)
+    own = pair.self_speculation
+    guess = [f"draft {drafts}"] if drafts else []
+    guess += [own.mode] if own is not None else []
+    guess += [f"drafters {', '.join(pair.speculation.drafters)}"] if pair.speculation.drafters else []
+    where = "on CPU" if pair.gpu is None else f"on {pair.gpu.name}"
+    release = f" of TensorRT-LLM {pair.runtime.version}" if pair.engine != TORCH else ""
+    return _wrapped(
+        f"{pair.name}: {pair.target.model} with {'; '.join(guess) or 'no drafter'}; {pair.engine} "
+        f"engines{release}, {where}"
+    )
+
+
+def _shapes(pair: PairDescription) -> str:
+    heading = ("engine", "model", "parameters", "target ÷", "precision", "layers", "hidden")
+    heading += ("heads/KV", "tokens", "rows", "context", "devices")
+    rows = [_shape_row(pair, engine) for engine in pair.engines]
+    return _table([heading, *rows])
+
+
+def _shape_row(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
+    shape, precision = engine.shape, engine.precision
+    ratio = pair.target.shape.total_parameters / shape.total_parameters
+    stored = precision.dtype if precision.quantization == "none" else precision.quantization
+    cache = "" if precision.kv_cache == "auto" else f", {precision.kv_cache} KV"
+    devices = ";".join(",".join(map(str, each)) for each in engine.placement.instances)
+    return (
+        engine.name,
+        engine.model,
+        f"{shape.total_parameters:,}",
+        "" if engine is pair.target else f"{ratio:.1f}",
+        stored + cache,
+        str(shape.num_layers),
+        str(shape.hidden_size),
+        f"{shape.num_heads}/{shape.num_kv_heads}",
+        f"{shape.num_tokens:,}",
+        f"{shape.vocab_size:,}",
+        f"{shape.max_position_embeddings:,}",
+        devices or "CPU",
+    )
+
+
+def _memory(report: Report) -> str:
+    assert report.plan is not None
+    pair = report.pair
+    rows: list[Sequence[str]] = [
+        ("GiB", "engine", "weights", "KV cache", "activations", "buffers", "context", "sum")
+    ]
+    for names, device in _alike(report.plan.devices):
+        for each in device.engines:
+            sizes = [getattr(each, part) for part in PARTS]
+            rows.append((names, each.engine, *map(_gib, sizes), _gib(each.total)))
+            names = ""
+        rows.append(("", _verdict_of(device), "", "", "", "", "", _gib(device.needed)))
+    load, limits = pair.load, pair.limits
+    title = (
+        f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in steps "
+        f"of at most {limits.max_num_tokens:,} rows; weights and KV cache are exact, the rest is "
+        "estimated:"
+    )
+    guide = (
+        f"A published guide's rule (activations = 4 × weights × batch {limits.max_batch_size}) asks "
+        f"{guide_bytes(pair) / GIB:,.0f} GiB of the whole pair. It is shown to compare, not used: "
+        "activations grow with the rows of a step, not with weights."
+    )
+    return "\n".join([_wrapped(title), _table(rows), _wrapped(guide)])
+
+
+def _verdict_of(device: DeviceMemory) -> str:
+    if device.capacity is None or device.spare is None:
+        return "in all"
+    state = f"{_gib(device.spare)} free" if device.fits else f"{_gib(-device.spare)} TOO MUCH"
+    return f"of {_gib(device.capacity)}: {state}"
+
+
+def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]]:
+    """Devices with the same content once, their numbers joined."""
+    groups: dict[tuple[object, ...], list[DeviceMemory]] = {}
+    for device in devices:
+        groups.setdefault(device.engines, []).append(device)
+    for group in groups.values():
+        numbers = ",".join(str(each.device) for each in group)
+        yield "host" if group[0].device is None else f"GPU {numbers}", group[0]
+
+
+def _shares(report: Report) -> str:
+    if not report.shares:
+        return ""
+    rows: list[Sequence[str]] = [
+        ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")
+    ]
+    rows += [(each.engine, f"{each.fraction:.2f}", str(each.max_tokens)) for each in report.shares]
+    return "\n".join(
+        [
+            _wrapped(
+                "Shares of the KV caches: a fraction is of what is free when that engine loads, so "
+                "load them in this order; the count of tokens holds in any order."
+            ),
+            _table(rows),
+        ]
+    )
+
+
+def _findings(report: Report) -> str:
+    parts = []
+    for each in report.findings:
+        parts.append(_wrapped(f"{each.severity} [{each.code}] {each.message}", "  "))
+        if each.remedy:
+            parts.append(_wrapped(f"  → {each.remedy}", "    "))
+    return "\n".join(parts)
+
+
+def _verdict(report: Report) -> str:
+    counts = {
+        kind: sum(each.severity == kind for each in report.findings) for kind in SEVERITIES
+    }
+    found = ", ".join(
+        f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count
+    )
+    ending = f": {found}" if found else ""
+    return f"{'can be built' if not counts[ERROR] else 'cannot be built'}{ending}" + (
+        "" if counts[ERROR] or not counts[WARNING] else " (read them before you deploy)"
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned: text to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if _is_number(column, rows) else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def _is_number(column: int, rows: Sequence[Sequence[str]]) -> bool:
+    cells = [row[column] for row in rows[1:] if row[column]]
+    return all(cell.replace(",", "").replace(".", "").isdigit() for cell in cells)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.1f}"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

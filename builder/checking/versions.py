@@ -1,0 +1,93 @@
+"""TensorRT-LLM's versions and containers: which of them can run what the pair asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from builder.checking.findings import Finding, error, warning
+from builder.description import TENSORRTLLM, TORCH, PairDescription
+
+VERSION_OF = {
+    "24.10": "0.14.0", "24.11": "0.15.0", "24.12": "0.16.0", "25.01": "0.17.0",
+    "25.02": "0.17.0.post1", "25.03": "0.18.0", "25.04": "0.18.2", "25.05": "0.19.0",
+    "25.06": "0.20.0", "25.07": "0.20.0", "25.08": "0.21.0", "25.09": "1.0.0", "25.10": "1.0.0",
+    "25.11": "1.0.3", "25.12": "1.1.0", "26.01": "1.1.0", "26.02": "1.1.0", "26.03": "1.2.0",
+    "26.04": "1.2.1", "26.05": "1.2.1", "26.06": "1.2.1", "26.07": "1.2.1",
+}  # fmt: skip
+"""What each release of tritonserver:…-trtllm-python-py3 holds (Triton's compatibility matrix)."""
+
+LAST_ENGINES = "1.3.0rc20"
+"""The last TensorRT-LLM with compiled engines (June 2026)."""
+NEWEST_CONTAINER, OLDEST_CONTAINER = "26.07", "25.06"
+FAULTY = ("26.04", "26.05", "26.06")
+"""Containers in which the Python backend frees the result of an asynchronous BLS call too early."""
+
+
+def check_versions(pair: PairDescription) -> Iterator[Finding]:
+    """The version asked for, its container, and whether both go together."""
+    if pair.engine == TORCH:
+        return
+    version, container = pair.runtime.version, pair.runtime.container
+    if _parsed(version) is None:
+        yield error(
+            "version", f"[runtime]: {version!r} is no version", 'write it as "1.2.1" or "1.3.0rc20"'
+        )
+        return
+    if container in VERSION_OF and VERSION_OF[container] != version:
+        releases = [name for name, held in VERSION_OF.items() if held == version]
+        fitting = f"container = \"{releases[-1]}\", or " if releases else ""
+        yield error(
+            "container",
+            f"the container {container} holds TensorRT-LLM {VERSION_OF[container]}, not {version}: an "
+            "engine is loaded by the version that built it alone",
+            f'{fitting}version = "{VERSION_OF[container]}"',
+        )
+    if pair.engine == TENSORRTLLM:
+        yield from _check_engine_path(version, container)
+
+
+def _check_engine_path(version: str, container: str) -> Iterator[Finding]:
+    if _order(version) > _order(LAST_ENGINES):
+        yield error(
+            "version",
+            f"TensorRT-LLM {version} compiles no engines: {LAST_ENGINES} was the last, and its Triton "
+            "backend went with them",
+            'stay with version = "1.2.1" and container = "26.07", or describe an llmapi pair '
+            '(engine = "llmapi")',
+        )
+    elif not re.fullmatch(r"\d\d\.\d\d", container):
+        yield error("container", f"[runtime]: {container!r} is no release", 'write it as "26.07"')
+    elif container in FAULTY:
+        yield error(
+            "container",
+            f"the container {container} frees what an asynchronous call between models still reads "
+            "(use after free; mended in 26.07): the server dies under load",
+            'container = "26.07"',
+        )
+    elif container > NEWEST_CONTAINER:
+        yield error(
+            "container",
+            f"no container {container} with the tensorrtllm backend is known; {NEWEST_CONTAINER} is the "
+            "newest that is",
+            'container = "26.07"',
+        )
+    elif container < OLDEST_CONTAINER:
+        yield warning(
+            "container",
+            f"the container {container} is older than {OLDEST_CONTAINER}: its engine still calls "
+            "min_tokens and seed by other names",
+            'container = "26.07"',
+        )
+
+
+def _parsed(version: str) -> re.Match[str] | None:
+    return re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:rc(\d+)|\.post(\d+))?", version)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    found = _parsed(version)
+    assert found is not None
+    major, minor, patch, candidate, post = found.groups()
+    rank = int(candidate) if candidate else 1_000_000 + int(post or 0)  # a release follows its rcs
+    return int(major), int(minor), int(patch), rank

@@ -1,0 +1,146 @@
+"""What lies on each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from builder.description import TENSORRTLLM, EngineDescription, PairDescription
+from builder.memory.buffers import (
+    CONTEXT_BYTES,
+    activation_bytes,
+    buffer_bytes,
+    kv_bytes_per_token,
+    num_kv_tokens,
+)
+from builder.memory.weights import DTYPE_BYTES, head_bytes, weight_bytes
+
+USABLE_SHARE = 0.97
+"""Of the memory that nvidia-smi shows: CUDA reports 79.1 of an 80 GB device's 79.6 GiB, and a pool
+that is filled to the last byte cannot be served from."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What one engine keeps on one device, in bytes."""
+
+    engine: str
+    weights: int
+    """With those of a drafting head."""
+    activations: int
+    buffers: int
+    context: int
+    kv_cache: int
+    """For the pair's load."""
+    kv_bytes_per_token: int
+    fraction: float | None
+    """`kv_cache_fraction` of the pair file."""
+
+    @property
+    def fixed(self) -> int:
+        """Everything but the KV cache: what is there when the cache is allocated."""
+        return self.weights + self.activations + self.buffers + self.context
+
+    @property
+    def total(self) -> int:
+        return self.fixed + self.kv_cache
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The engines on one device, in the order in which they are loaded."""
+
+    device: int | None
+    """Index of a GPU; None: the host."""
+    capacity: int | None
+    """Bytes that may be used; None: not known (the host's)."""
+    engines: tuple[EngineMemory, ...]
+
+    @property
+    def name(self) -> str:
+        return "host" if self.device is None else f"GPU {self.device}"
+
+    @property
+    def needed(self) -> int:
+        return sum(engine.total for engine in self.engines)
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes left, below 0 if it does not fit; None where the capacity is not known."""
+        return None if self.capacity is None else self.capacity - self.needed
+
+    @property
+    def fits(self) -> bool:
+        return self.spare is None or self.spare >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """All devices of a pair."""
+
+    devices: tuple[DeviceMemory, ...]
+
+    @property
+    def fits(self) -> bool:
+        return all(device.fits for device in self.devices)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the fullest device lacks; 0 if everything fits."""
+        return max([0, *(-device.spare for device in self.devices if device.spare is not None)])
+
+    def on(self, device: int | None) -> DeviceMemory:
+        """The plan of one device. Raises KeyError."""
+        for each in self.devices:
+            if each.device == device:
+                return each
+        raise KeyError(device)
+
+
+def plan_memory(pair: PairDescription) -> MemoryPlan:
+    """Add up what each engine keeps on each device."""
+    capacity = None if pair.gpu is None else int(pair.gpu.memory_mib * (1 << 20) * USABLE_SHARE)
+    found: dict[int | None, list[EngineMemory]] = {}
+    for engine in pair.engines:
+        memory = _engine_memory(pair, engine)
+        for device in engine.placement.devices or (None,):
+            found.setdefault(device, []).append(memory)
+    return MemoryPlan(
+        tuple(
+            DeviceMemory(device, None if device is None else capacity, tuple(engines))
+            for device, engines in sorted(found.items(), key=lambda item: (item[0] is None, item[0]))
+        )
+    )
+
+
+def guide_bytes(pair: PairDescription) -> int:
+    """What a published guide's rule gives for the whole pair: activations of 4 × weights × batch.
+
+    Shown for comparison only. Activations depend on the rows of a step, not on weights: the rule asks
+    2.6 TB for a 70B with a 7B in 16 bits at a batch of four, whose weights are 154 GB.
+    """
+    weights = sum(
+        engine.shape.total_parameters * DTYPE_BYTES[engine.precision.dtype]
+        for engine in pair.engines
+    )
+    return weights * (1 + 4 * pair.limits.max_batch_size)
+
+
+def _engine_memory(pair: PairDescription, engine: EngineDescription) -> EngineMemory:
+    weights = weight_bytes(engine, is_compiled=pair.engine == TENSORRTLLM)
+    per_token = kv_bytes_per_token(engine)
+    own = pair.self_speculation
+    if own is not None and engine is pair.target:
+        weights += head_bytes(engine, own)
+        if own.mode in ("eagle3", "eagle"):  # one layer more, with keys of its own
+            stages = engine.placement.pipeline_parallel
+            per_token += per_token // -(-engine.shape.num_layers // stages)
+    return EngineMemory(
+        engine=engine.name,
+        weights=weights,
+        activations=activation_bytes(pair, engine),
+        buffers=buffer_bytes(pair, engine),
+        context=CONTEXT_BYTES if engine.placement.devices else 0,
+        kv_cache=num_kv_tokens(pair, engine) * per_token,
+        kv_bytes_per_token=per_token,
+        fraction=engine.kv_cache_fraction,
+    )

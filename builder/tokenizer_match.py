@@ -1,0 +1,143 @@
+"""Do two tokenizers say the same? Compared by what they do to probe texts, and piece by piece."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from builder.errors import BuildError
+
+PROBE_TEXTS = {
+    "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishmentarianly.",
+    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT * FROM t WHERE a<>'b';\n",
+    "unicode": "naïve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀👩‍🔬 e\u0301 \u00a0\u200b\ufeffﬁ",
+    "whitespace": "  two  spaces\ttab\n\n\nthree lines \r\n trailing   ",
+    "numbers": "3.14159 1,000,000 2024-10-31 0x7fff 1e-9 12345678901234567890 ½",
+    "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST] [/INST]",
+}
+"""What tokenizers differ in, by kind."""
+
+TOKENIZER, TEMPLATE = "tokenizer.json", "chat_template.jinja"
+_NUM_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which two tokenizers differ."""
+
+    what: str
+    """ "probe", "vocabulary", "special tokens" or "chat template"."""
+    text: str
+
+
+def differences(target: Path, draft: Path) -> Iterator[Difference]:
+    """Compare the tokenizers of two Hugging Face directories, the costliest difference first.
+
+    Raises BuildError if one has no readable tokenizer.json.
+    """
+    mine, other = _tokenizer(target), _tokenizer(draft)
+    for kind, text in PROBE_TEXTS.items():
+        ids, other_ids = (each.encode(text).ids for each in (mine, other))
+        if ids != other_ids:
+            yield Difference("probe", _first_difference(kind, ids, other_ids))
+            break
+    yield from _vocabulary(mine.get_vocab(), other.get_vocab())
+    yield from _special_tokens(mine, other)
+    if chat_template(target) != chat_template(draft):
+        yield Difference(
+            "chat template",
+            f"the chat templates differ ({_named(target)} and {_named(draft)}); requests are framed by "
+            "the target's",
+        )
+
+
+def probe_difference(target: Path, draft: Path) -> str | None:
+    """How the ids of a probe text differ; None if they are all the same. Raises BuildError."""
+    for each in differences(target, draft):
+        return each.text if each.what == "probe" else None
+    return None
+
+
+def chat_template(directory: Path) -> str | None:
+    """The template's text, from its own file or tokenizer_config.json; None if there is none."""
+    try:
+        return (directory / TEMPLATE).read_text("utf-8").strip()
+    except OSError:
+        pass
+    try:
+        table = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = table.get("chat_template")
+    return found.strip() if isinstance(found, str) else None
+
+
+def count_tokens(directory: Path) -> int:
+    """Ids that the tokenizer knows, added ones included. Raises BuildError."""
+    return int(_tokenizer(directory).get_vocab_size(with_added_tokens=True))
+
+
+@cache
+def _tokenizer(directory: Path) -> Tokenizer:
+    file = directory / TOKENIZER
+    if not file.is_file():
+        raise BuildError(f"{directory} has no {TOKENIZER}")
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises no narrower one
+        raise BuildError(f"{file} cannot be read: {error}") from error
+
+
+def _first_difference(kind: str, ids: list[int], other: list[int]) -> str:
+    pairs = zip(ids, other, strict=False)
+    shorter = min(len(ids), len(other))
+    place = next((i for i, (one, two) in enumerate(pairs) if one != two), shorter)
+    return (
+        f"token {place} of a probe text ({kind}) is {ids[place : place + 1]} against "
+        f"{other[place : place + 1]}"
+    )
+
+
+def _vocabulary(mine: dict[str, int], other: dict[str, int]) -> Iterator[Difference]:
+    if mine == other:
+        return
+    moved = [piece for piece in mine if piece in other and mine[piece] != other[piece]]
+    lacking = [piece for piece in mine if piece not in other]
+    added = [piece for piece in other if piece not in mine]
+    parts = [
+        f"{len(pieces):,} {what}{_shown(pieces)}"
+        for pieces, what in (
+            (moved, "tokens have other ids"),
+            (lacking, "are the target's alone"),
+            (added, "are the draft's alone"),
+        )
+        if pieces
+    ]
+    yield Difference("vocabulary", f"of {len(mine):,} tokens {'; '.join(parts)}")
+
+
+def _special_tokens(mine: Tokenizer, other: Tokenizer) -> Iterator[Difference]:
+    tokens, others = (
+        {number: str(token.content) for number, token in each.get_added_tokens_decoder().items()}
+        for each in (mine, other)
+    )
+    if tokens == others:
+        return
+    ids = sorted(each for each in {*tokens, *others} if tokens.get(each) != others.get(each))
+    shown = ", ".join(
+        f"{each} is {tokens.get(each)!r} against {others.get(each)!r}" for each in ids[:_NUM_SHOWN]
+    )
+    yield Difference("special tokens", f"{len(ids)} special tokens differ: {shown}")
+
+
+def _shown(pieces: list[str]) -> str:
+    return f" ({', '.join(map(repr, pieces[:_NUM_SHOWN]))}{' …' if len(pieces) > _NUM_SHOWN else ''})"
+
+
+def _named(directory: Path) -> str:
+    return directory.name if chat_template(directory) else f"{directory.name}: none"
