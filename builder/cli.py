@@ -115,7 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument(
         "--output", type=Path, metavar="PATH", help=f"default: {CACHE}/NAME, below this directory"
     )
-    add_pair_commands(commands)
     manifest = commands.add_parser("manifest", help="record anew what a rendered repository holds")
     rendering_cli.add_manifest_options(manifest)
     manifest.set_defaults(run=rendering_cli.run_manifest)

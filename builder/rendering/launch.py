@@ -16,6 +16,7 @@ from specdec.serving.server_command import SHM_DEFAULT_BYTES, SHM_GROWTH_BYTES
 LAUNCH_FILE = "launch.sh"
 CONTAINER = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 EXIT_TIMEOUT_S = 30
+BREAK = " \\\n    "
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Launch:
         return "\n".join(
             [
                 "#!/usr/bin/env bash",
-                *(f"# {line}" for line in (f"Starts the pair {pair.name}. {self.comment}",)),
+                f"# Starts the pair {pair.name}.",
+                f"# {self.comment}",
                 "set -eu",
                 'repository="$(cd "$(dirname "$0")" && pwd)"',
                 *exports,
@@ -71,7 +73,7 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     pools = ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
     num_gpus = 1 + max(device for each in pair.engines for device in each.placement.devices)
     pools += [f"--cuda-memory-pool-byte-size={index}:0" for index in range(num_gpus)]
-    line = f'exec mpirun --allow-run-as-root -n 1 {_server(pair)} {" ".join(pools)} "$@"'
+    line = f'exec mpirun --allow-run-as-root -n 1 {BREAK.join((_server(pair), *pools))} "$@"'
     comment = f"Inside {container}: orchestrator mode, {num_ranks} workers are spawned."
     return Launch(comment, line, _orchestrator("1"))
 
@@ -99,9 +101,11 @@ def _ranks(pair: PairDescription) -> dict[str, tuple[tuple[int, ...], ...]]:
 def _mpirun(pair: PairDescription, num_ranks: int) -> str:
     """Rank 0 serves all models, the others work for the engines."""
     loads = [f"--load-model={each.name}" for each in pair.engines]
-    worker = " ".join(["--model-control-mode=explicit", *loads])
+    worker = ["--model-control-mode=explicit", *loads]
     ranks = [f'-n 1 {_server(pair)} "$@"']
-    ranks += [f"-n 1 {_server(pair, rank)} {worker}" for rank in range(1, num_ranks)]
+    ranks += [
+        f"-n 1 {BREAK.join((_server(pair, rank), *worker))}" for rank in range(1, num_ranks)
+    ]
     return "exec mpirun --allow-run-as-root " + " : \\\n  ".join(ranks)
 
 
@@ -115,4 +119,4 @@ def _server(pair: PairDescription, rank: int = 0) -> str:
     }
     options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
     options.append(f"--exit-timeout-secs={EXIT_TIMEOUT_S}")
-    return " ".join(['tritonserver --model-repository="$repository"', *options])
+    return BREAK.join(['tritonserver --model-repository="$repository"', *options])

@@ -67,7 +67,7 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         new = Path(scratch) / "repository"
         new.mkdir()
-        _write(pair, pair_file, new, options)
+        _write(pair, new, options)
         if options.colocated:
             colocate(new, Path(scratch) / "colocated")
             new = Path(scratch) / "colocated"
@@ -92,15 +92,17 @@ def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
             f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER_FILES[2]} and "
             f"{TOKENIZER_FILES[0]} of {pair.target.model} into {place}"
         )
+    if pair.engine == LLMAPI and pair.target.checkpoint is None:
+        found.append(f"1/model.yaml names the model {pair.target.model!r}, not a place")
     if pair.engine == TENSORRTLLM and options.engines is None:
         found.append("no engines: run `specdec build compile` and give --engines OUTPUT/engines")
     return found
 
 
-def _write(pair: PairDescription, pair_file: Path, new: Path, options: RenderOptions) -> None:
+def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     copied_model("specdec", new)
     if pair.engine == TORCH:
-        write_torch_models(pair, pair_file, new, options.cache)
+        write_torch_models(pair, new, options.cache)
     elif pair.engine == LLMAPI:
         fraction = _shares(pair)[pair.target.name].fraction
         write_llmapi_model(pair, new / pair.target.name, kv_cache_fraction=fraction)

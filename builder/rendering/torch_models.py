@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 from builder.add_draft import add_draft
-from builder.assembly import HEAD, WEIGHTS, build_pair, fill_head, import_model
+from builder.assembly import HEAD, WEIGHTS, assemble_draft, fill_head, import_model
 from builder.colocate import linked
-from builder.description import EngineDescription, PairDescription
+from builder.description import EngineDescription, PairDescription, SelfSpeculation
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
-from builder.pair import load_pair
+from builder.pair import known_models
 from builder.parameters import set_parameters
 from builder.rendering.warmup import write_warmup
 from specdec.serving.freshness import fingerprint_of, write_fingerprint
@@ -35,42 +36,56 @@ def copied_model(name: str, repository: Path) -> Path:
     return model
 
 
-def write_torch_models(
-    pair: PairDescription, pair_file: Path, repository: Path, cache: Path
-) -> None:
+def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> None:
     """Write target and drafts with their weights. Raises BuildError."""
-    target = copied_model("target", repository)
-    if any(draft.stored for draft in pair.drafts):
-        copied_model("draft", repository)
-    if pair.target.checkpoint is not None:
-        shutil.copytree(pair.target.checkpoint, target / WEIGHTS, copy_function=linked)
-        if fingerprint_of(target / WEIGHTS) is None:
-            write_fingerprint(target / WEIGHTS, fingerprint(target / WEIGHTS))
-    elif pair.target.imported is not None:
-        known = load_pair(pair_file)
-        imported = cache / pair.target.imported
-        import_model(known.target, imported, cache)
-        shutil.copytree(imported, target / WEIGHTS)
-        build_pair(known, repository, cache)  # draft and head; the target is up to date
-    else:
-        raise BuildError(
-            f"{pair.name} names no weights for the target: give `checkpoint` in the pair file, or "
-            "--checkpoint target=DIRECTORY"
-        )
+    target = copied_model("target", repository) / WEIGHTS
+    _write_target(pair, target, cache)
     head = pair.self_speculation
-    if head is not None and head.checkpoint is not None:
-        fill_head(head.checkpoint, target / WEIGHTS, target / HEAD)
-    for draft in pair.drafts:
-        if draft.checkpoint is not None:
+    if head is not None:
+        fill_head(_head(head), target, repository / "target" / HEAD)
+    with tempfile.TemporaryDirectory(prefix="drafts.", dir=repository.parent) as scratch:
+        for draft in pair.drafts:
+            checkpoint = draft.checkpoint
+            if checkpoint is None:
+                if draft.stored is None:
+                    raise BuildError(_no_weights(pair, draft.name))
+                checkpoint = Path(scratch) / draft.name
+                checkpoint.mkdir()
+                assemble_draft(draft.stored, target, checkpoint)
             add_draft(
                 repository,
                 draft.name,
-                draft.checkpoint,
+                checkpoint,
                 translation=draft.translation,
                 pattern=PATTERNS / "draft",
             )
     for engine in pair.engines:
         _configure(pair, engine, repository / engine.name)
+
+
+def _write_target(pair: PairDescription, place: Path, cache: Path) -> None:
+    if pair.target.checkpoint is not None:
+        shutil.copytree(pair.target.checkpoint, place, copy_function=linked)
+        if fingerprint_of(place) is None:
+            write_fingerprint(place, fingerprint(place))
+        return
+    model = known_models().get(pair.target.imported or "")
+    if model is None:
+        raise BuildError(_no_weights(pair, pair.target.name))
+    imported = cache / str(pair.target.imported)
+    import_model(model, imported, cache)
+    shutil.copytree(imported, place)  # no links: what is imported stays as it was
+
+
+def _head(head: SelfSpeculation) -> Path:
+    directory = head.checkpoint or head.stored
+    if directory is None:
+        raise BuildError(f"no weights for the head {head.name}: give --checkpoint head=DIRECTORY")
+    return directory
+
+
+def _no_weights(pair: PairDescription, name: str) -> str:
+    return f"{pair.name} names no weights for {name}: give --checkpoint {name}=DIRECTORY"
 
 
 def _configure(pair: PairDescription, engine: EngineDescription, model: Path) -> None:
