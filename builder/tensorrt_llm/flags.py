@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from builder.checking.drafters import lookahead_draft_len
 from builder.description import EngineDescription, PairDescription, SelfSpeculation
-from builder.tensorrt_llm.signatures import COMMANDS, check_names
 
 BUILD = "trtllm-build"
 MODES = {
@@ -27,8 +26,7 @@ converters' default."""
 def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
     """All flags but the two directories, as `--name=value`.
 
-    The pair is one that the checks found buildable. Raises BuildError for a flag that its release
-    does not take.
+    The pair is one that the checks found buildable.
     """
     limits, is_target = pair.limits, engine is pair.target
     flags: dict[str, str | int] = {
@@ -54,8 +52,7 @@ def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, 
         }
     elif pair.speculation.draft_logits:
         flags["--gather_generation_logits"] = ""
-    check_names(COMMANDS, BUILD, flags, pair.runtime.version)
-    return _written(flags)
+    return tuple(name if value == "" else f"{name}={value}" for name, value in flags.items())
 
 
 def _own_mode(head: SelfSpeculation) -> Mapping[str, str | int]:
@@ -69,6 +66,3 @@ def _own_mode(head: SelfSpeculation) -> Mapping[str, str | int]:
         flags["--max_draft_len"] = head.max_draft_len or lookahead_draft_len(*known)
     return flags
 
-
-def _written(flags: Mapping[str, str | int]) -> tuple[str, ...]:
-    return tuple(name if value == "" else f"{name}={value}" for name, value in flags.items())

@@ -10,7 +10,7 @@ from builder.description import EngineDescription, PairDescription, SelfSpeculat
 from builder.errors import BuildError
 from builder.rendering.orchestrator import speculates_inside
 from builder.tensorrt_llm import converting
-from builder.tensorrt_llm.flags import MAX_TREE, build_flags
+from builder.tensorrt_llm.flags import BUILD, MAX_TREE, build_flags
 from builder.tensorrt_llm.installation import Toolkit
 from builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
 
@@ -118,6 +118,8 @@ def plan_steps(
         if head is not None and head.mode != "lookahead":
             steps.append(_head_conversion(pair, head, checkpoint, work, toolkit))
         flags = build_flags(pair, engine)
+        names = [each.partition("=")[0] for each in flags]
+        check_names(COMMANDS, BUILD, names, pair.runtime.version)
         command = (
             toolkit.build,
             f"--checkpoint_dir={work / checkpoint}",
