@@ -10,8 +10,8 @@ from pathlib import Path
 from builder.add_draft import add_draft
 from builder.assembly import HEAD, WEIGHTS
 from builder.colocate import colocate
+from builder.description.engine import TRANSLATIONS
 from builder.parameters import set_parameters
-from builder.vocabulary import TRANSLATIONS
 
 COLOCATED = "colocated"
 
