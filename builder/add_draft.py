@@ -10,8 +10,9 @@ from pathlib import Path
 
 from builder.assembly import WEIGHTS
 from builder.checks import check_pair, has_same_vocabulary, read_config
+from builder.description.engine import TOKENS
 from builder.errors import BuildError
-from builder.vocabulary import TOKENS, restrict, shared_vocabulary
+from builder.vocabulary import restrict, shared_vocabulary
 from specdec.serving.drafter_names import RESERVED
 
 PATTERN = "draft"

@@ -34,15 +34,14 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
     try:
-        return _run(arguments)
+        run = getattr(arguments, "run", _run)  # pair_commands bring their own
+        return int(run(arguments))
     except BuildError as error:
         print(f"specdec build: {error}", file=sys.stderr)
         return 1
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if hasattr(arguments, "run"):  # a command that brings its function
-        return int(arguments.run(arguments))
     if arguments.command == "pair":
         pair = load_pair(arguments.name)
         build_pair(pair, arguments.model_repository, arguments.cache, force=arguments.force)

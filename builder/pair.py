@@ -58,7 +58,7 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target, the draft made for it and the head that drafts on its states, as far as they are."""
+    """A target, the draft made for it and the head that drafts on its states; not each has both."""
 
     name: str
     target: ImportedModel
@@ -76,7 +76,8 @@ def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
     if description.engine != TORCH or target.imported is None:
         raise BuildError(
             f"the weights of {description.name} are not to be had here: `build pair` fills torch "
-            f"engines whose target is `imported`; for {description.engine} engines use `build compile`"
+            f"engines whose target is `imported`; for {description.engine} engines use `build "
+            "compile`"
         )
     models = known_models()
     if target.imported not in models:

@@ -23,8 +23,8 @@ def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ENGINE=DIR",
-        help="a Hugging Face directory for the target or a draft: its shape overrides the file's and "
-        "is compared with it, weights and tokenizers are checked (more than once for several)",
+        help="a Hugging Face directory for the target or a draft: its shape overrides the file's "
+        "and is compared with it, weights and tokenizers are checked; can be given several times",
     )
 
 

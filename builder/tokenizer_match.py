@@ -13,12 +13,12 @@ from tokenizers import Tokenizer
 from builder.errors import BuildError
 
 PROBE_TEXTS = {
-    "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishmentarianly.",
-    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT * FROM t WHERE a<>'b';\n",
-    "unicode": "naïve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀👩‍🔬 e\u0301 \u00a0\u200b\ufeffﬁ",
+    "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishment.",
+    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT a WHERE b<>'';\n",
+    "unicode": "na\u00efve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀 👩\u200d🔬 e\u0301 \u00a0\u200b \ufb01",
     "whitespace": "  two  spaces\ttab\n\n\nthree lines \r\n trailing   ",
     "numbers": "3.14159 1,000,000 2024-10-31 0x7fff 1e-9 12345678901234567890 ½",
-    "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST] [/INST]",
+    "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST]",
 }
 """What tokenizers differ in, by kind."""
 
@@ -51,8 +51,8 @@ def differences(target: Path, draft: Path) -> Iterator[Difference]:
     if chat_template(target) != chat_template(draft):
         yield Difference(
             "chat template",
-            f"the chat templates differ ({_named(target)} and {_named(draft)}); requests are framed by "
-            "the target's",
+            f"the chat templates differ ({_named(target)} and {_named(draft)}); requests are "
+            "framed by the target's",
         )
 
 
@@ -136,7 +136,9 @@ def _special_tokens(mine: Tokenizer, other: Tokenizer) -> Iterator[Difference]:
 
 
 def _shown(pieces: list[str]) -> str:
-    return f" ({', '.join(map(repr, pieces[:_NUM_SHOWN]))}{' …' if len(pieces) > _NUM_SHOWN else ''})"
+    return (
+        f" ({', '.join(map(repr, pieces[:_NUM_SHOWN]))}{' …' if len(pieces) > _NUM_SHOWN else ''})"
+    )
 
 
 def _named(directory: Path) -> str:

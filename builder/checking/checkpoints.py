@@ -41,9 +41,9 @@ def with_checkpoints(
     if unknown:
         raise BuildError(f"no engine {unknown[0]!r} in {pair.name}; known: {', '.join(names)}")
     found: list[Finding] = []
-    engines = []
-    for engine in pair.engines:
-        engines.append(_with_checkpoint(engine, checkpoints.get(engine.name), found))
+    engines = [
+        _with_checkpoint(engine, checkpoints.get(engine.name), found) for engine in pair.engines
+    ]
     return replace(pair, target=engines[0], drafts=tuple(engines[1:])), found
 
 
@@ -53,8 +53,8 @@ def check_checkpoints(pair: PairDescription) -> Iterator[Finding]:
         if engine.checkpoint is None:
             yield note(
                 "skipped",
-                f"{engine.name}: no checkpoint at hand: its published shape was taken as it stands, and "
-                "weights and tokenizer were not looked at",
+                f"{engine.name}: no checkpoint at hand: its published shape was taken as it "
+                "stands, and weights and tokenizer were not looked at",
                 f"--checkpoint {engine.name}=DIRECTORY",
             )
         else:
@@ -78,25 +78,23 @@ def _with_checkpoint(
         )
         return replace(engine, checkpoint=None)
     shape = _shape_of(config, engine.shape)
-    for key in KEY_OF:
+    for key, name in KEY_OF.items():
         here, there = getattr(engine.shape, key), getattr(shape, key)
         if here != there:
             found.append(
                 error(
                     "shape",
                     f"{engine.name}: {key} is {here} in the pair file, but {there} in "
-                    f"{directory / 'config.json'} ({KEY_OF[key]})",
-                    f"describe the model that is there: {key} = {str(there).lower()}; or name another "
-                    "checkpoint",
+                    f"{directory / 'config.json'} ({name})",
+                    f"describe the model that is there: {key} = {str(there).lower()}; or name "
+                    "another checkpoint",
                 )
             )
     return replace(engine, checkpoint=directory, shape=shape)
 
 
 def _shape_of(config: Mapping[str, Any], described: ModelShape) -> ModelShape:
-    values = {
-        key: config.get(name, getattr(described, key)) for key, name in KEY_OF.items()
-    }
+    values = {key: config.get(name, getattr(described, key)) for key, name in KEY_OF.items()}
     if "head_dim" not in config and config.get("num_attention_heads"):
         values["head_dim"] = values["hidden_size"] // values["num_heads"]
     if "num_key_value_heads" not in config:
@@ -120,15 +118,17 @@ def _check_weights(engine: EngineDescription) -> Iterator[Finding]:
     if stored != expected:
         yield error(
             "weights",
-            f"{engine.name}: {engine.checkpoint} stores {stored:,} numbers, its shape has {expected:,}: "
-            "it is incomplete, or of another kind of model",
+            f"{engine.name}: {engine.checkpoint} stores {stored:,} numbers, its shape has "
+            f"{expected:,}: it is incomplete, or of another kind of model",
             "complete the checkpoint; models beside Llama and Qwen2 are not described",
         )
     try:
         num_tokens = count_tokens(engine.checkpoint)
     except BuildError as problem:
         yield error(
-            "tokenizer", f"{engine.name}: {problem}", f"put the model's {TOKENIZER} beside its weights"
+            "tokenizer",
+            f"{engine.name}: {problem}",
+            f"put the model's {TOKENIZER} beside its weights",
         )
         return
     if num_tokens != engine.shape.num_tokens:
@@ -160,14 +160,15 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
             yield error(
                 "tokenizer",
                 f"{draft.name}: another tokenizer than the target's: {each.text}",
-                'choose a draft with the target\'s tokenizer, or say how they meet: translation = "text"',
+                "choose a draft with the target's tokenizer, or say how they meet: translation = "
+                '"text"',
             )
     for key in SPECIAL_IDS:
         mine, other = (config.get(key) for config in configs)
         if mine != other:
             yield error(
                 "special_ids",
-                f"{draft.name}: {key} is {other}, the target's is {mine}: it would end, or go on, where "
-                "the target does not",
+                f"{draft.name}: {key} is {other}, the target's is {mine}: it would end, or go on, "
+                "where the target does not",
                 f"set {key} = {mine} in the draft's config.json, if the tokens are the same",
             )

@@ -18,12 +18,24 @@ MAX_EAGLE_BATCH, MAX_EAGLE_DRAFT = 512, 256
 
 def check_drafters(pair: PairDescription) -> Iterator[Finding]:
     """Drafters, tasks, weights and single-engine modes."""
+    yield from _check_names(pair)
+    if pair.self_speculation is not None:
+        yield from _check_mode(pair, pair.self_speculation)
+    yield from _check_engine_kind(pair)
+    yield from _check_weights(pair)
+
+
+def drafter_names(pair: PairDescription) -> list[str]:
+    """What can guess in rounds of the orchestrator; nothing for engines that speculate inside."""
+    if pair.engine == LLMAPI:
+        return []
     own = pair.self_speculation
-    known = [draft.name for draft in pair.drafts]
-    if pair.engine != LLMAPI:
-        known += COPYING
-    if own is not None and pair.engine == TORCH:
-        known.append(own.mode)
+    heads = [own.mode] if own is not None and pair.engine == TORCH else []
+    return [*(draft.name for draft in pair.drafts), *COPYING, *heads]
+
+
+def _check_names(pair: PairDescription) -> Iterator[Finding]:
+    known = drafter_names(pair)
     for name in pair.speculation.drafters:
         if name not in known:
             yield error(
@@ -32,7 +44,7 @@ def check_drafters(pair: PairDescription) -> Iterator[Finding]:
                 f"one of: {', '.join(known) or 'none: an llmapi engine speculates inside'}",
             )
     for task, name in pair.tasks:
-        if not isinstance(name, str) or name not in known:
+        if name not in known:
             yield error(
                 "task",
                 f"[tasks]: {task} goes to {name!r}, which is no drafter of this pair",
@@ -44,13 +56,10 @@ def check_drafters(pair: PairDescription) -> Iterator[Finding]:
             if draft.name not in named:
                 yield warning(
                     "unused_draft",
-                    f"{draft.name} is built and takes memory, but neither drafters nor [tasks] name it",
+                    f"{draft.name} is built and takes memory, but neither drafters nor [tasks] "
+                    "name it",
                     f"add {draft.name!r} to drafters, or leave the draft out",
                 )
-    if own is not None:
-        yield from _check_mode(pair, own)
-    yield from _check_engine_kind(pair)
-    yield from _check_weights(pair)
 
 
 def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding]:
@@ -67,19 +76,22 @@ def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding
         if used:
             yield error(
                 "mode",
-                f"a compiled target has one mode: built for {own.mode} it takes no draft tokens from "
-                f"outside, and {', '.join(dict.fromkeys(used))} could not guess for it",
+                f"a compiled target has one mode: built for {own.mode} it takes no draft tokens "
+                f"from outside, and {', '.join(dict.fromkeys(used))} could not guess for it",
                 "leave the drafts and drafters out, or [self_speculation]",
             )
     if own.mode == "draft_target" and len(pair.drafts) != 1:
         yield error(
             "mode",
-            f"draft_target needs the one draft that runs inside the engine; given: {len(pair.drafts)}",
+            "draft_target needs the one draft that runs inside the engine; given: "
+            f"{len(pair.drafts)}",
             "describe it as [drafts.draft], or take the mode eagle3 or ngram",
         )
     if own.mode == "medusa" and not own.num_heads:
         yield error(
-            "mode", "[self_speculation]: medusa needs num_heads", "set it as in the heads' config.json"
+            "mode",
+            "[self_speculation]: medusa needs num_heads",
+            "set it as in the heads' config.json",
         )
     if own.mode == "eagle":
         yield from _check_eagle(pair, own)
@@ -114,8 +126,8 @@ def _check_lookahead(own: SelfSpeculation) -> Iterator[Finding]:
     if own.max_draft_len is not None and own.max_draft_len < needed:
         yield error(
             "max_draft_len",
-            f"[self_speculation]: lookahead with (W, N, G) = ({window}, {ngram}, {guesses}) verifies "
-            f"{needed} tokens; max_draft_len is {own.max_draft_len}",
+            f"[self_speculation]: lookahead with (W, N, G) = ({window}, {ngram}, {guesses}) "
+            f"verifies {needed} tokens; max_draft_len is {own.max_draft_len}",
             f"set max_draft_len = {needed}, or leave it out",
         )
 
@@ -131,16 +143,17 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
         if pair.drafts and (own is None or own.mode != "draft_target"):
             yield error(
                 "mode",
-                "an llmapi engine takes no draft tokens from outside: it has no token ids, draft tokens "
-                "or logits among its inputs and outputs",
-                'add [self_speculation] mode = "draft_target", and the draft runs inside it; or compile '
-                'both (engine = "tensorrtllm")',
+                "an llmapi engine takes no draft tokens from outside: it has no token ids, draft "
+                "tokens or logits among its inputs and outputs",
+                'add [self_speculation] mode = "draft_target", and the draft runs inside it; or '
+                'compile both (engine = "tensorrtllm")',
             )
         for draft in pair.drafts:
             if draft.placement != pair.target.placement:
                 yield error(
                     "devices",
-                    f"{draft.name} is placed on its own, but in an llmapi engine draft and target are one",
+                    f"{draft.name} is placed on its own, but in an llmapi engine draft and target "
+                    "are one",
                     "give it the target's placement",
                 )
         if own is None:

@@ -23,12 +23,15 @@ class Finding:
 
 
 def error(code: str, message: str, remedy: str) -> Finding:
+    """What keeps the pair from being built or loaded."""
     return Finding(ERROR, code, message, remedy)
 
 
 def warning(code: str, message: str, remedy: str) -> Finding:
+    """What works, but likely not as wished."""
     return Finding(WARNING, code, message, remedy)
 
 
 def note(code: str, message: str, remedy: str = "") -> Finding:
+    """What is worth knowing."""
     return Finding(NOTE, code, message, remedy)

@@ -23,8 +23,8 @@ def check_hardware(pair: PairDescription) -> Iterator[Finding]:
         if pair.gpu.compute_capability < AMPERE:
             yield error(
                 "gpu",
-                f"a {pair.gpu.name} has compute capability {pair.gpu.compute_capability / 10}; draft "
-                "tokens are verified on Ampere (8.0) and newer",
+                f"a {pair.gpu.name} has compute capability {pair.gpu.compute_capability / 10}; "
+                "draft tokens are verified on Ampere (8.0) and newer",
                 "use an A10, A100, L4, L40S, H100 or newer",
             )
         yield from _check_same_parallelism(pair)
@@ -32,8 +32,8 @@ def check_hardware(pair: PairDescription) -> Iterator[Finding]:
     if highest >= GPUS_PER_NODE:
         yield note(
             "nodes",
-            f"GPU {highest} is not the first node's: {GPUS_PER_NODE} GPUs a node; engines that span "
-            "nodes are started by MPI on each",
+            f"GPU {highest} is not the first node's: {GPUS_PER_NODE} GPUs a node; engines that "
+            "span nodes are started by MPI on each",
         )
 
 
@@ -51,8 +51,8 @@ def _check_parallelism(engine: EngineDescription) -> Iterator[Finding]:
     if kv_heads % tensor and tensor % kv_heads:
         yield error(
             "tensor_parallel",
-            f"{engine.name}: {kv_heads} KV heads can be neither divided among {tensor} ranks nor kept "
-            "the same number of times",
+            f"{engine.name}: {kv_heads} KV heads can be neither divided among {tensor} ranks nor "
+            "kept the same number of times",
             f"choose a tensor_parallel that divides {kv_heads} or is a multiple of it",
         )
     elif tensor > kv_heads:
@@ -82,8 +82,8 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
         if quantization not in TORCH_QUANTIZATIONS or kv_cache != "auto":
             yield error(
                 "quantization",
-                f"{name}: a torch engine has quantization {' or '.join(TORCH_QUANTIZATIONS)} and its "
-                f"KV cache in its dtype; given: {quantization}, {kv_cache}",
+                f"{name}: a torch engine has quantization {' or '.join(TORCH_QUANTIZATIONS)} and "
+                f"its KV cache in its dtype; given: {quantization}, {kv_cache}",
                 'leave precision out, or compile the engine (engine = "tensorrtllm")',
             )
         return
@@ -95,7 +95,8 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
     if "fp8" in (quantization, kv_cache) and capability < MIN_CAPABILITY_FP8:
         yield error(
             "quantization",
-            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); a {kind} has {capability / 10}",
+            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); a {kind} has "
+            f"{capability / 10}",
             "use int8_wo or int4_awq weights, and leave the KV cache in the dtype",
         )
     if quantization == "nvfp4" and capability < BLACKWELL:
@@ -129,7 +130,8 @@ def _check_kv_cache(pair: PairDescription, engine: EngineDescription) -> Iterato
     if engine is pair.target:
         yield error(
             "kv_cache",
-            f"{what}, and with it KV reuse: a target that verifies draft tokens then refuses to load",
+            f"{what}, and with it KV reuse: a target that verifies draft tokens then refuses to "
+            "load",
             remedy,
         )
     else:
@@ -147,14 +149,15 @@ def _check_same_parallelism(pair: PairDescription) -> Iterator[Finding]:
         if other > mine:
             yield warning(
                 "same_parallelism",
-                f"{draft.name} has tensor_parallel = {other}, the target {mine}: a small model split "
-                "wider than the large one waits for its ranks more than it computes",
+                f"{draft.name} has tensor_parallel = {other}, the target {mine}: a small model "
+                "split wider than the large one waits for its ranks more than it computes",
                 f"tensor_parallel = {mine} or less for the draft",
             )
         elif other != mine:
             yield note(
                 "same_parallelism",
-                f"target and {draft.name} have tensor_parallel {mine} and {other}. That is fine as they "
-                "are here: two engines that exchange token ids. Fast logits and engines that run both "
-                "in one need the same",
+                f"target and {draft.name} have tensor_parallel {mine} and {other}. That is fine as "
+                "they "
+                "are here: two engines that exchange token ids. Fast logits and engines that run "
+                "both in one need the same",
             )

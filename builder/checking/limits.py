@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.checking.findings import Finding, error, note, warning
-from builder.description import LLMAPI, TENSORRTLLM, PairDescription
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
 from specdec.serving.drafter_names import LOOKUP, PREDICTION, SUFFIX
 
 COPYING = (LOOKUP, SUFFIX, PREDICTION)
@@ -58,7 +58,8 @@ def _check_lengths(pair: PairDescription) -> Iterator[Finding]:
     elif pair.engine == TENSORRTLLM and limits.max_input_len < limits.max_seq_len - 1:
         yield warning(
             "input_len",
-            f"max_input_len is {limits.max_input_len:,} and max_seq_len {limits.max_seq_len:,}: a round "
+            f"max_input_len is {limits.max_input_len:,} and max_seq_len {limits.max_seq_len:,}: a "
+            "round "
             "sends the prompt and the answer so far as its input, so answers that go on beyond "
             "max_input_len lose their guesses (TensorRT-LLM trims the draft)",
             f"set max_input_len = {limits.max_seq_len - 1}",
@@ -85,8 +86,8 @@ def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
         elif count > limits.max_draft_len:
             yield error(
                 "max_draft_len",
-                f"{what} is {count}, but the target is built for {limits.max_draft_len} guesses in a "
-                "round (max_draft_len): it would refuse the round",
+                f"{what} is {count}, but the target is built for {limits.max_draft_len} guesses in "
+                "a round (max_draft_len): it would refuse the round",
                 f"set max_draft_len = {count}, or fewer guesses",
             )
 
@@ -94,19 +95,21 @@ def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
 def _check_rows(pair: PairDescription) -> Iterator[Finding]:
     limits = pair.limits
     rows = limits.max_batch_size * (limits.max_draft_len + 1)
+    if pair.engine == TORCH:  # its scheduler spreads rows over steps
+        return
     if limits.max_num_tokens < rows:
-        finding = error if pair.engine == TENSORRTLLM else warning
-        yield finding(
+        yield error(
             "max_num_tokens",
             f"max_num_tokens is {limits.max_num_tokens:,}, but verifying {limits.max_draft_len} "
-            f"guesses of {limits.max_batch_size} sequences takes max_batch_size × (max_draft_len + 1) "
-            f"= {rows:,} rows in one step",
+            f"guesses of {limits.max_batch_size} sequences takes max_batch_size × (max_draft_len + "
+            f"1) = {rows:,} rows in one step",
             f"set max_num_tokens = {rows} or more, or lower max_batch_size or max_draft_len",
         )
     elif pair.engine == TENSORRTLLM and limits.max_num_tokens < limits.max_seq_len - 1:
         yield warning(
             "max_num_tokens",
-            f"max_num_tokens is {limits.max_num_tokens:,}, below max_seq_len {limits.max_seq_len:,}: "
+            f"max_num_tokens is {limits.max_num_tokens:,}, below max_seq_len "
+            f"{limits.max_seq_len:,}: "
             "without chunked context an engine refuses inputs longer than one step, and a round's "
             "input is the prompt with the answer so far",
             f"set max_num_tokens = {limits.max_seq_len}, or deploy with enable_chunked_context",

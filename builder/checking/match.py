@@ -30,16 +30,18 @@ def _check_count(engine: EngineDescription) -> Iterator[Finding]:
     if shape.num_parameters not in (None, shape.total_parameters):
         yield error(
             "parameter_count",
-            f"{engine.name}: the shape has {shape.total_parameters:,} parameters, but num_parameters "
+            f"{engine.name}: the shape has {shape.total_parameters:,} parameters, but "
+            "num_parameters "
             f"says {shape.num_parameters:,}: one of its sizes is wrong, or tied_embeddings",
             "compare the shape with the model's config.json",
         )
     if shape.num_tokens > shape.vocab_size:
         yield error(
             "vocabulary",
-            f"{engine.name}: the tokenizer's {shape.num_tokens:,} tokens do not fit the embedding's "
-            f"{shape.vocab_size:,} rows",
-            "vocab_size is that of config.json; num_tokens counts the tokenizer's, added ones included",
+            f"{engine.name}: the tokenizer's {shape.num_tokens:,} tokens do not fit the "
+            f"embedding's {shape.vocab_size:,} rows",
+            "vocab_size is that of config.json; num_tokens counts the tokenizer's, added ones "
+            "included",
         )
 
 
@@ -51,14 +53,15 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
     if share > MAX_SIZE_RATIO:
         yield error(
             "size_ratio",
-            f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay: k guesses cost k of its steps",
+            f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay: k guesses cost k of "
+            "its steps",
             choose,
         )
     elif share > COSTLY_SHARE:
         yield warning(
             "size_ratio",
-            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps mostly eat what they "
-            "gain",
+            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps mostly eat what "
+            "they gain",
             f"{choose}; few guesses (num_draft_tokens = 1 or 2) lose least",
         )
     elif not MIN_RATIO <= ratio <= MAX_RATIO:
@@ -76,9 +79,11 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
     if small < MIN_DRAFT_PARAMETERS:
         yield warning(
             "small_draft",
-            f"{draft.name} has {small / 1e6:.1f}M parameters; below {MIN_DRAFT_PARAMETERS / 1e6:.0f}M "
+            f"{draft.name} has {small / 1e6:.1f}M parameters; below "
+            f"{MIN_DRAFT_PARAMETERS / 1e6:.0f}M "
             "acceptance collapses, unless it was distilled from this target",
-            "distil it from the target's own answers (`specdec build distill`), or take a larger one",
+            "distil it from the target's own answers (`specdec build distill`), or take a larger "
+            "one",
         )
 
 
@@ -94,16 +99,17 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
             "vocabulary",
             f"{draft.name} ({other.family}) has {other.num_tokens:,} tokens, the target "
             f"({mine.family}) {mine.num_tokens:,}: a token id does not mean the same to both",
-            "choose a draft of the target's family, or say how they meet: translation = \"text\"",
+            'choose a draft of the target\'s family, or say how they meet: translation = "text"',
         )
         return
     if mine.family != other.family:
         yield warning(
             "family",
             f"{draft.name} is of the family {other.family}, the target of {mine.family}: the same "
-            "number of tokens is no proof of the same tokens, and other training text costs acceptance",
+            "number of tokens is no proof of the same tokens, and other training text costs "
+            "acceptance",
             "let their tokenizers be compared: --checkpoint target=DIR --checkpoint "
-            f"{draft.name}=DIR; or set translation = \"text\"",
+            f'{draft.name}=DIR; or set translation = "text"',
         )
     if pair.engine == TORCH or other.draft_vocab_size is not None:
         return
@@ -113,8 +119,8 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
     ]
     if columns[0] != columns[1]:
         what = (
-            f"the target's logits have {columns[0]:,} columns, those of {draft.name} {columns[1]:,}: "
-            f"the same {mine.num_tokens:,} tokens, padded to different sizes"
+            f"the target's logits have {columns[0]:,} columns, those of {draft.name} "
+            f"{columns[1]:,}: the same {mine.num_tokens:,} tokens, padded to different sizes"
         )
         if pair.speculation.draft_logits:
             yield error(
@@ -143,20 +149,21 @@ def _check_translation(
     if not differs:
         yield warning(
             "translation",
-            f"{draft.name} has the target's vocabulary, and translation = {draft.translation!r} cuts "
-            "its guesses into tokens anew for nothing",
+            f"{draft.name} has the target's vocabulary, and translation = {draft.translation!r} "
+            "cuts its guesses into tokens anew for nothing",
             "leave translation out",
         )
     if pair.engine == LLMAPI:
         yield error(
             "translation",
-            f"{draft.name}: draft and target of an llmapi engine meet inside it, by token ids alone",
+            f"{draft.name}: draft and target of an llmapi engine meet inside it, by token ids "
+            "alone",
             "choose a draft with the target's vocabulary",
         )
     elif pair.engine == TENSORRTLLM and draft.translation == TOKENS:
         yield error(
             "translation",
-            f"{draft.name}: translation = \"tokens\" takes rows out of the draft's head, which a "
+            f'{draft.name}: translation = "tokens" takes rows out of the draft\'s head, which a '
             "compiled engine keeps",
             'set translation = "text"',
         )

@@ -55,16 +55,18 @@ def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterato
         if cache < 0:
             yield error(
                 "kv_fraction",
-                f"{device.name}: {before}leaves {_gib(max(0, engine.fixed + cache))} for {engine.engine}, "
-                f"whose weights and buffers take {_gib(engine.fixed)}; a fraction is of what is free when "
-                "an engine loads, and 0.9 of it twice does not fit",
+                f"{device.name}: {before}leaves {_gib(max(0, engine.fixed + cache))} for "
+                f"{engine.engine}, "
+                f"whose weights and buffers take {_gib(engine.fixed)}; a fraction is of what is "
+                "free when an engine loads, and 0.9 of it twice does not fit",
                 f"leave kv_cache_fraction out, and the shares are computed: {computed}",
             )
             return
         if cache < engine.kv_cache:
             yield error(
                 "kv_fraction",
-                f"{device.name}: kv_cache_fraction = {fractions[engine.engine]} gives {engine.engine} a KV "
+                f"{device.name}: kv_cache_fraction = {fractions[engine.engine]} gives "
+                f"{engine.engine} a KV "
                 f"cache of {_gib(cache)}, and the load needs {_gib(engine.kv_cache)}",
                 f"leave kv_cache_fraction out, and the shares are computed: {computed}",
             )

@@ -76,7 +76,9 @@ def _title(pair: PairDescription) -> str:
     own = pair.self_speculation
     guess = [f"draft {drafts}"] if drafts else []
     guess += [own.mode] if own is not None else []
-    guess += [f"drafters {', '.join(pair.speculation.drafters)}"] if pair.speculation.drafters else []
+    guess += (
+        [f"drafters {', '.join(pair.speculation.drafters)}"] if pair.speculation.drafters else []
+    )
     where = "on CPU" if pair.gpu is None else f"on {pair.gpu.name}"
     release = f" of TensorRT-LLM {pair.runtime.version}" if pair.engine != TORCH else ""
     return _wrapped(
@@ -86,10 +88,9 @@ def _title(pair: PairDescription) -> str:
 
 
 def _shapes(pair: PairDescription) -> str:
-    heading = ("engine", "model", "parameters", "target ÷", "precision", "layers", "hidden")
-    heading += ("heads/KV", "tokens", "rows", "context", "devices")
+    heading = "engine|model|parameters|target ÷|precision|layers|hidden|heads/KV|tokens|rows"
     rows = [_shape_row(pair, engine) for engine in pair.engines]
-    return _table([heading, *rows])
+    return _table([(heading + "|context|devices").split("|"), *rows])
 
 
 def _shape_row(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
@@ -121,19 +122,21 @@ def _memory(report: Report) -> str:
         ("GiB", "engine", "weights", "KV cache", "activations", "buffers", "context", "sum")
     ]
     for names, device in _alike(report.plan.devices):
-        for each in device.engines:
+        for i, each in enumerate(device.engines):
             sizes = [getattr(each, part) for part in PARTS]
-            rows.append((names, each.engine, *map(_gib, sizes), _gib(each.total)))
-            names = ""
+            place = names if i == 0 else ""
+            rows.append((place, each.engine, *map(_gib, sizes), _gib(each.total)))
         rows.append(("", _verdict_of(device), "", "", "", "", "", _gib(device.needed)))
     load, limits = pair.load, pair.limits
     title = (
-        f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in steps "
-        f"of at most {limits.max_num_tokens:,} rows; weights and KV cache are exact, the rest is "
-        "estimated:"
+        f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in "
+        "steps "
+        f"of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the shapes, "
+        "the rest is estimated:"
     )
     guide = (
-        f"A published guide's rule (activations = 4 × weights × batch {limits.max_batch_size}) asks "
+        f"A published guide's rule (activations = 4 × weights × batch {limits.max_batch_size}) "
+        "asks "
         f"{guide_bytes(pair) / GIB:,.0f} GiB of the whole pair. It is shown to compare, not used: "
         "activations grow with the rows of a step, not with weights."
     )
@@ -163,7 +166,7 @@ def _shares(report: Report) -> str:
     rows: list[Sequence[str]] = [
         ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")
     ]
-    rows += [(each.engine, f"{each.fraction:.2f}", str(each.max_tokens)) for each in report.shares]
+    rows += [(each.engine, f"{each.fraction:g}", str(each.max_tokens)) for each in report.shares]
     return "\n".join(
         [
             _wrapped(
@@ -185,9 +188,7 @@ def _findings(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    counts = {
-        kind: sum(each.severity == kind for each in report.findings) for kind in SEVERITIES
-    }
+    counts = {kind: sum(each.severity == kind for each in report.findings) for kind in SEVERITIES}
     found = ", ".join(
         f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count
     )

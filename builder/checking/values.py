@@ -55,8 +55,8 @@ def _check_engine(pair: PairDescription, engine: EngineDescription) -> Iterator[
     if fraction is not None and not 0 < fraction < 1:
         yield error(
             "kv_fraction",
-            f"{name}: kv_cache_fraction must be above 0 and below 1; given: {fraction}: it is a share "
-            "of what is free, and TensorRT-LLM refuses 1",
+            f"{name}: kv_cache_fraction must be above 0 and below 1; given: {fraction}: it is a "
+            "share of what is free, and TensorRT-LLM refuses 1",
             "leave it out, and it is computed",
         )
     if placement.tensor_parallel > 0 and placement.pipeline_parallel > 0:
@@ -76,8 +76,8 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
         elif placement.world_size > 1:
             yield error(
                 "devices",
-                f"{name}: tensor_parallel × pipeline_parallel is {placement.world_size}, but a torch "
-                "engine runs on one device",
+                f"{name}: tensor_parallel × pipeline_parallel is {placement.world_size}, but a "
+                "torch engine runs on one device",
                 "leave both at 1",
             )
         return
@@ -97,8 +97,8 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
     if len(devices) % placement.world_size:
         yield error(
             "devices",
-            f"{name}: an instance takes tensor_parallel × pipeline_parallel = {placement.world_size} "
-            f"GPUs; {len(devices)} given",
+            f"{name}: an instance takes tensor_parallel × pipeline_parallel = "
+            f"{placement.world_size} GPUs; {len(devices)} given",
             f"name {placement.world_size} GPUs, or a multiple for several instances",
         )
     if pair.engine == TORCH and placement.world_size > 1:
@@ -106,7 +106,7 @@ def _check_devices(pair: PairDescription, engine: EngineDescription) -> Iterator
             "devices",
             f"{name}: a torch engine runs on one GPU; tensor_parallel × pipeline_parallel is "
             f"{placement.world_size}",
-            "leave both at 1, or compile the engine (engine = \"tensorrtllm\")",
+            'leave both at 1, or compile the engine (engine = "tensorrtllm")',
         )
 
 

@@ -36,11 +36,11 @@ def check_versions(pair: PairDescription) -> Iterator[Finding]:
         return
     if container in VERSION_OF and VERSION_OF[container] != version:
         releases = [name for name, held in VERSION_OF.items() if held == version]
-        fitting = f"container = \"{releases[-1]}\", or " if releases else ""
+        fitting = f'container = "{releases[-1]}", or ' if releases else ""
         yield error(
             "container",
-            f"the container {container} holds TensorRT-LLM {VERSION_OF[container]}, not {version}: an "
-            "engine is loaded by the version that built it alone",
+            f"the container {container} holds TensorRT-LLM {VERSION_OF[container]}, not {version}: "
+            "an engine is loaded by the version that built it alone",
             f'{fitting}version = "{VERSION_OF[container]}"',
         )
     if pair.engine == TENSORRTLLM:
@@ -51,8 +51,8 @@ def _check_engine_path(version: str, container: str) -> Iterator[Finding]:
     if _order(version) > _order(LAST_ENGINES):
         yield error(
             "version",
-            f"TensorRT-LLM {version} compiles no engines: {LAST_ENGINES} was the last, and its Triton "
-            "backend went with them",
+            f"TensorRT-LLM {version} compiles no engines: {LAST_ENGINES} was the last, and its "
+            "Triton backend went with them",
             'stay with version = "1.2.1" and container = "26.07", or describe an llmapi pair '
             '(engine = "llmapi")',
         )
@@ -68,8 +68,8 @@ def _check_engine_path(version: str, container: str) -> Iterator[Finding]:
     elif container > NEWEST_CONTAINER:
         yield error(
             "container",
-            f"no container {container} with the tensorrtllm backend is known; {NEWEST_CONTAINER} is the "
-            "newest that is",
+            f"no container {container} with the tensorrtllm backend is known; {NEWEST_CONTAINER} "
+            "is the newest that is",
             'container = "26.07"',
         )
     elif container < OLDEST_CONTAINER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def known_shape(name: str, place: str = "shape") -> ModelShape:
     return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
 
 
+@cache
 def known_shapes() -> dict[str, ModelShape]:
     """All published shapes, by name."""
     return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}
@@ -81,8 +83,10 @@ def known_gpu(name: str) -> Gpu:
     return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
 
 
-def _engine(name: str, table: dict[str, Any], place: str, file: Path) -> EngineDescription:
-    if isinstance(table, dict) and isinstance(table.get("shape"), str):
+def _engine(name: str, table: Any, place: str, file: Path) -> EngineDescription:
+    if not isinstance(table, dict):
+        raise BuildError(f"{place} must be a table; given: {table!r}")
+    if isinstance(table.get("shape"), str):
         table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{place}: shape")}
     engine = from_table(EngineDescription, table, place, name=name)
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""TOML tables into dataclasses: every key known, every value of its type, or a message that says so."""
+"""TOML tables into dataclasses: every key known and every value of its type, or a message."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+
+SETTLED = {
+    "gather_context_logits": "an engine that verifies draft tokens returns no context logits: "
+    "trtllm-build refuses both together",
+    "max_beam_width": "draft tokens are verified with a beam width of 1",
+    "enable_kv_cache_reuse": "a target that verifies draft tokens does not load without; it is on",
+    "use_paged_context_fmha": "KV reuse needs it; it is on",
+    "speculative_decoding_mode": "it follows from the drafts and [self_speculation]",
+}
+"""Keys that people know from TensorRT-LLM, and why a pair file has no say in them."""
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -55,6 +65,8 @@ def from_table(kind: type[T], table: Mapping[str, Any], place: str, **given: Any
 
 def unknown_key(key: str, known: tuple[str, ...], place: str) -> str:
     """What to say of a key that nobody reads."""
+    if key in SETTLED:
+        return f"{place} has no key {key!r}: {SETTLED[key]}"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     advice = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"{place} has no key {key!r}; {advice}"

@@ -107,7 +107,9 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
     return MemoryPlan(
         tuple(
             DeviceMemory(device, None if device is None else capacity, tuple(engines))
-            for device, engines in sorted(found.items(), key=lambda item: (item[0] is None, item[0]))
+            for device, engines in sorted(
+                found.items(), key=lambda item: (item[0] is None, item[0])
+            )
         )
     )
 
@@ -115,8 +117,8 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
 def guide_bytes(pair: PairDescription) -> int:
     """What a published guide's rule gives for the whole pair: activations of 4 × weights × batch.
 
-    Shown for comparison only. Activations depend on the rows of a step, not on weights: the rule asks
-    2.6 TB for a 70B with a 7B in 16 bits at a batch of four, whose weights are 154 GB.
+    Shown for comparison only. Activations depend on the rows of a step, not on weights: the rule
+    asks 2.6 TB for a 70B with a 7B in 16 bits at a batch of four, whose weights are 154 GB.
     """
     weights = sum(
         engine.shape.total_parameters * DTYPE_BYTES[engine.precision.dtype]

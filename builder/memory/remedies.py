@@ -94,7 +94,9 @@ def _precisions(
         kv_cache = engine.precision.kv_cache
         if not has_fp8:
             yield _precise(pair, engine, Precision(dtype, "int8_wo", kv_cache), "weights in INT8")
-        yield _precise(pair, engine, Precision(dtype, "int4_awq", kv_cache), "weights in INT4 (AWQ)")
+        yield _precise(
+            pair, engine, Precision(dtype, "int4_awq", kv_cache), "weights in INT4 (AWQ)"
+        )
 
 
 def _more_devices(

@@ -1,4 +1,4 @@
-"""The KV cache's share of each engine: TensorRT-LLM takes a fraction of what is free at that moment."""
+"""The KV cache of each engine: TensorRT-LLM takes a fraction of what is free at that moment."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class KvShare:
     """`kv_cache_free_gpu_mem_fraction`: of what is free when this engine allocates its cache, with
     the engines before it loaded."""
     max_tokens: int
-    """`max_tokens_in_paged_kv_cache`: the smaller of both counts, so an engine that is loaded out of
-    turn cannot take another's share."""
+    """`max_tokens_in_paged_kv_cache`: the smaller of both limits holds, so an engine that is loaded
+    out of turn cannot take another's share."""
 
 
 def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
     """Divide what is free among the caches, in proportion to what the load needs of each.
 
-    Engines are loaded in the order of `pair.engines`. Ranks of one engine have one fraction, that of
-    their fullest device; TensorRT-LLM takes the smallest count of blocks over ranks. A fraction that
-    the pair file sets is kept. Empty where there is no GPU, or no room for any cache.
+    Engines are loaded in the order of `pair.engines`. Ranks of one engine have one fraction, that
+    of their fullest device; TensorRT-LLM takes the smallest count of blocks over ranks. A fraction
+    that the pair file sets is kept. Empty where there is no GPU, or no room for any cache.
     """
     fractions: dict[str, float] = {}
     tokens: dict[str, int] = {}
@@ -43,9 +43,8 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
         for engine, budget, free in _budgets(device):
             if budget <= 0:
                 return ()
-            share = math.floor(100 * budget / free) / 100
             name = engine.engine
-            fractions[name] = min(share, fractions.get(name, 1.0))
+            fractions[name] = min(_rounded(budget / free), fractions.get(name, 1.0))
             count = budget // engine.kv_bytes_per_token
             tokens[name] = min(count, tokens.get(name, count))
     return tuple(
@@ -62,7 +61,7 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
 def fractions_on(device: DeviceMemory) -> dict[str, float]:
     """The computed fraction of each engine on this device; 0 where there is no room."""
     return {
-        engine.engine: max(0, math.floor(100 * budget / free) / 100) if free > 0 else 0.0
+        engine.engine: _rounded(budget / free) if budget > 0 else 0.0
         for engine, budget, free in _budgets(device)
     }
 
@@ -84,8 +83,14 @@ def caches_by_fraction(
     return found
 
 
+def _rounded(fraction: float) -> float:
+    """Down to three digits that count: a small model's share may be a thousandth."""
+    scale = 10 ** (2 - math.floor(math.log10(fraction)))
+    return math.floor(fraction * scale) / scale
+
+
 def _budgets(device: DeviceMemory) -> list[tuple[EngineMemory, int, int]]:
-    """(engine, bytes of its cache, bytes that are free when it allocates them), in loading order."""
+    """(engine, bytes of its cache, bytes free when it allocates them), in loading order."""
     assert device.capacity is not None
     room = int((device.capacity - sum(each.fixed for each in device.engines)) * _HEADROOM)
     wanted = sum(each.kv_cache for each in device.engines)

@@ -28,15 +28,16 @@ def projection_bytes(num_parameters: int, dtype: str, quantization: str) -> int:
 
 
 def kv_heads_per_rank(shape: ModelShape, tensor_parallel: int) -> int:
-    """Heads of keys that a rank keeps: with more ranks than heads, each head is kept several times."""
+    """KV heads that a rank keeps: with more ranks than heads, each is kept several times."""
     return -(-shape.num_kv_heads // tensor_parallel)
 
 
 def weight_bytes(engine: EngineDescription, *, is_compiled: bool) -> int:
     """Bytes of the weights on each of the engine's devices; of the fullest stage of a pipeline.
 
-    Each rank keeps its part of the projections and of the head, and the whole embedding (TensorRT-LLM
-    splits it only with --use_parallel_embedding). A compiled engine stores tied embeddings twice.
+    Each rank keeps its part of the projections and of the head, and the whole embedding
+    (TensorRT-LLM splits it only with --use_parallel_embedding). A compiled engine stores tied
+    embeddings twice.
     """
     shape, precision = engine.shape, engine.precision
     tensor, pipeline = engine.placement.tensor_parallel, engine.placement.pipeline_parallel

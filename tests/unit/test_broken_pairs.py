@@ -1,0 +1,32 @@
+"""Every broken pair gets the message that says what, why and what to do."""
+
+import pytest
+
+from builder.checking import WARNING, check_description
+from builder.description import known_pairs, load_description
+from tests.unit.broken_pairs import BROKEN, DOCUMENT, Broken, document, findings, matching
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda each: f"{each.pair}: {each.what}")
+def test_broken_pair_gets_its_message(broken: Broken, tmp_path):
+    """The change is found, under its code, with the values given and the way out."""
+    found = findings(broken, tmp_path)
+
+    assert matching(broken, found) is not None, [
+        f"{each.severity} {each.code}: {each.message} → {each.remedy}" for each in found
+    ]
+
+
+@pytest.mark.parametrize("name", known_pairs())
+def test_shipped_pair_can_be_built(name):
+    """What is shipped has no error, and no warning beside the size of its draft."""
+    report = check_description(load_description(name))
+
+    assert report.is_buildable
+    warnings = {each.code for each in report.findings if each.severity == WARNING}
+    assert warnings <= {"size_ratio", "small_draft"}
+
+
+def test_document_shows_what_the_checks_say():
+    """BROKEN.md is what the table and the checks give today."""
+    assert DOCUMENT.read_text("utf-8") == document()
