@@ -138,12 +138,12 @@ def test_edited_limit_is_refused_at_load(default_pair, tmp_path):
 def test_pair_that_cannot_verify_fails_at_load(default_pair, tmp_path):
     """The first call is Triton's own: a target that takes no drafts is never ready."""
     repository = copied(default_pair, tmp_path)
+    (repository / "manifest.json").unlink()  # it would be refused before
     set_parameters(repository / "target", max_draft_len="1")
 
     log = refusal(repository, tmp_path)
 
-    assert "invalid_request" in log
-    assert "failed to load" in log
+    assert "failed to run warmup sample 'first_call': invalid_request: draft token length 2" in log
 
 
 def test_shipped_repository_has_no_manifest():
