@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
+from builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
 
 FREE_ROWS = 256
 """Rows of a pass that cost a GPU what one costs: reading the weights takes as long as the products
@@ -30,6 +36,12 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "max_seq_len": str(limits.max_seq_len),
         "inflight_limit": str(limits.inflight_limit),
     }
+    if pair.engine != TORCH:
+        parameters["tensorrt_llm_version"] = pair.runtime.version
+    if pair.engine == LLMAPI:
+        parameters["engine_kind"] = "llmapi"
+    if drafts and pair.engine == TENSORRTLLM:
+        parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
     if speculates_inside(pair):
         # Whatever is asked, the target runs in one call.
         silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
@@ -49,6 +61,12 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         busy = max(1, FREE_ROWS // (speculation.num_draft_tokens + 1))
         parameters["auto_max_inflight"] = str(min(limits.inflight_limit, busy))
     return parameters
+
+
+def _vocab_size(engine: EngineDescription) -> str:
+    """What the engine can say, and the columns of its logits, which tensor parallelism pads."""
+    columns = engine.shape.padded_vocab_size(engine.placement.tensor_parallel)
+    return f"{engine.name}={engine.shape.vocab_size}:{columns}"
 
 
 def _extensions(pair: PairDescription) -> str:

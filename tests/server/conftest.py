@@ -1,4 +1,8 @@
-"""One live tritonserver for all server tests, started by the launcher as `make serve` does."""
+"""Live tritonservers for the server tests, started by the launcher as `make serve` does.
+
+Tests run on every set of engines, unless the marker `engines` says which: `torch`, the default
+pair, and `compiled`, strict doubles of NVIDIA's C++ backend behind the same orchestrator.
+"""
 
 import os
 from pathlib import Path
@@ -6,35 +10,53 @@ from pathlib import Path
 import pytest
 
 from specdec.serving.launcher import TritonServer, port_from_environment
+from tests.doubles.repository import add_odd_engines, compile_pair
 from tests.server.faulty import make_faulty_repository
+from tests.server.live import MODEL_REPOSITORY, copy_repository
 
-MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
+ENGINES = ("torch", "compiled")
+ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
+"""Models can be loaded and unloaded."""
+
+
+def pytest_generate_tests(metafunc):
+    """Run what needs a server once for each set of engines."""
+    for name in {"server", "faulty_server"} & set(metafunc.fixturenames):
+        marker = metafunc.definition.get_closest_marker("engines")
+        sets = marker.args if marker else ENGINES
+        metafunc.parametrize(name, sets, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def server(request, tmp_path_factory):
     """Return a ready TritonServer with the repository's models; its log is shown on failure.
 
     Ports are free ones unless HTTP_PORT, GRPC_PORT or METRICS_PORT say otherwise.
     """
-    log_path = tmp_path_factory.mktemp("server") / "server.log"
+    directory = tmp_path_factory.mktemp("server")
+    repository, extra_args = MODEL_REPOSITORY, ()
+    if request.param == "compiled":
+        repository, extra_args = copy_repository(directory), ON_DEMAND
+        compile_pair(repository)
+        add_odd_engines(repository)
     running = TritonServer(
-        MODEL_REPOSITORY,
+        repository,
         http_port=port_from_environment("http", 0),
         grpc_port=port_from_environment("grpc", 0),
         metrics_port=port_from_environment("metrics", 0),
-        log_path=log_path,
+        log_path=directory / "server.log",
+        extra_args=extra_args,
     )
     with running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def faulty_server(tmp_path_factory):
+def faulty_server(request, tmp_path_factory):
     """Return a second server: drafts that fail in every way, an in-flight limit of 4."""
     directory = tmp_path_factory.mktemp("faulty")
     release = directory / "release"
-    repository = make_faulty_repository(directory, release)
+    repository = make_faulty_repository(directory, release, request.param)
     with TritonServer(repository, log_path=directory / "server.log") as running:
         yield running
         release.touch()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
-
+from builder.parameters import set_parameters
 from loadtest.bench.repository import add_front_door
+from tests.doubles.repository import compile_pair
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
@@ -18,12 +16,6 @@ FAILING_DRAFTS = {
     "hanging": "draft_timeout",
 }
 """Name of the draft model: the reason under which its failures are counted."""
-
-OURS = (
-    *("min_p", "prompt_length", "verification", "draft_parents"),
-    *("num_next_drafts", "next_draft_depth"),
-)
-"""Inputs that no compiled engine has."""
 
 _RAISING = """
 class TritonPythonModel:
@@ -52,10 +44,13 @@ class TritonPythonModel:
 """
 
 
-def make_faulty_repository(directory: Path, release: Path) -> Path:
+def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path:
     """Make the repository; the model `hanging` hangs until `release` exists."""
-    repository = copy_repository(
-        directory,
+    repository = copy_repository(directory)
+    if engines == "compiled":
+        compile_pair(repository)
+    set_parameters(
+        repository / "specdec",
         tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),
         inflight_limit=str(INFLIGHT_LIMIT),
         draft_timeout_ms="300",
@@ -67,28 +62,7 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
         "orphan",
         tensorrt_llm_model_name="nowhere",
         tensorrt_llm_draft_model_name="",
+        engine_vocab_sizes="",
     )
-    # The contract as compiled engines have it: with draft logits, and without.
-    for name in ("target", "draft"):
-        _add_compiled(repository, name)
-    engines = {
-        "tensorrt_llm_model_name": "compiled_target",
-        "tensorrt_llm_draft_model_name": "compiled_draft",
-        "target_head_name": "",
-    }
-    add_front_door(repository, "strict", engine_extensions="draft_logits", **engines)
-    add_front_door(repository, "bare", engine_extensions="", **engines)
+    add_front_door(repository, "bare", engine_extensions="", tensorrt_llm_draft_model_name="draft")
     return repository
-
-
-def _add_compiled(repository: Path, name: str) -> None:
-    """Add an engine that declares no input of ours, so that Triton refuses what should not come."""
-    compiled = repository / f"compiled_{name}"
-    shutil.copytree(repository / name, compiled, symlinks=True)
-    path = compiled / "config.pbtxt"
-    config = text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
-    config.name = compiled.name
-    kept = [each for each in config.input if each.name not in OURS]
-    del config.input[:]
-    config.input.extend(kept)
-    path.write_text(text_format.MessageToString(config))

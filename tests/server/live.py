@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +122,10 @@ def _decode(answer: Any) -> Response:
     return Response(outputs, answer.parameters[_FINAL].bool_param)
 
 
-def metrics(server: Any, prefix: str = "specdec_") -> dict[tuple[str, tuple[str, ...]], float]:
-    """Return {(family, sorted 'label=value' without model and version): value}."""
+def metrics(
+    server: Any, prefix: str = "specdec_", dropped: Collection[str] = ("model", "version")
+) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return {(family, sorted 'label=value' without those dropped): value}, summed up."""
     # The metrics port opens a moment after the server says that it is ready.
     retries = urllib3.Retry(6, backoff_factor=0.1)
     page = urllib3.request("GET", server.metrics_url, retries=retries).data.decode()
@@ -133,7 +135,7 @@ def metrics(server: Any, prefix: str = "specdec_") -> dict[tuple[str, tuple[str,
             continue
         name, labels, value = re.fullmatch(r"(\w+)(?:{(.*)})? (\S+)", line).groups()
         pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or "")
-        kept = sorted(f"{key}={text}" for key, text in pairs if key not in {"model", "version"})
+        kept = sorted(f"{key}={text}" for key, text in pairs if key not in dropped)
         found[name, tuple(kept)] = found.get((name, tuple(kept)), 0.0) + float(value)
     return found
 

@@ -9,6 +9,8 @@ from specdec.serving.launcher import TritonServer
 from tests.server.live import copy_repository, is_idle, metrics, wait_for
 from tests.server.prompts import CHATS, COUNT, PLAIN
 
+pytestmark = pytest.mark.engines("torch")  # the loop around the calls, whatever answers them
+
 DRAWS = ({"temperature": 0.0}, {"temperature": 1.0, "seed": 7})
 PROMPTS = [{"text_input": text} for text in PLAIN] + [{"messages": chat} for chat in CHATS]
 

@@ -5,11 +5,12 @@ import time
 import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
-from tests.server.live import is_idle, num_inflight, wait_for
+from tests.server.live import is_idle, metrics, num_inflight, wait_for
 from tests.server.prompts import COUNT
 
 LONG = {"text_input": COUNT, "max_tokens": 4000}
 WAYS = [{"drafter": "none"}, {"drafter": "lookup"}, {"drafter": "draft"}]
+ENGINES_OWN = "nv_trt_llm_request_metrics"
 WITHIN_S = 10.0
 """A second on an idle machine; generous, because other work may share the cores."""
 
@@ -26,6 +27,8 @@ def nothing_is_left(server):
     """After each test no request is in flight and no engine works."""
     yield
     wait_for(lambda: num_inflight(server) == 0, WITHIN_S)
+    # Compiled engines say themselves how many requests they have.
+    wait_for(lambda: not any(metrics(server, ENGINES_OWN).values()), WITHIN_S)
     wait_for(lambda: is_idle(server), 3 * WITHIN_S)
 
 

@@ -8,6 +8,8 @@ from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
 from tests.server.prompts import COUNT
 
+pytestmark = pytest.mark.engines("torch")  # compiled engines run in models of their own
+
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
 WAYS = [
     {"drafter": "none"},

@@ -127,6 +127,7 @@ def test_prefix_is_not_computed_twice(raw):
     assert again["kv_cache_alloc_new_blocks"].item() == 0
 
 
+@pytest.mark.engines("torch")  # the words of compiled ones: test_compiled_double.py
 @pytest.mark.parametrize(
     ("inputs", "outputs", "error_type", "told"),
     [
@@ -183,6 +184,7 @@ def test_triton_refuses_the_rest_itself(raw, inputs):
     assert "Traceback" not in caught.value.message
 
 
+@pytest.mark.engines("torch")
 def test_draft_engine_takes_no_draft(raw):
     """An engine that only guesses has no input for drafts."""
     with pytest.raises(Failure, match="draft_input_ids"):
@@ -213,6 +215,7 @@ def test_stop_ends_a_running_stream(raw):
     assert wait_for(lambda: raw.infer("target", call(1), outputs=BOTH))
 
 
+@pytest.mark.engines("torch")
 def test_stream_waits_for_its_reader(raw, said):
     """Who asks where to send receipts, and sends none, gets what is said in fewer pieces."""
     inputs = call(12, streaming=tensor(True))

@@ -99,7 +99,7 @@ def test_off_equals_the_target_called_directly(client, direct):
 
 
 def test_requests_side_by_side_do_not_change_each_other(client, direct):
-    """Eight at a time, on, off and all drafters mixed: every answer is its own prompt's."""
+    """Sixteen at a time, on, off and all drafters mixed: every answer is its own prompt's."""
     jobs = [
         (number, {"drafter": drafter} if drafter else {"num_draft_tokens": 0})
         for number in range(len(PROMPTS))
@@ -114,7 +114,7 @@ def test_requests_side_by_side_do_not_change_each_other(client, direct):
         )
         return tuple(token for chunk in client.stream(request) for token in chunk.token_ids)
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(ask, jobs))
 
     pairs = zip(jobs, answers, strict=True)

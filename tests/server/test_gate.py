@@ -8,6 +8,8 @@ import pytest
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
 from specdec.serving.launcher import TritonServer
 
+pytestmark = pytest.mark.engines("torch")  # the load test, whatever answers
+
 DELAY_MS = 50
 ATTEMPTS = 3
 

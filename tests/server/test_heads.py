@@ -14,6 +14,8 @@ from loadtest.bench.repository import with_drafts
 from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY
 
+pytestmark = pytest.mark.engines("torch")  # compiled engines have no head of ours
+
 TARGET = MODEL_REPOSITORY / "target" / WEIGHTS
 PROMPTS = [
     "Tell me about a ship. Then tell me the same story again.",

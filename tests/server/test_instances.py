@@ -12,6 +12,8 @@ from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY, metrics, wait_for
 from tests.server.prompts import COUNT, SHIP
 
+pytestmark = pytest.mark.engines("torch")  # the same
+
 DRAFTERS = ("none", "auto", "lookup", "draft")
 NUM_INSTANCES = 2
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.engines("torch")  # the load test, whatever answers
+
 LEFT_BEHIND = {
     "requests.csv",
     "chunks.csv",

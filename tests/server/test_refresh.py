@@ -22,6 +22,8 @@ from specdec.serving.versions import served_version
 from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics, wait_for
 from tests.server.prompts import PLAIN
 
+pytestmark = pytest.mark.engines("torch")  # the weights of our own engines
+
 NUM_STREAMS = 8
 MAX_TOKENS = 24
 MAX_REQUESTS_UNTIL_BACK = 100

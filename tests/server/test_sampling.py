@@ -21,19 +21,40 @@ def answer(client, **fields):
     return client.generate(GenerationRequest(**defaults | fields))
 
 
+@pytest.mark.engines("torch")
 @pytest.mark.parametrize(
     "sampling",
     [
         {"temperature": 1.0},
         {"temperature": 0.7, "top_p": 0.9},
         {"temperature": 0.9, "repetition_penalty": 1.2, "frequency_penalty": 0.3, "top_k": 50},
-        {"presence_penalty": 1.0, "min_tokens": 20, "bad_words": ["ship"]},
         {"temperature": 0.8, "logit_bias": {28: 2.5, 30: -100}},
     ],
-    ids=["plain", "nucleus", "penalties", "greedy with bans", "biased"],
+    ids=["plain", "nucleus", "penalties", "biased"],
 )
-def test_speculation_changes_no_token_and_no_log_probability(client, sampling):
-    """Off, and on with each drafter and several draft lengths: the same bits."""
+def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampling):
+    """Off, and on with each drafter and several draft lengths: the same bits.
+
+    Compiled engines have no such sampler: test_strict_contract.py says what they do.
+    """
+    expect_no_change(client, sampling)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"presence_penalty": 1.0, "min_tokens": 20, "bad_words": ["ship"]},
+        {"repetition_penalty": 1.2, "frequency_penalty": 0.3, "logit_bias": {28: 2.5, 30: -100}},
+    ],
+    ids=["bans", "penalties"],
+)
+def test_speculation_changes_no_greedy_token_and_no_log_probability(client, sampling):
+    """The same, on all engines."""
+    expect_no_change(client, sampling)
+
+
+def expect_no_change(client, sampling):
+    """Compare answers with and without speculation."""
     off = answer(client, num_draft_tokens=0, return_log_probs=True, **sampling)
 
     assert off.final.verification == "off"
@@ -50,6 +71,7 @@ def test_speculation_changes_no_token_and_no_log_probability(client, sampling):
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
+@pytest.mark.engines("torch")
 def test_seed_makes_the_text(client):
     """A repeated seed the same text, another seed another; one that is drawn is reported."""
     drawn = answer(client, temperature=1.0, seed=None)
@@ -59,6 +81,7 @@ def test_seed_makes_the_text(client):
     assert len(texts) == 4
 
 
+@pytest.mark.engines("torch")
 @pytest.mark.parametrize("verification", ["rejection", "block", "typical"])
 @pytest.mark.parametrize("drafter", ["draft", "lookup"])
 def test_other_verifications_run_and_say_so(client, verification, drafter):
@@ -72,6 +95,7 @@ def test_other_verifications_run_and_say_so(client, verification, drafter):
     assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
 
 
+@pytest.mark.engines("torch")
 def test_tree_is_judged_by_rejection(client):
     """Branches of looked-up and drawn tokens in one pass; accepted ones name their drafters."""
     fields = {"temperature": 0.6, "max_tokens": 64, "verification": "rejection"}

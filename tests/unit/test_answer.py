@@ -9,7 +9,7 @@ import pytest
 
 from specdec.engines.protocol import EngineClock
 from specdec.errors import DeadlineExceededError, InvalidRequestError, RequestCancelledError
-from specdec.serving.answer import Answerer, Job
+from specdec.serving.answer import Answerer, Job, JobEngines
 from specdec.serving.flight import Flight
 from specdec.serving.request import GenerationRequest
 from specdec.serving.tokenizing import Tokenizer
@@ -71,10 +71,8 @@ class Session:
                 request=request,
                 prompt=self._tokenizer.prompt(request, max_seq_len=100),
                 seed=7,
-                verification="off" if drafter is None else "exact",
                 flight=flight or Flight(lambda: False, None, time.monotonic()),
-                target=self.target,
-                drafter=drafter,
+                engines=JobEngines(self.target, drafter, "exact" if drafter else "off"),
                 target_clock=EngineClock(),
                 draft_clock=EngineClock(),
                 task_label="default",

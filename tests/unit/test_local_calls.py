@@ -87,7 +87,7 @@ def test_task_is_the_one_of_the_contract(params, verification, draft):
         wants_log_probs=True,
         has_shared_sampler=True,
         verification=verification,
-        vocab_size=32,
+        padded_vocab_size=32,
     )
     engine = Recorder(TaskOutput((1,), stats=STATS))
 

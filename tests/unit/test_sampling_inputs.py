@@ -37,7 +37,7 @@ def sent(sampling, num_context=10):
 )
 def test_engine_reads_what_was_asked(params):
     """Every parameter survives the contract's tensors, defaults by not being sent."""
-    sampling = Sampling(params, num_prompt_tokens=8, has_shared_sampler=True, vocab_size=32)
+    sampling = Sampling(params, num_prompt_tokens=8, has_shared_sampler=True, padded_vocab_size=32)
     arrays = sent(sampling)
 
     task = parse_call("r", BASE | arrays, BOTH).task
@@ -55,10 +55,25 @@ def test_min_tokens_of_a_round_is_what_is_left():
     """An engine without prompt_length counts from the end of its input, as upstream does."""
     sampling = Sampling(SamplingParams(min_tokens=5), num_prompt_tokens=8)
 
-    assert sent(sampling, num_context=10)["min_length"].tolist() == [3]
-    assert sent(sampling, num_context=20)["min_length"].tolist() == [0]
+    assert sent(sampling, num_context=10)["min_tokens"].tolist() == [3]
+    assert sent(sampling, num_context=20)["min_tokens"].tolist() == [0]
     task = parse_call("r", BASE | sent(sampling), BOTH).task
     assert task.params.min_tokens - task.num_prompt_tokens == 10 + 3
+
+
+def test_old_engines_get_the_old_names():
+    """Of the two inputs that TensorRT-LLM 0.20 renamed."""
+    params = SamplingParams(temperature=0.5, min_tokens=5, seed=3)
+
+    old = sent(Sampling(params, num_prompt_tokens=8, has_old_names=True))
+    new = sent(Sampling(params, num_prompt_tokens=8))
+
+    assert old.keys() - new.keys() == {"min_length", "random_seed"}
+    assert new.keys() - old.keys() == {"min_tokens", "seed"}
+    assert (
+        parse_call("r", BASE | old, BOTH).task.params
+        == parse_call("r", BASE | new, BOTH).task.params
+    )
 
 
 def test_backends_defaults_hold():

@@ -102,6 +102,14 @@ class EngineClock:
     busy_s: float = 0.0
 
 
+@dataclass(slots=True)
+class EngineCounts:
+    """What an engine that speculates by itself says of one request, when that is over."""
+
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
 def num_accepted_of(draft: Draft, verification: Verification) -> int:
     """How many drafts stand: as the engine says, or as far as the tokens follow the draft.
 

@@ -27,9 +27,14 @@ class Sampling:
     has_shared_sampler: bool = False
     """The engines draw by position-keyed noise; they take `prompt_length`, `verification`,
     `min_p` and `draft_parents`."""
+    has_old_names: bool = False
+    """The engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
     verification: str = EXACT
     vocab_size: int = 0
-    """The target model's; needed where logits are biased."""
+    """The engine's tokens."""
+    padded_vocab_size: int = 0
+    """Columns of its logits; a compiled engine has some for no token. Needed where logits are
+    biased, and where a draft's are passed on."""
 
     @property
     def is_judged(self) -> bool:
@@ -44,12 +49,15 @@ class Sampling:
         """How draft `number` draws: with the target's noise, where tokens are compared.
 
         Judged drafts need noise of their own each, or two guesses for one place would not be
-        independent.
+        independent. A compiled draft returns the model's own logits, whatever it drew from; so it
+        draws from what can be made of them without repeating its arithmetic: the temperature alone.
         """
         if not self.is_judged:
             return self
         seed = (self.params.seed + number * 0xD1B54A32D192ED03) % 2**64
-        return replace(self, params=replace(self.params, seed=seed))
+        if self.has_shared_sampler:
+            return replace(self, params=replace(self.params, seed=seed))
+        return replace(self, params=SamplingParams(self.params.temperature, seed=seed))
 
 
 def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -67,18 +75,19 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         if value != default:
             yield name, _fp32(value)
     if params.logit_bias:
-        row = np.zeros((1, sampling.vocab_size), dtype=np.float32)
+        row = np.zeros((1, sampling.padded_vocab_size), dtype=np.float32)
         for token, bias in params.logit_bias:
             row[0, token] = bias
         yield contract.EMBEDDING_BIAS, row
     if params.bad_words:
         yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
+    min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
     if sampling.has_shared_sampler and params.looks_back:
         yield contract.PROMPT_LENGTH, _int32(sampling.num_prompt_tokens)
-        yield contract.MIN_LENGTH, _int32(params.min_tokens)
+        yield min_tokens, _int32(params.min_tokens)
     elif params.min_tokens:
         num_output = num_context - sampling.num_prompt_tokens
-        yield contract.MIN_LENGTH, _int32(max(0, params.min_tokens - num_output))
+        yield min_tokens, _int32(max(0, params.min_tokens - num_output))
     if sampling.wants_log_probs:
         yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
 
@@ -93,7 +102,8 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
     yield contract.RUNTIME_TOP_K, _int32(params.top_k)
     yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
     seed = round_seed(params.seed, num_context) if sampling.is_judged else params.seed
-    yield contract.RANDOM_SEED, np.asarray([[seed]], dtype=np.uint64)
+    name = contract.RANDOM_SEED if sampling.has_old_names else contract.SEED
+    yield name, np.asarray([[seed]], dtype=np.uint64)
     if params.min_p != GREEDY.min_p:
         yield contract.MIN_P, _fp32(params.min_p)
 

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.drafting.protocol import Drafter
-from specdec.engines.protocol import EngineClock, TargetEngine, TokenIds
+from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine, TokenIds
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
-from specdec.serving.drafter_names import PREDICTION
+from specdec.serving.drafter_names import ENGINE, PREDICTION
 from specdec.serving.flight import Flight
 from specdec.serving.metrics import Counter, Histogram, MetricsSink
 from specdec.serving.request import GenerationRequest
-from specdec.serving.statistics import RoundTimes, summarize
-from specdec.serving.text_stream import Piece, TextStream, Token
+from specdec.serving.statistics import RoundTimes, summarize, summary_of
+from specdec.serving.text_stream import Decode, Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer
 
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -32,6 +32,21 @@ ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
 
 
 @dataclass(frozen=True, slots=True)
+class JobEngines:
+    """Who answers a request, and how."""
+
+    target: TargetEngine
+    drafter: Drafter | None
+    """None: the target alone, in one streaming call."""
+    verification: str
+    """What is done with drafts; "off" without any."""
+    decode: Decode | None = None
+    """The text of the target's tokens, one after the other; None for the tokenizer's."""
+    counts: EngineCounts | None = None
+    """Of a target that speculates by itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """An admitted request with everything it needs."""
 
@@ -39,12 +54,8 @@ class Job:
     prompt: TokenIds
     seed: int
     """The request's, or the one drawn for it."""
-    verification: str
-    """What is done with drafts; "off" without any."""
     flight: Flight
-    target: TargetEngine
-    drafter: Drafter | None
-    """None: the target alone, in one streaming call."""
+    engines: JobEngines
     target_clock: EngineClock
     draft_clock: EngineClock
     task_label: str
@@ -84,7 +95,8 @@ class Answerer:
         request = job.request
         prompt = job.prompt
         self._metrics.add(Counter.prompt_tokens_total, len(prompt))
-        text = TextStream(self._tokenizer.decoder(), request.stop_words)
+        decode = job.engines.decode or self._tokenizer.decoder()
+        text = TextStream(decode, request.stop_words)
         progress = _Progress()
         head = "" if request.exclude_input_in_output else self._tokenizer.text(prompt)
         unsent: list[Piece] = [Piece(head, ())] if head else []
@@ -104,16 +116,17 @@ class Answerer:
                     self._send(send, unsent, job, progress)
                     unsent = []
         unsent.append(text.finish())
+        self._count_inside(job)
         ended = text.stopped or progress.rounds[-1].ended
         self._send(send, unsent, job, progress, "stop" if ended else "length")
         return context.tokens
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
         """The loop's rounds, with a look at the client after every engine call."""
-        if job.drafter is None:
-            rounds = stream_target(context, job.target)
+        if job.engines.drafter is None:
+            rounds = stream_target(context, job.engines.target)
         else:
-            rounds = speculate(context, job.target, job.drafter)
+            rounds = speculate(context, job.engines.target, job.engines.drafter)
         job.flight.check()
         with closing(rounds):
             for confirmed in rounds:
@@ -129,6 +142,14 @@ class Answerer:
             self._metrics.observe(Histogram.draft_step_seconds, confirmed.draft_s)
             self._metrics.add(Counter.num_drafts_total, task=task, drafter=drafter)
             self._metrics.add(Counter.num_draft_tokens_total, drafted, task=task, drafter=drafter)
+
+    def _count_inside(self, job: Job) -> None:
+        if job.engines.counts is not None:
+            counts, labels = job.engines.counts, {"task": job.task_label, "drafter": ENGINE}
+            self._metrics.add(Counter.num_draft_tokens_total, counts.num_draft_tokens, **labels)
+            self._metrics.add(
+                Counter.num_accepted_tokens_total, counts.num_accepted_tokens, **labels
+            )
 
     def _send(
         self,
@@ -182,10 +203,14 @@ class Answerer:
             "num_input_tokens": np.asarray([len(job.prompt)], dtype=np.int32),
             "num_output_tokens": np.asarray([progress.num_sent], dtype=np.int32),
             "seed": np.asarray([job.seed], dtype=np.uint64),
-            "verification": _texts(job.verification),
+            "verification": _texts(job.engines.verification),
         }
         if job.request.return_perf_metrics:
-            summary = summarize(progress.rounds, progress.num_sent)
+            summary = (
+                summarize(progress.rounds, progress.num_sent)
+                if job.engines.counts is None
+                else summary_of(ENGINE, job.engines.counts)
+            )
             outputs |= {
                 "total_draft_tokens": np.asarray([summary.num_draft_tokens], dtype=np.int32),
                 "total_accepted_draft_tokens": np.asarray(

@@ -74,7 +74,7 @@ class CompiledEngine:
             raise ConfigurationError(
                 f"{path} is not what TensorRT-LLM writes beside an engine: {error!r}"
             ) from error
-        missing = [n for n in range(found.world_size) if not (directory / rank_file(n)).is_file()]
+        missing = [n for n in range(found.world_size) if not (directory / rank_file(n)).exists()]
         if missing:
             raise ConfigurationError(
                 f"{directory} lacks {rank_file(missing[0])}: it was built for "

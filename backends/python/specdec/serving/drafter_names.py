@@ -12,7 +12,10 @@ LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 AUTO, NONE, TREE, VOTE = "auto", "none", "tree", "vote"
 """A rule that chooses; no speculation; all drafters at once; a vote of the draft engines."""
 
-RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE)
+ENGINE = "engine"
+"""Whatever drafts inside an engine that speculates by itself, and the rule of its verification."""
+
+RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE, ENGINE)
 
 HEAD_TREE = "_tree"
 """Behind the name of the target's drafting head: its guesses as a tree instead of a chain."""

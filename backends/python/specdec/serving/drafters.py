@@ -198,13 +198,19 @@ class DrafterFactory:
         # A stranger's noise and penalties would mean other tokens: it drafts greedily.
         is_stranger = name in self._strangers
         own = Sampling() if is_stranger else occasion.sampling.for_draft(self._source(name))
+        size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
         # Nobody waits for all of a call ahead: its time is not on the request's clock.
         has_clock = occasion.request.return_perf_metrics and not is_ahead
         calls = self._engines.calls(
             name,
             occasion.request_id,
             f"{name}-ahead" if is_ahead else name,
-            replace(own, wants_log_probs=is_voter),
+            replace(
+                own,
+                wants_log_probs=is_voter,
+                vocab_size=size.num_tokens,
+                padded_vocab_size=size.num_columns,
+            ),
             occasion.clock if has_clock else None,
         )
         occasion.flight.watch(calls)

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 import time
 import traceback
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.engines.contract_engines import ContractTarget
-from specdec.engines.protocol import EngineClock
-from specdec.engines.sampling_inputs import OFF, Sampling
-from specdec.errors import OverloadedError, SpecdecError, UnsupportedError
-from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Job, Outputs
+from specdec.errors import OverloadedError, SpecdecError
+from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.freshness import Drifted, FreshnessWatch
+from specdec.serving.jobs import JobMaker
 from specdec.serving.load_check import check_repository
-from specdec.serving.metrics import Counter, Gauge, TaskLabels
+from specdec.serving.metrics import Counter, Gauge
 from specdec.serving.metrics_recorder import MetricsRecorder
-from specdec.serving.occasion import Occasion
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.placement import PlacedEngines, own_config
@@ -38,7 +33,6 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
-from specdec.serving.verification import choose_verification
 
 SWITCH_INTERVAL_S = 0.0002
 """How long a thread may keep the others from the GIL. While one that iterates over the responses of
@@ -78,7 +72,9 @@ class TritonPythonModel:
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
         self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
-        self._tasks = TaskLabels()
+        self._jobs = JobMaker(
+            settings, self._tokenizer, self._engines, self._drafters, self._prompt_log
+        )
         self._control = FlightControl(
             settings.inflight_limit,
             settings.cancellation_check_period_ms / 1000,
@@ -140,7 +136,7 @@ class TritonPythonModel:
             self._outbox.put(lambda: sender.send(response(asked), flags=flags))
 
         try:
-            job = self._job(request, flight, request_id, arrival_s)
+            job = self._jobs.make(request, flight, request_id, arrival_s)
             text = self._answerer.answer(job, send)
             self._drafters.memory.learn(request.tenant, text)
             outcome = "ok"
@@ -154,58 +150,6 @@ class TritonPythonModel:
             self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
         self._metrics.add(Counter.requests_total, outcome=outcome)
-
-    def _job(
-        self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
-    ) -> Job:
-        settings = self._settings
-        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
-        target_clock, draft_clock = EngineClock(), EngineClock()
-        prompt = self._tokenizer.prompt(request, settings.max_seq_len)
-        if self._prompt_log is not None:
-            self._prompt_log.offer(request.tenant, request.task, prompt)
-        seed = secrets.randbits(63) if request.seed is None else request.seed
-        sampling = self._sampling(request, len(prompt), seed)
-        drafter = self._drafters.make(
-            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
-        )
-        if drafter is None:
-            sampling = replace(sampling, verification=OFF)
-        calls = self._engines.calls(
-            settings.tensorrt_llm_model_name,
-            request_id,
-            "target",
-            sampling,
-            target_clock if request.return_perf_metrics else None,
-        )
-        flight.watch(calls)
-        return Job(
-            request=request,
-            prompt=prompt,
-            seed=seed,
-            verification=sampling.verification,
-            flight=flight,
-            target=ContractTarget(calls, end_id),
-            drafter=drafter,
-            target_clock=target_clock,
-            draft_clock=draft_clock,
-            task_label=self._tasks.label(request.task),
-            arrival_s=arrival_s,
-        )
-
-    def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
-        """How both engines draw for the request. Raises UnsupportedError."""
-        settings, params = self._settings, request.sampling
-        if params.min_p > 0.0 and not settings.has_shared_sampler:
-            raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
-        return Sampling(
-            replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
-            num_prompt,
-            request.return_log_probs,
-            settings.has_shared_sampler,
-            choose_verification(request.verification, params, settings),
-            self._tokenizer.model_vocab_size,
-        )
 
     def _trained_places(self) -> tuple[Path, dict[str, Path]]:
         settings, engines = self._settings, self._engines

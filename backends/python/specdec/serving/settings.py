@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.errors import ConfigurationError
 from specdec.serving.drafter_names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
+from specdec.serving.engine_vocab import VocabSize, read_vocab_sizes
 from specdec.serving.prompt_log import PromptLogSettings
 
+CONTRACT, LLMAPI = "contract", "llmapi"
 SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
 
 
@@ -32,6 +35,15 @@ class OrchestratorSettings:
     and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
     logits and the target takes them (compiled engines, built for it). Empty: greedy speculation
     only."""
+    engine_kind: str = CONTRACT
+    """`contract`: engines that take tokens and drafts. `llmapi`: the target is a model of
+    TensorRT-LLM's LLM API, which speculates inside."""
+    tensorrt_llm_version: str = "1.2"
+    """What compiled the engines: before 0.20 two inputs had other names. Ours take either."""
+    engine_vocab_sizes: str = ""
+    """Of compiled engines whose logits have other columns than the target's tokenizer has tokens:
+    `model=tokens:columns`, comma-separated. Columns are padded for tensor parallelism, and models
+    of one family may differ in their tokens."""
     num_draft_tokens: int = 2
     """Guesses of a draft engine in one round, unless the request says otherwise."""
     head_num_draft_tokens: int = 3
@@ -81,11 +93,39 @@ class OrchestratorSettings:
                 raise ConfigurationError(
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
+        self._check_engine_kind()
+        known = {self.tensorrt_llm_model_name, *self.draft_models}
+        if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
+            raise ConfigurationError(
+                f"engine_vocab_sizes names {unknown[0]!r}, which is no engine; known are "
+                f"{', '.join(sorted(known))}"
+            )
+        if not re.match(r"\d+\.\d+", self.tensorrt_llm_version):
+            raise ConfigurationError(
+                "tensorrt_llm_version must be a release such as 1.2.1; given "
+                f"{self.tensorrt_llm_version!r}"
+            )
         if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
             raise ConfigurationError(
                 f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
                 f"{', '.join(self.draft_models) or 'none'}"
             )
+
+    def _check_engine_kind(self) -> None:
+        if self.engine_kind not in {CONTRACT, LLMAPI}:
+            raise ConfigurationError(
+                f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.engine_kind!r}"
+            )
+        if self.is_llmapi and (names := (*self.draft_models, *self.heads, *self.scripts)):
+            raise ConfigurationError(
+                f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
+                "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
+            )
+
+    @property
+    def is_llmapi(self) -> bool:
+        """The engine speculates by itself."""
+        return self.engine_kind == LLMAPI
 
     @property
     def _extensions(self) -> set[str]:
@@ -100,6 +140,17 @@ class OrchestratorSettings:
     def draft_tokenizers(self) -> dict[str, str]:
         """Directories by draft model, of those with a vocabulary of their own."""
         return _paths(self.draft_tokenizer_dirs)
+
+    def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
+        """Of an engine; `num_tokens` where nothing else is said of it."""
+        sizes = read_vocab_sizes(self.engine_vocab_sizes)
+        return sizes.get(model, VocabSize(num_tokens, num_tokens))
+
+    @property
+    def has_old_names(self) -> bool:
+        """The engines' inputs have the names from before TensorRT-LLM 0.20."""
+        major, minor = self.tensorrt_llm_version.split(".")[:2]
+        return (int(major), int(minor)) < (0, 20)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from specdec.engines.protocol import EngineCounts
 from specdec.rounds import Round
 
 
@@ -56,9 +57,14 @@ class SpeculationSummary:
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     @property
-    def mean_acceptance_length(self) -> float:
-        """1 + accepted / steps, bonus token included (vLLM's definition)."""
-        return 1 + self.num_accepted_tokens / self.num_steps if self.num_steps else 1.0
+    def mean_acceptance_length(self) -> float | None:
+        """1 + accepted / steps, bonus token included (vLLM's definition).
+
+        None where drafts were counted and steps were not.
+        """
+        if not self.num_steps:
+            return None if self.num_draft_tokens else 1.0
+        return 1 + self.num_accepted_tokens / self.num_steps
 
     def counts_of(self, drafter: str) -> tuple[int, int]:
         """Tokens that a drafter has drafted, and how many of them were accepted."""
@@ -91,6 +97,12 @@ class SpeculationSummary:
                 },
             }
         )
+
+
+def summary_of(name: str, counts: EngineCounts) -> SpeculationSummary:
+    """Of an engine that speculates by itself and says how much, not when."""
+    drafted, accepted = counts.num_draft_tokens, counts.num_accepted_tokens
+    return SpeculationSummary(drafted, accepted, 0, (), ((name, 0, drafted, accepted),))
 
 
 def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:

@@ -62,6 +62,24 @@ class Tokenizer:
             raise InvalidRequestError("the prompt has 0 tokens; at least 1 is needed")
         return np.asarray(ids, dtype=np.int32)
 
+    def prompt_text(self, request: GenerationRequest) -> str:
+        """What an engine with this tokenizer makes the tokens of `prompt` of; not of input_ids."""
+        if request.messages is None:
+            return request.text_input or ""
+        text = self._chat_text(request)
+        # Such an engine puts the first token in front itself, where the template already has.
+        first = self._tokenizer.bos_token
+        adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
+        return text.removeprefix(first) if adds_first else text
+
+    def cut(self, text: str) -> list[tuple[int, str]]:
+        """The text's own tokens and the part of it that each stands for; joined, the whole."""
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        ids = encoding.ids
+        starts = [0, *(start for start, _ in encoding.offsets[1:]), len(text)]
+        # Of tokens that are bytes of one character the last one has it.
+        return [(token, text[starts[n] : starts[n + 1]]) for n, token in enumerate(ids)]
+
     def text(self, ids: TokenIds) -> str:
         """The tokens' text, special tokens included."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))

@@ -1,0 +1,150 @@
+"""An engine of TensorRT-LLM's LLM API, for one request: text in, text out, speculation inside.
+
+Source: all_models/llmapi/tensorrt_llm of TensorRT-LLM's triton_backend, config.pbtxt and 1/model.py
+(main, July 2026). It takes no token and no draft, so that it generates and cannot verify. It is
+always asked to stream: a request that does not and is stopped is never answered there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.engines.bls_requests import BlsRequests, tensor, values
+from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds, Verification
+from specdec.engines.text_tokens import Cut, TextTokens
+from specdec.errors import EngineFailedError
+
+_SAMPLING = "sampling_param_"
+_TIMES = ("arrival_time_ns", "last_token_time_ns")
+_COUNTS = ("total_draft_tokens", "total_accepted_draft_tokens")
+_OUTPUTS = ("text_output", "finish_reason", *_TIMES, *_COUNTS)
+_GOES_ON = ("", "None")
+_ENDS = ("stop", "length")
+"""finish_reason of all responses but the last, and of the last unless something went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """What the engine is asked."""
+
+    text: str
+    params: SamplingParams
+    """Temperature, top-k, top-p, seed, presence and frequency penalty; the engine takes no more."""
+
+
+class LlmapiTarget:
+    """Behind the loop's protocol, as far as a stream goes."""
+
+    def __init__(
+        self,
+        model: str,
+        request_id: str,
+        prompt: TextPrompt,
+        cut: Cut,
+        max_tokens: int,
+        clock: EngineClock,
+        counts: EngineCounts,
+    ) -> None:
+        """`clock` and `counts` are advanced by what the engine says at its end."""
+        self._model = model
+        self._prompt = prompt
+        self._clock = clock
+        self._counts = counts
+        self._tokens = TextTokens(cut, max_tokens)
+        self._requests = BlsRequests(model, f"{request_id}:target", _stop, _OUTPUTS)
+
+    def text_of(self, token: int) -> str:
+        """The text of the next token that `stream` has given."""
+        return self._tokens.text_of(token)
+
+    def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
+        """See TargetEngine; `context` is the prompt, which the engine gets as text."""
+        del context
+        is_over = False
+        try:
+            with closing(self._requests.responses(self._inputs(max_tokens), _OUTPUTS)) as responses:
+                for response in responses:
+                    reason = _text(response, "finish_reason")
+                    is_over = reason not in _GOES_ON
+                    if is_over and reason not in _ENDS:
+                        raise EngineFailedError(f"{self._model}: the answer ended by {reason!r}")
+                    if is_over:
+                        self._count(response)
+                    text = _text(response, "text_output")
+                    tokens = self._tokens.add(text, is_last=is_over)
+                    if tokens or is_over:
+                        yield Verification(tokens, ended=reason == "stop")
+        finally:
+            if not is_over:
+                self._requests.abort()
+        if not is_over:
+            raise EngineFailedError(f"{self._model}: the stream ended without a finish_reason")
+
+    def verify(self, context: TokenIds, draft: Any) -> Verification:
+        """It cannot: nobody drafts for this engine."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Asks the engine to end the request; harmless when there is none."""
+        self._requests.abort()
+
+    def _inputs(self, max_tokens: int) -> list[Any]:
+        params = self._prompt.params
+        inputs = [_input("text_input", self._prompt.text.encode(), np.object_)]
+        inputs += [
+            _input(name, True, np.bool_)
+            for name in (
+                "streaming",
+                "return_finish_reason",
+                f"{_SAMPLING}return_perf_metrics",
+                f"{_SAMPLING}exclude_input_from_output",
+            )
+        ]
+        sampling: dict[str, tuple[Any, Any]] = {"max_tokens": (max_tokens, np.int32)}
+        if params.is_greedy:
+            sampling["top_k"] = (1, np.int32)
+        else:
+            # A temperature alone would leave some releases greedy.
+            sampling["temperature"] = (params.temperature, np.float32)
+            sampling["top_p"] = (params.top_p, np.float32)
+            sampling["seed"] = (params.seed, np.uint64)
+            if params.top_k:
+                sampling["top_k"] = (params.top_k, np.int32)
+        for name in ("presence_penalty", "frequency_penalty"):
+            if (value := getattr(params, name)) != getattr(GREEDY, name):
+                sampling[name] = (value, np.float32)
+        return inputs + [
+            _input(_SAMPLING + name, value, dtype) for name, (value, dtype) in sampling.items()
+        ]
+
+    def _count(self, response: Any) -> None:
+        """The numbers may come as text, whatever the model's configuration says."""
+        arrival, last = (_number(response, name) for name in _TIMES)
+        self._clock.busy_s += max(0.0, last - arrival) / 1e9
+        drafted, accepted = (int(_number(response, name)) for name in _COUNTS)
+        self._counts.num_draft_tokens += drafted
+        self._counts.num_accepted_tokens += accepted
+
+
+def _stop() -> list[Any]:
+    return [_input("text_input", b"", np.object_), _input("stop", True, np.bool_)]
+
+
+def _input(name: str, value: Any, dtype: Any) -> Any:
+    return tensor(name, np.asarray([value], dtype=dtype))
+
+
+def _text(response: Any, name: str) -> str:
+    found = values(response, name)
+    return found[0].decode() if found else ""
+
+
+def _number(response: Any, name: str) -> float:
+    found = values(response, name)
+    return float(found[0]) if found else 0.0

@@ -1,0 +1,35 @@
+"""How many tokens and logits' columns each engine has, where they are not the tokenizer's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from specdec.errors import ConfigurationError
+
+
+class VocabSize(NamedTuple):
+    """Of one engine."""
+
+    num_tokens: int
+    num_columns: int
+    """Of its logits: at least the tokens."""
+
+
+def read_vocab_sizes(text: str) -> dict[str, VocabSize]:
+    """`model=tokens:columns`, comma-separated → sizes by model. Raises ConfigurationError."""
+    sizes = {}
+    for entry in filter(None, (each.strip() for each in text.split(","))):
+        model, _, numbers = entry.partition("=")
+        parts = numbers.split(":")
+        if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+            raise ConfigurationError(
+                f"engine_vocab_sizes must be a list of model=tokens:columns; given {entry!r}"
+            )
+        size = VocabSize(*map(int, parts))
+        if size.num_columns < size.num_tokens:
+            raise ConfigurationError(
+                f"engine_vocab_sizes: {model} cannot have fewer columns ({size.num_columns}) than "
+                f"tokens ({size.num_tokens})"
+            )
+        sizes[model.strip()] = size
+    return sizes

@@ -1,0 +1,130 @@
+"""What an admitted request is answered with: its prompt, its engines, its drafter."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from specdec.engines.contract_engines import ContractTarget
+from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
+from specdec.engines.sampling_inputs import OFF, Sampling
+from specdec.errors import UnsupportedError
+from specdec.serving.answer import Job, JobEngines
+from specdec.serving.drafter_names import ENGINE
+from specdec.serving.drafters import DrafterFactory
+from specdec.serving.flight import Flight
+from specdec.serving.llmapi import llmapi_target
+from specdec.serving.metrics import TaskLabels
+from specdec.serving.occasion import Occasion
+from specdec.serving.placement import PlacedEngines
+from specdec.serving.prompt_log import PromptLog
+from specdec.serving.request import GenerationRequest
+from specdec.serving.settings import OrchestratorSettings
+from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.verification import choose_verification
+
+
+class JobMaker:
+    """Knows the deployment; one for all requests."""
+
+    def __init__(
+        self,
+        settings: OrchestratorSettings,
+        tokenizer: Tokenizer,
+        engines: PlacedEngines,
+        drafters: DrafterFactory,
+        prompt_log: PromptLog | None,
+    ) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._engines = engines
+        self._drafters = drafters
+        self._prompt_log = prompt_log
+        self._tasks = TaskLabels()
+
+    def make(
+        self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
+    ) -> Job:
+        """Raises InvalidRequestError and UnsupportedError."""
+        prompt = self._tokenizer.prompt(request, self._settings.max_seq_len)
+        if self._prompt_log is not None:
+            self._prompt_log.offer(request.tenant, request.task, prompt)
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        target_clock, draft_clock = EngineClock(), EngineClock()
+        engines = (
+            self._one_engine(request, request_id, seed, flight, target_clock)
+            if self._settings.is_llmapi
+            else self._pair(request, request_id, prompt, seed, flight, target_clock, draft_clock)
+        )
+        return Job(
+            request=request,
+            prompt=prompt,
+            seed=seed,
+            flight=flight,
+            engines=engines,
+            target_clock=target_clock,
+            draft_clock=draft_clock,
+            task_label=self._tasks.label(request.task),
+            arrival_s=arrival_s,
+        )
+
+    def _pair(
+        self,
+        request: GenerationRequest,
+        request_id: str,
+        prompt: TokenIds,
+        seed: int,
+        flight: Flight,
+        target_clock: EngineClock,
+        draft_clock: EngineClock,
+    ) -> JobEngines:
+        """The target, and who drafts for it."""
+        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
+        sampling = self._sampling(request, len(prompt), seed)
+        drafter = self._drafters.make(
+            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock)
+        )
+        if drafter is None:
+            sampling = replace(sampling, verification=OFF)
+        calls = self._engines.calls(
+            self._settings.tensorrt_llm_model_name,
+            request_id,
+            "target",
+            sampling,
+            target_clock if request.return_perf_metrics else None,
+        )
+        flight.watch(calls)
+        return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
+
+    def _one_engine(
+        self,
+        request: GenerationRequest,
+        request_id: str,
+        seed: int,
+        flight: Flight,
+        clock: EngineClock,
+    ) -> JobEngines:
+        """A target that speculates by itself."""
+        counts = EngineCounts()
+        model = self._settings.tensorrt_llm_model_name
+        target = llmapi_target(model, request, request_id, seed, self._tokenizer, clock, counts)
+        flight.watch(target)
+        return JobEngines(target, None, ENGINE, target.text_of, counts)
+
+    def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
+        """How both engines draw for the request. Raises UnsupportedError."""
+        settings, params = self._settings, request.sampling
+        if params.min_p > 0.0 and not settings.has_shared_sampler:
+            raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
+        num_tokens = self._tokenizer.model_vocab_size
+        size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
+        return Sampling(
+            params=replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
+            num_prompt_tokens=num_prompt,
+            wants_log_probs=request.return_log_probs,
+            has_shared_sampler=settings.has_shared_sampler,
+            has_old_names=settings.has_old_names,
+            verification=choose_verification(request.verification, params, settings),
+            vocab_size=size.num_tokens,
+            padded_vocab_size=size.num_columns,
+        )

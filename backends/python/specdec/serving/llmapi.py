@@ -1,0 +1,51 @@
+"""What `specdec` is in front of an engine that speculates by itself: the same front door."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specdec.acceptance.sampling import GREEDY
+from specdec.engines.llmapi_target import LlmapiTarget, TextPrompt
+from specdec.engines.protocol import EngineClock, EngineCounts
+from specdec.errors import UnsupportedError
+from specdec.serving.drafter_names import AUTO
+from specdec.serving.request import GenerationRequest
+from specdec.serving.tokenizing import Tokenizer
+
+
+def llmapi_target(
+    model: str,
+    request: GenerationRequest,
+    request_id: str,
+    seed: int,
+    tokenizer: Tokenizer,
+    clock: EngineClock,
+    counts: EngineCounts,
+) -> LlmapiTarget:
+    """The engine, for one request. Raises UnsupportedError for what it cannot be told."""
+    _check(request)
+    prompt = TextPrompt(tokenizer.prompt_text(request), replace(request.sampling, seed=seed))
+    return LlmapiTarget(model, request_id, prompt, tokenizer.cut, request.max_tokens, clock, counts)
+
+
+def _check(request: GenerationRequest) -> None:
+    sampling = request.sampling
+    given = {
+        "input_ids": request.input_ids is not None,
+        "end_id": request.end_id is not None,
+        "num_draft_tokens": request.num_draft_tokens is not None,
+        "drafter": request.drafter != AUTO,
+        "verification": request.verification is not None,
+        "prediction": bool(request.prediction),
+        "bad_words": bool(request.bad_words),
+        "return_log_probs": request.return_log_probs,
+        "min_p": sampling.min_p != GREEDY.min_p,
+        "min_tokens": sampling.min_tokens != GREEDY.min_tokens,
+        "repetition_penalty": sampling.repetition_penalty != GREEDY.repetition_penalty,
+        "logit_bias": bool(sampling.logit_bias),
+    }
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise UnsupportedError(
+            f"an engine that takes text and speculates by itself cannot be told {names[0]}; "
+            "leave it out"
+        )

@@ -1,0 +1,95 @@
+"""One request of the LLM API: the loop with prompt lookup, in the engine's own process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specdec.acceptance.sampling import SamplingParams
+from specdec.drafting.lookup import LookupDrafter
+from specdec.engines.contract_engines import ContractTarget
+from specdec.engines.local_calls import LocalCalls
+from specdec.engines.sampling_inputs import Sampling
+from specdec.loop import Context, speculate
+from specdec.serving.tokenizing import Tokenizer
+from specdec.torch_engine.engine import TorchEngine
+
+Values = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """All that has been said so far, as the API has it; `finish_reason` None until the end."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    arrival_ns: int = 0
+    last_token_ns: int = 0
+
+
+class Generation:
+    """Iterates over what is said; `abort` may come from any thread."""
+
+    def __init__(
+        self, values: Values, name: str, engine: TorchEngine, tokenizer: Tokenizer
+    ) -> None:
+        """`values` of the inputs, without `sampling_param_` where they have it."""
+        self._prompt_text: str = values["text_input"]
+        self._max_tokens = values.get("max_tokens", 32)
+        self._excludes_input = values.get("exclude_input_from_output", False)
+        self._tokenizer = tokenizer
+        ids = tokenizer._backend.encode(self._prompt_text).ids
+        self._prompt = np.asarray(ids, dtype=np.int32)
+        sampling = Sampling(_params(values), len(ids), has_shared_sampler=True)
+        self._calls = LocalCalls(name, engine, name, sampling, None)
+        self._is_aborted = threading.Event()
+
+    def abort(self) -> None:
+        """End it with the next pass."""
+        self._is_aborted.set()
+        self._calls.abort()
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        decode = self._tokenizer.decoder()
+        said = RequestOutput(arrival_ns=time.monotonic_ns())
+        said.text = "" if self._excludes_input else self._prompt_text
+        context = Context(self._prompt, self._max_tokens)
+        target = ContractTarget(self._calls, self._tokenizer.end_id)
+        for confirmed in speculate(context, target, LookupDrafter("lookup", 1, 7, 11)):
+            said.text += "".join(decode(token) or "" for token in confirmed.tokens)
+            said.num_draft_tokens += confirmed.num_drafted
+            said.num_accepted_tokens += confirmed.num_accepted
+            said.last_token_ns = time.monotonic_ns()
+            if self._is_aborted.is_set():
+                said.finish_reason = "cancelled"
+            elif confirmed.ended:
+                said.finish_reason = "stop"
+            elif not context.num_left:
+                said.finish_reason = "length"
+            yield said
+            if said.finish_reason:
+                return
+
+
+def _params(values: Values) -> SamplingParams:
+    top_k, top_p = values.get("top_k"), values.get("top_p")
+    penalties = {
+        name: values[name] for name in ("presence_penalty", "frequency_penalty") if name in values
+    }
+    # Releases up to 1.0: a temperature alone leaves it greedy (SamplingParams._greedy_decoding).
+    if top_k in {None, 1} and top_p in {None, 0.0}:
+        return SamplingParams(**penalties)
+    return SamplingParams(
+        temperature=values.get("temperature", 1.0),
+        top_k=top_k or 0,
+        top_p=1.0 if top_p is None else top_p,
+        seed=values.get("seed", 0),
+        **penalties,
+    )
