@@ -12,8 +12,12 @@ from builder.colocate import linked
 from builder.parameters import set_parameters
 from clients import GenerationRequest, GrpcClient
 from specdec.serving.launcher import LaunchError, TritonServer
+from tests.doubles.repository import write_model
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import CHATS, COUNT, SHIP
+from tests.unit.tensorrt_llm_standin import install
+
+pytestmark = pytest.mark.engines("torch")  # the repository that renderings are compared with
 
 ROOT = Path(__file__).parents[2]
 WAYS = [
@@ -92,7 +96,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
 def copied(repository, directory):
     """Copy a repository, weights linked."""
     copy = directory / "repository"
-    shutil.copytree(repository, copy, copy_function=linked)
+    shutil.copytree(repository, copy, symlinks=True, copy_function=linked)
     for path in copy.glob("*/config.pbtxt"):  # to be edited: no link
         text = path.read_bytes()
         path.unlink()
@@ -144,6 +148,104 @@ def test_pair_that_cannot_verify_fails_at_load(default_pair, tmp_path):
     log = refusal(repository, tmp_path)
 
     assert "failed to run warmup sample 'first_call': invalid_request: draft token length 2" in log
+
+
+PAIR = """
+engine = "tensorrtllm"
+gpu = "L4"
+
+[target]
+model = "SmolLM2-135M-Instruct"
+licence = "Apache-2.0"
+shape = "SmolLM2-135M"
+placement = {{ devices = [0] }}
+checkpoint = "{models}/target/1/checkpoint"
+
+[drafts.draft]
+model = "SmolLM2-135M-Instruct-draft"
+licence = "Apache-2.0"
+shape = "SmolLM2-135M-draft"
+placement = {{ devices = [0] }}
+checkpoint = "{models}/draft/1/checkpoint"
+
+[limits]
+max_batch_size = 16
+max_input_len = 8191
+max_seq_len = 8192
+max_draft_len = 16
+max_num_tokens = 8192
+inflight_limit = 16
+
+[load]
+num_sequences = 16
+sequence_len = 1024
+
+[speculation]
+num_draft_tokens = 3
+drafters = ["lookup", "draft"]
+draft_logits = true
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled_pair(tmp_path_factory):
+    """Return a repository from TOML through `compile` and `render`, its backend a double.
+
+    The stand-in for the compiler leaves engines without weights; each rank's file becomes a link to
+    the checkpoint, which is what the double of the C++ backend runs.
+    """
+    directory = tmp_path_factory.mktemp("compiled")
+    pair, repository = directory / "pair.toml", directory / "repository"
+    pair.write_text(PAIR.format(models=MODEL_REPOSITORY))
+    with pytest.MonkeyPatch.context() as patch:
+        install(patch, directory / "site", "1.2.1")
+        assert main(["compile", str(pair), "--output", str(directory / "work")]) == 0
+    engines = str(directory / "work" / "engines")
+    assert main(["render", str(pair), "--engines", engines, "--output", str(repository)]) == 0
+    for name in ("target", "draft"):
+        version = repository / name / "1"
+        (version / "engine" / "rank0.engine").unlink()
+        checkpoint = MODEL_REPOSITORY / name / "1" / "checkpoint"
+        (version / "engine" / "rank0.engine").symlink_to(checkpoint)
+        config = repository / name / "config.pbtxt"
+        text = config.read_text()
+        assert text.count('backend: "tensorrtllm"') == 1
+        config.write_text(text.replace('backend: "tensorrtllm"', 'backend: "python"'))
+        write_model(version, "tensorrtllm")
+    assert main(["manifest", str(repository)]) == 0
+    return repository
+
+
+def test_compiled_pair_is_served_as_rendered(server, compiled_pair, tmp_path):
+    """From TOML to tokens: the target's own, whoever drafts; sampled ones by rejection."""
+    with (
+        TritonServer(compiled_pair, log_path=tmp_path / "server.log") as running,
+        GrpcClient(server.grpc_url) as shipped,
+        GrpcClient(running.grpc_url) as client,
+    ):
+        for text in (COUNT, SHIP):
+            fields = {"text_input": text, "max_tokens": 24}
+            expected = shipped.generate(GenerationRequest(**fields, drafter="none"))
+            for drafter in ("none", "auto", "lookup", "draft"):
+                answer = client.generate(GenerationRequest(**fields, drafter=drafter))
+                assert answer.token_ids == expected.token_ids, drafter
+            sampled = client.generate(
+                GenerationRequest(**fields, drafter="draft", temperature=0.8, seed=1)
+            )
+            assert sampled.final.verification.startswith("rejection")
+
+
+def test_compiled_engine_of_another_build_is_refused(compiled_pair, tmp_path):
+    """Its config.json says fewer draft tokens than specdec asks for: nothing is served."""
+    repository = copied(compiled_pair, tmp_path)
+    config = repository / "target/1/engine/config.json"
+    text = config.read_text().replace('"max_draft_len": 16', '"max_draft_len": 4')
+    config.unlink()
+    config.write_text(text)
+
+    log = refusal(repository, tmp_path)
+
+    assert "target: was built for 4 draft tokens (--max_draft_len), specdec asks for up to 16" in log
 
 
 def test_shipped_repository_has_no_manifest():
