@@ -103,9 +103,7 @@ def _mpirun(pair: PairDescription, num_ranks: int) -> str:
     loads = [f"--load-model={each.name}" for each in pair.engines]
     worker = ["--model-control-mode=explicit", *loads]
     ranks = [f'-n 1 {_server(pair)} "$@"']
-    ranks += [
-        f"-n 1 {BREAK.join((_server(pair, rank), *worker))}" for rank in range(1, num_ranks)
-    ]
+    ranks += [f"-n 1 {BREAK.join((_server(pair, rank), *worker))}" for rank in range(1, num_ranks)]
     return "exec mpirun --allow-run-as-root " + " : \\\n  ".join(ranks)
 
 

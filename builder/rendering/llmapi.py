@@ -1,4 +1,4 @@
-"""The target as TensorRT-LLM's own `llmapi` model: draft and target in one engine of its PyTorch runtime.
+"""The target as TensorRT-LLM's own `llmapi` model, an engine that guesses by itself.
 
 Source: triton_backend/all_models/llmapi/tensorrt_llm/{config.pbtxt,1/model.py,1/model.yaml} of
 TensorRT-LLM, and the decoding configurations of tensorrt_llm/llmapi/llm_args.py.

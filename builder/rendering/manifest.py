@@ -61,9 +61,10 @@ def rewrite_manifest(repository: Path) -> list[str]:
     files = recorded_files(repository)
     changes = changed_files(repository, manifest)
     changes += [f"{name} is new" for name in sorted(files.keys() - manifest.files.keys())]
-    engines = {
-        name: replace(each, **_records(repository, name)) for name, each in manifest.engines.items()
-    }
+    engines = {}
+    for name, each in manifest.engines.items():
+        place = _checkpoint(repository, name)
+        engines[name] = replace(each, fingerprint=_fingerprint(place), trained_on=_teacher(place))
     manifest = replace(manifest, files=files, engines=engines)
     (repository / MANIFEST_FILE).write_text(manifest.text(), "utf-8")
     return changes
@@ -92,16 +93,17 @@ def _engine(pair: PairDescription, engine: EngineDescription, repository: Path) 
         vocab_size=_vocab_size(checkpoint) or engine.shape.vocab_size,
         devices=engine.placement.devices,
         engine_dir=str(Path(engine.name) / ENGINE) if pair.engine == TENSORRTLLM else "",
-        **_records(repository, engine.name),
+        fingerprint=_fingerprint(checkpoint),
+        trained_on=_teacher(checkpoint),
     )
 
 
-def _records(repository: Path, name: str) -> dict[str, str]:
-    checkpoint = _checkpoint(repository, name)
-    return {
-        "fingerprint": fingerprint_of(checkpoint) or "",
-        "trained_on": trained_on(checkpoint) or "",
-    }
+def _fingerprint(checkpoint: Path) -> str:
+    return fingerprint_of(checkpoint) or ""
+
+
+def _teacher(checkpoint: Path) -> str:
+    return trained_on(checkpoint) or ""
 
 
 def _checkpoint(repository: Path, name: str) -> Path:
@@ -123,7 +125,5 @@ def _read(repository: Path) -> Manifest:
     except ConfigurationError as error:
         raise BuildError(str(error)) from error
     if manifest is None:
-        raise BuildError(
-            f"{repository} has no {MANIFEST_FILE}: `specdec build render` writes it with a repository"
-        )
+        raise BuildError(f"{repository} has no {MANIFEST_FILE}: `specdec build render` writes one")
     return manifest

@@ -45,9 +45,11 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     if speculates_inside(pair):
         # Whatever is asked, the target runs in one call.
         silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
-        return parameters | dict.fromkeys((*silent, "auto_max_inflight"), "0") | {
-            "target_head_name": ""
-        }
+        return (
+            parameters
+            | dict.fromkeys((*silent, "auto_max_inflight"), "0")
+            | {"target_head_name": ""}
+        )
     longest = max(speculation.lookup_num_draft_tokens, min(MAX_LOOKUP, limits.max_draft_len))
     parameters |= {
         "max_draft_len": str(limits.max_draft_len),

@@ -1,4 +1,4 @@
-"""The one writer of config.pbtxt, in the layout of `model_repository/`: a tensor or parameter a line."""
+"""The one writer of config.pbtxt, in the layout of `model_repository/`."""
 
 from __future__ import annotations
 

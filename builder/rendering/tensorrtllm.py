@@ -37,8 +37,8 @@ def write_compiled_model(
         name=engine.name,
         backend="tensorrtllm",
         comment=(
-            f"{engine.model}: {role}, compiled by TensorRT-LLM {pair.runtime.version} and served by\n"
-            f"NVIDIA's C++ backend. All tensors of its release are declared."
+            f"{engine.model}: {role}, compiled by TensorRT-LLM {pair.runtime.version} and\n"
+            "served by NVIDIA's C++ backend. All tensors of its release are declared."
         ),
         inputs=inputs(pair.runtime.version),
         outputs=outputs(pair.runtime.version),
@@ -69,22 +69,22 @@ def _parameters(
             "Absolute: the backend's workers start elsewhere (`render --served-at`).",
         ),
         Parameter("executor_worker_path", WORKER),
-        Parameter("gpu_device_ids", devices, "The GPUs of each instance, instances by semicolons."),
+        Parameter("gpu_device_ids", devices, "Instances by semicolons."),
         Parameter("max_beam_width", "1", "Drafts from outside are verified in one beam."),
         Parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no"),
         Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
             f"{share.fraction:.2f}",
-            "Of what is free when this engine starts, target first, drafts behind it; and what that\n"
-            "is in tokens, so that an engine that starts out of turn takes no more.",
+            "Of what is free when this engine starts, target first, drafts behind it; and what\n"
+            "that is in tokens, so that an engine that starts out of turn takes no more.",
         ),
         Parameter("max_tokens_in_paged_kv_cache", str(share.max_tokens)),
         Parameter(
             "enable_kv_cache_reuse",
             "true",
-            "A round sends the whole text again and must not be computed again; a target that takes\n"
-            "drafts does not load without.",
+            "A round sends the whole text again, which must not be computed again; a target that\n"
+            "takes drafts does not load without.",
         ),
         Parameter("exclude_input_in_output", "true"),
         Parameter("cancellation_check_period_ms", "100"),

@@ -1,8 +1,8 @@
 """The tensors of the C++ `tensorrtllm` backend, release by release.
 
-Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0 and of
-TensorRT-LLM's triton_backend up to 1.3.0rc20, the last with this backend. Release 0.20 renamed two
-inputs and added the counts of tokens.
+Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0
+and of TensorRT-LLM's triton_backend up to 1.3.0rc20, the last with this backend. Release 0.20
+renamed two inputs and added the counts of tokens.
 """
 
 from __future__ import annotations

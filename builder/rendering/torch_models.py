@@ -31,7 +31,7 @@ def copied_model(name: str, repository: Path) -> Path:
         shutil.copyfile(pattern / "1" / "model.py", model / "1" / "model.py")
     except OSError as error:
         raise BuildError(
-            f"the pattern of the model {name} is missing: {error}; work in a checkout of the project"
+            f"the pattern of the model {name} is missing: {error}; work in a checkout"
         ) from error
     return model
 

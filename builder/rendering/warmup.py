@@ -1,7 +1,7 @@
 """A first call of an engine, made by Triton before it says that the model is ready.
 
-A pair that cannot work (drafts longer than the engine takes, an engine that does not start) fails at
-load then, not at the first client.
+A pair that cannot work (drafts longer than the engine takes, an engine that does not start) fails
+at load then, not at the first client.
 """
 
 from __future__ import annotations

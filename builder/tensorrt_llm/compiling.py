@@ -64,9 +64,7 @@ def describe_steps(steps: Sequence[Step], work: Path) -> str:
 
 
 def _command(step: Step, output: Path, call: Path) -> list[str]:
-    return [
-        each.replace(OUTPUT, str(output)).replace(CALL, str(call)) for each in step.command
-    ]
+    return [each.replace(OUTPUT, str(output)).replace(CALL, str(call)) for each in step.command]
 
 
 def _call_name(step: Step) -> str:

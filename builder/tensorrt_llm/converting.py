@@ -2,8 +2,8 @@
 
     python converting.py CALL.json OUTPUT
 
-A file of its own, with the standard library alone beside TensorRT-LLM, so that it also runs where this
-package is not installed. CALL.json is a `Conversion` (plan.py). Source of the calls:
+A file of its own, with the standard library alone beside TensorRT-LLM, so that it also runs where
+this package is not installed. CALL.json is a `Conversion` (plan.py). Source of the calls:
 tensorrt_llm/models/automodel.py, models/modeling_utils.py (1.0 to 1.3.0rc20).
 """
 
@@ -32,9 +32,7 @@ def main(arguments: list[str]) -> None:
     size = call["tp_size"] * call["pp_size"]
 
     def mapping(rank: int) -> object:
-        return Mapping(
-            world_size=size, rank=rank, tp_size=call["tp_size"], pp_size=call["pp_size"]
-        )
+        return Mapping(world_size=size, rank=rank, tp_size=call["tp_size"], pp_size=call["pp_size"])
 
     model_class = AutoModelForCausalLM.get_trtllm_model_class(call["model_dir"])
     if call["calib_dataset"]:  # ModelOpt measures activations, then writes all ranks

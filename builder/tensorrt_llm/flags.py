@@ -65,4 +65,3 @@ def _own_mode(head: SelfSpeculation) -> Mapping[str, str | int]:
         known = [each for each in sizes if each is not None]
         flags["--max_draft_len"] = head.max_draft_len or lookahead_draft_len(*known)
     return flags
-

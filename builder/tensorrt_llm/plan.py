@@ -49,25 +49,26 @@ class Conversion:
     def lines(self, output: str) -> list[str]:
         """The calls of TensorRT-LLM's API that it makes, for people."""
         size = self.tp_size * self.pp_size
-        quantized = f"QuantConfig(quant_algo={self.quant_algo or None}, " + (
-            f"kv_cache_quant_algo={self.kv_cache_quant_algo or None})"
+        algorithms = (self.quant_algo or None, self.kv_cache_quant_algo or None)
+        quantized = "QuantConfig(quant_algo={}, kv_cache_quant_algo={})".format(*algorithms)
+        split = (
+            f"Mapping(world_size={size}, rank={{}}, tp_size={self.tp_size}, pp_size={self.pp_size})"
         )
-        split = f"Mapping(world_size={size}, rank=RANK, tp_size={self.tp_size}, pp_size={self.pp_size})"
-        start = [f"model_class = AutoModelForCausalLM.get_trtllm_model_class({self.model_dir!r})"]
+        source, dtype = repr(self.model_dir), repr(self.dtype)
+        start = f"model_class = AutoModelForCausalLM.get_trtllm_model_class({source})"
         if self.calib_dataset:
-            return [
-                *start,
-                f"model_class.quantize({self.model_dir!r}, {output!r}, dtype={self.dtype!r}, "
-                f"mapping={split.replace('RANK', '0')}, quant_config={quantized}, "
-                f"calib_dataset={self.calib_dataset!r})",
-            ]
-        return [
-            *start,
-            f"for RANK in range({size}):",
-            f"    model = model_class.from_hugging_face({self.model_dir!r}, dtype={self.dtype!r}, "
-            f"mapping={split}, quant_config={quantized})",
-            f"    model.save_checkpoint({output!r}, save_config=RANK == 0)",
-        ]
+            call = (
+                f"model_class.quantize({source}, {output!r}, dtype={dtype}, "
+                f"mapping={split.format(0)}, quant_config={quantized}, "
+                f"calib_dataset={self.calib_dataset!r})"
+            )
+            return [start, call]
+        call = (
+            f"    model = model_class.from_hugging_face({source}, dtype={dtype}, "
+            f"mapping={split.format('rank')}, quant_config={quantized})"
+        )
+        save = f"    model.save_checkpoint({output!r}, save_config=rank == 0)"
+        return [start, f"for rank in range({size}):", call, save]
 
     @property
     def keywords(self) -> dict[str, tuple[str, ...]]:

@@ -53,7 +53,7 @@ def rendered(version, directory, name="llama31_8b_1b"):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tensors_are_exactly_nvidias(version, tmp_path):
-    """By name, type, dims, reshape, optional and ragged flags; renamed ones as the release has them."""
+    """By name, type, dims and flags; those that were renamed as the release has them."""
     is_new = tuple(map(int, version.split(".")[:2])) >= (0, 20)
     absent = NVIDIA_UNTIL_0_20 if is_new else NVIDIA_SINCE_0_20
     inputs = NVIDIA_INPUTS | NVIDIA_OTHER_INPUTS

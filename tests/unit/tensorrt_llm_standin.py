@@ -19,7 +19,9 @@ def install(monkeypatch: pytest.MonkeyPatch, directory: Path, version: str) -> N
     """Make TensorRT-LLM `version` importable, and its commands known, to child processes."""
     info = directory / f"tensorrt_llm-{version}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n"
+    )
     paths = [STANDINS, directory, ROOT, ROOT / "backends" / "python"]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
     binaries = [STANDINS / "bin", Path(sys.executable).parent, os.environ["PATH"]]

@@ -21,6 +21,13 @@ from specdec.serving.compiled_engine import CompiledEngine
 from tests.unit.tensorrt_llm_standin import install, save_checkpoint
 
 VERSION = "1.2.1"
+HOLD_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -58,7 +65,7 @@ def steps_of(pair, work):
 
 
 def test_engines_are_what_a_pair_needs(pair, installed, tmp_path):
-    """The target takes drafts and reuses its cache, the draft returns logits, ranks are all there."""
+    """The target takes drafts and reuses its cache, the draft returns logits, on all ranks."""
     installed()
 
     target, draft = compile_steps(steps_of(pair, tmp_path / "work"), tmp_path / "work")
@@ -123,9 +130,10 @@ def test_interrupted_step_leaves_nothing(pair, installed, tmp_path, capsys, monk
 
     name = "convert target" if place == "rank1" else "build target"
     assert f"{name} ended with status 1; the log is {work}/logs/" in str(error.value)
-    assert f"CUDA out of memory at {place}" in (
-        work / "logs" / f"{name.replace(' ', '-')}.log"
-    ).read_text()
+    assert (
+        f"CUDA out of memory at {place}"
+        in (work / "logs" / f"{name.replace(' ', '-')}.log").read_text()
+    )
     assert not (work / ("checkpoints" if place == "rank1" else "engines") / "target").exists()
     (work / "engines").mkdir(exist_ok=True)
     (work / "engines" / "target.killed").mkdir()  # as a run that could not clean up leaves it
@@ -146,8 +154,7 @@ def test_two_at_once_are_refused(pair, installed, tmp_path):
         [
             sys.executable,
             "-c",
-            "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
-            "print('held', flush=True); sys.stdin.read()",
+            HOLD_LOCK,
             str(work / "lock"),
         ],
         stdin=subprocess.PIPE,

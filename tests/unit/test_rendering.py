@@ -166,7 +166,7 @@ def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expecte
 
 
 def test_engines_on_one_device_share_its_memory(tmp_path):
-    """Target first: what it takes of all, and the draft of what is left, is less than everything."""
+    """The target takes its part of all, the draft most of what is left then."""
     repository = rendered("llama31_8b_1b", tmp_path / "repository")
 
     fractions = {

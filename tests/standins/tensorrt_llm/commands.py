@@ -55,7 +55,6 @@ def build(arguments: list[str]) -> None:
         "build_config": config,
     }
     (output / "config.json").write_text(json.dumps(whole, indent=2))
-    print(f"Total time of building all engines: {config['max_batch_size']}")
 
 
 def build_config(given: argparse.Namespace, model: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +67,9 @@ def build_config(given: argparse.Namespace, model: dict[str, Any]) -> dict[str, 
         max_seq_len += max_draft_len
         rows = max_batch_size * (max_draft_len + 1)
         if int(given.max_num_tokens) < rows:
-            raise ValueError(f"max_num_tokens must be at least {rows}; given {given.max_num_tokens}")
+            raise ValueError(
+                f"max_num_tokens must be at least {rows}; given {given.max_num_tokens}"
+            )
     kv_cache = model["quantization"]["kv_cache_quant_algo"]
     is_fp8 = model["quantization"]["quant_algo"] == "FP8"
     loses_fmha = kv_cache == "INT8" or (kv_cache == "FP8" and not is_fp8)

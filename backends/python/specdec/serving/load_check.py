@@ -59,9 +59,7 @@ def _of_served_versions(repository: Path, manifest: Manifest) -> Manifest:
     return replace(manifest, files=files)
 
 
-def _limits(
-    repository: Path, manifest: Manifest, settings: OrchestratorSettings
-) -> Iterator[str]:
+def _limits(repository: Path, manifest: Manifest, settings: OrchestratorSettings) -> Iterator[str]:
     for name in LIMITS:
         limit, configured = getattr(manifest, name), getattr(settings, name)
         if configured > limit:
