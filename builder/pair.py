@@ -76,8 +76,8 @@ def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
     if description.engine != TORCH or target.imported is None:
         raise BuildError(
             f"the weights of {description.name} are not to be had here: `build pair` fills torch "
-            f"engines whose target is `imported`; for {description.engine} engines use `build "
-            "compile`"
+            f"engines whose target is `imported`, and these are {description.engine} engines of "
+            f"{target.model}"
         )
     models = known_models()
     if target.imported not in models:

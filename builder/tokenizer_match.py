@@ -14,8 +14,8 @@ from builder.errors import BuildError
 
 PROBE_TEXTS = {
     "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishment.",
-    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT a WHERE b<>'';\n",
-    "unicode": "na\u00efve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀 👩\u200d🔬 e\u0301 \u00a0\u200b \ufb01",
+    "code": "def f(x):\n\treturn [i ** 2 for i in range(x)]  # squares\n\n\nSELECT a WHERE b;\n",
+    "unicode": "na\u00efve façade, Привет, 世界! ٣٫١٤ नमस्ते 🚀 👩\u200d🔬 e\u0301 \u00a0\u200b",
     "whitespace": "  two  spaces\ttab\n\n\nthree lines \r\n trailing   ",
     "numbers": "3.14159 1,000,000 2024-10-31 0x7fff 1e-9 12345678901234567890 ½",
     "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST]",
@@ -109,10 +109,12 @@ def _vocabulary(mine: dict[str, int], other: dict[str, int]) -> Iterator[Differe
     moved = [piece for piece in mine if piece in other and mine[piece] != other[piece]]
     lacking = [piece for piece in mine if piece not in other]
     added = [piece for piece in other if piece not in mine]
+    for vocabulary, pieces in ((mine, moved), (mine, lacking), (other, added)):
+        pieces.sort(key=vocabulary.__getitem__)
     parts = [
         f"{len(pieces):,} {what}{_shown(pieces)}"
         for pieces, what in (
-            (moved, "tokens have other ids"),
+            (moved, "have other ids"),
             (lacking, "are the target's alone"),
             (added, "are the draft's alone"),
         )

@@ -15,10 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from builder.description.engine import TEXT, TOKENS
 from builder.errors import BuildError
@@ -65,6 +62,9 @@ def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
     Its head keeps those rows (`d2t` says which, as in EAGLE-3), and target_ids.npy beside it says
     what they are to the target. Raises BuildError for a checkpoint with a reduced head.
     """
+    import torch  # noqa: PLC0415 - slow to import, and this function alone needs it
+    from safetensors.torch import load_file, save_file  # noqa: PLC0415
+
     config = json.loads((checkpoint / "config.json").read_text("utf-8"))
     if config.get("draft_vocab_size") is not None:
         raise BuildError(f"{checkpoint} has a reduced output vocabulary already")
@@ -89,6 +89,8 @@ def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
 
 def _token_bytes(directory: Path) -> list[bytes]:
     """What each token adds to a text; empty for special tokens."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415 - slow
+
     file = directory / "tokenizer.json"
     if not file.is_file():
         raise BuildError(f"{directory} has no tokenizer.json")

@@ -32,6 +32,7 @@ class Report:
     plan: MemoryPlan | None
     """None: values are wrong that it would be computed from."""
     shares: tuple[KvShare, ...] = ()
+    """Empty where nothing is shared: no GPU, or too little room."""
     remedies: tuple[Remedy, ...] = ()
 
     @property
@@ -56,7 +57,7 @@ def check_description(
     plan = plan_memory(pair)
     shares = kv_shares(pair, plan)
     helpful = remedies(pair, plan)
-    found += check_memory(plan, shares, helpful)
+    found += check_memory(pair, plan, shares, helpful)
     return Report(pair, _sorted(found), plan, shares, tuple(helpful))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from builder.checks import SPECIAL_IDS, count_parameters, read_config
 from builder.description import EngineDescription, ModelShape, PairDescription
 from builder.errors import BuildError
 from builder.tokenizer_match import TOKENIZER, count_tokens, differences
+from builder.vocabulary import shared_vocabulary
 
 KEY_OF = {
     "num_layers": "num_hidden_layers",
@@ -77,30 +79,36 @@ def _with_checkpoint(
             error("checkpoint", f"{engine.name}: {problem}", "name a Hugging Face directory")
         )
         return replace(engine, checkpoint=None)
-    shape = _shape_of(config, engine.shape)
-    for key, name in KEY_OF.items():
-        here, there = getattr(engine.shape, key), getattr(shape, key)
-        if here != there:
-            found.append(
-                error(
-                    "shape",
-                    f"{engine.name}: {key} is {here} in the pair file, but {there} in "
-                    f"{directory / 'config.json'} ({name})",
-                    f"describe the model that is there: {key} = {str(there).lower()}; or name "
-                    "another checkpoint",
-                )
+    shape = _shape_of(directory, config, engine.shape)
+    others = [
+        f"{key} {getattr(shape, key)} instead of {getattr(engine.shape, key)}"
+        for key in (*KEY_OF, "num_tokens")
+        if getattr(engine.shape, key) != getattr(shape, key)
+    ]
+    if others:
+        found.append(
+            error(
+                "shape",
+                f"{engine.name}: {directory} is not the model that the pair file describes: "
+                f"{', '.join(others)}",
+                "describe the model that is there, or name another checkpoint",
             )
+        )
     return replace(engine, checkpoint=directory, shape=shape)
 
 
-def _shape_of(config: Mapping[str, Any], described: ModelShape) -> ModelShape:
+def _shape_of(directory: Path, config: Mapping[str, Any], described: ModelShape) -> ModelShape:
+    """The shape of a checkpoint; what its files do not say is as described."""
     values = {key: config.get(name, getattr(described, key)) for key, name in KEY_OF.items()}
+    values["draft_vocab_size"] = config.get(KEY_OF["draft_vocab_size"])
     if "head_dim" not in config and config.get("num_attention_heads"):
         values["head_dim"] = values["hidden_size"] // values["num_heads"]
     if "num_key_value_heads" not in config:
         values["num_kv_heads"] = values["num_heads"]
+    with suppress(BuildError):  # said by _check_weights
+        values["num_tokens"] = count_tokens(directory)
     architecture = (config.get("architectures") or [described.architecture])[0]
-    changed = any(values[key] != getattr(described, key) for key in KEY_OF)
+    changed = any(value != getattr(described, key) for key, value in values.items())
     published = None if changed else described.num_parameters
     return replace(described, **values, architecture=architecture, num_parameters=published)
 
@@ -123,31 +131,26 @@ def _check_weights(engine: EngineDescription) -> Iterator[Finding]:
             "complete the checkpoint; models beside Llama and Qwen2 are not described",
         )
     try:
-        num_tokens = count_tokens(engine.checkpoint)
+        count_tokens(engine.checkpoint)
     except BuildError as problem:
         yield error(
             "tokenizer",
             f"{engine.name}: {problem}",
             f"put the model's {TOKENIZER} beside its weights",
         )
-        return
-    if num_tokens != engine.shape.num_tokens:
-        yield error(
-            "vocabulary",
-            f"{engine.name}: the tokenizer has {num_tokens:,} tokens, the pair file says "
-            f"{engine.shape.num_tokens:,}",
-            f"num_tokens = {num_tokens}, if this is the model that is meant",
-        )
 
 
 def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Finding]:
     assert draft.checkpoint is not None
-    if draft.translation is not None:
-        return
     try:
         found = list(differences(target, draft.checkpoint))
         configs = [read_config(directory) for directory in (target, draft.checkpoint)]
     except BuildError:  # said by _check_weights
+        return
+    others = [each.text for each in found if each.what != "chat template"]
+    if others:
+        yield _other_tokenizer(target, draft, others)
+    if draft.translation is not None:
         return
     for each in found:
         if each.what == "chat template":
@@ -155,13 +158,6 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
                 "chat_template",
                 f"{draft.name}: {each.text}: a draft that learned another framing guesses worse",
                 "take a draft with the target's template, or distil one (`specdec build distill`)",
-            )
-        else:
-            yield error(
-                "tokenizer",
-                f"{draft.name}: another tokenizer than the target's: {each.text}",
-                "choose a draft with the target's tokenizer, or say how they meet: translation = "
-                '"text"',
             )
     for key in SPECIAL_IDS:
         mine, other = (config.get(key) for config in configs)
@@ -172,3 +168,21 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
                 "where the target does not",
                 f"set {key} = {mine} in the draft's config.json, if the tokens are the same",
             )
+
+
+def _other_tokenizer(target: Path, draft: EngineDescription, others: list[str]) -> Finding:
+    """An error, or, where the pair file says how they meet, what they share."""
+    assert draft.checkpoint is not None
+    shared = shared_vocabulary(target, draft.checkpoint)
+    common = (
+        f"{shared.num_shared:,} of the {len(shared.target_ids):,} tokens of {draft.name} are among "
+        f"the target's {shared.num_target:,}"
+    )
+    if draft.translation is not None:
+        return note("vocabulary", f"{common}; they meet by {draft.translation}")
+    return error(
+        "tokenizer",
+        f"{draft.name}: another tokenizer than the target's: {'; '.join(others)}",
+        f"choose a draft with the target's tokenizer, or say how they meet: {common}, which "
+        f'suggests translation = "{shared.translation}" (compiled engines: "text")',
+    )

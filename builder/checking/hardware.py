@@ -23,7 +23,7 @@ def check_hardware(pair: PairDescription) -> Iterator[Finding]:
         if pair.gpu.compute_capability < AMPERE:
             yield error(
                 "gpu",
-                f"a {pair.gpu.name} has compute capability {pair.gpu.compute_capability / 10}; "
+                f"{pair.gpu.name} has compute capability {pair.gpu.compute_capability / 10}; "
                 "draft tokens are verified on Ampere (8.0) and newer",
                 "use an A10, A100, L4, L40S, H100 or newer",
             )
@@ -39,12 +39,14 @@ def check_hardware(pair: PairDescription) -> Iterator[Finding]:
 
 def _check_parallelism(engine: EngineDescription) -> Iterator[Finding]:
     shape, tensor = engine.shape, engine.placement.tensor_parallel
-    sizes = {"heads": shape.num_heads, "intermediate_size": shape.intermediate_size}
-    for what, size in sizes.items():
+    for what, size in (
+        (f"{shape.num_heads} heads", shape.num_heads),
+        (f"intermediate_size {shape.intermediate_size:,}", shape.intermediate_size),
+    ):
         if size % tensor:
             yield error(
                 "tensor_parallel",
-                f"{engine.name}: {what} {size:,} cannot be divided by tensor_parallel = {tensor}",
+                f"{engine.name}: {what} cannot be divided by tensor_parallel = {tensor}",
                 f"tensor_parallel = {_divisors(shape.num_heads, shape.intermediate_size)}",
             )
     kv_heads = shape.num_kv_heads
@@ -62,11 +64,12 @@ def _check_parallelism(engine: EngineDescription) -> Iterator[Finding]:
             f"{tensor // kv_heads} times",
             f"tensor_parallel = {kv_heads} keeps it once",
         )
-    if shape.num_layers % engine.placement.pipeline_parallel:
-        yield error(
+    stages = engine.placement.pipeline_parallel
+    if shape.num_layers % stages:
+        yield warning(
             "pipeline_parallel",
-            f"{engine.name}: {shape.num_layers} layers cannot be divided into "
-            f"{engine.placement.pipeline_parallel} equal stages",
+            f"{engine.name}: {shape.num_layers} layers cannot be divided into {stages} equal "
+            f"stages: the first have {-(-shape.num_layers // stages)}, and all wait for these",
             f"choose a pipeline_parallel that divides {shape.num_layers}",
         )
 
@@ -95,14 +98,14 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
     if "fp8" in (quantization, kv_cache) and capability < MIN_CAPABILITY_FP8:
         yield error(
             "quantization",
-            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); a {kind} has "
+            f"{name}: FP8 needs compute capability 8.9 (L4, L40S, H100); {kind} has "
             f"{capability / 10}",
             "use int8_wo or int4_awq weights, and leave the KV cache in the dtype",
         )
     if quantization == "nvfp4" and capability < BLACKWELL:
         yield error(
             "quantization",
-            f"{name}: NVFP4 needs compute capability 10.0 (B200); a {kind} has {capability / 10}",
+            f"{name}: NVFP4 needs compute capability 10.0 (B200); {kind} has {capability / 10}",
             "use fp8, or int4_awq",
         )
     if quantization in INTEGER and capability >= BLACKWELL:

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from builder.checking.findings import Finding, error
-from builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy
-from builder.memory.shares import caches_by_fraction, fractions_on
+from builder.description import PairDescription
+from builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy, combination
+from builder.memory.shares import caches_in_turn
 
 GIB = 1 << 30
-NUM_REMEDIES = 6
+NUM_REMEDIES = 3
+"""In the message; the report has them all."""
 
 
 def check_memory(
-    plan: MemoryPlan, shares: Sequence[KvShare], found: Sequence[Remedy]
+    pair: PairDescription, plan: MemoryPlan, shares: Sequence[KvShare], found: Sequence[Remedy]
 ) -> Iterator[Finding]:
     """Each device that is too small, and each fraction that starves an engine."""
     for device in plan.devices:
         if not device.fits:
-            yield _too_small(device, found)
+            yield _too_small(device, found, combination(pair))
         elif device.capacity is not None:
             yield from _check_fractions(device, shares)
 
 
-def _too_small(device: DeviceMemory, found: Sequence[Remedy]) -> Finding:
+def _too_small(
+    device: DeviceMemory, found: Sequence[Remedy], together: Sequence[Remedy]
+) -> Finding:
     assert device.capacity is not None
     assert device.spare is not None
     parts = "; ".join(
@@ -32,45 +36,50 @@ def _too_small(device: DeviceMemory, found: Sequence[Remedy]) -> Finding:
         for each in device.engines
     )
     helpful = sorted(found, key=lambda each: not each.fits)[:NUM_REMEDIES]
+    steps = [
+        f"{each.what} saves {_gib(each.saved)}{' and fits' if each.fits else ''}"
+        for each in helpful
+    ]
+    if together and not any(each.fits for each in helpful):
+        steps.append(f"together these fit: {' and '.join(each.what for each in together)}")
     return error(
         "memory",
         f"{device.name} needs {_gib(device.needed)} and has {_gib(device.capacity)}: "
         f"{_gib(-device.spare)} too much ({parts})",
-        "; ".join(
-            f"{each.what} saves {_gib(each.saved)}{' and fits' if each.fits else ''}"
-            for each in helpful
-        )
-        or "use a larger GPU",
+        "; ".join(steps) or "use a larger GPU",
     )
 
 
 def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterator[Finding]:
-    """Only fractions that the file sets can be wrong; computed ones are right by construction."""
-    if not any(each.fraction is not None for each in device.engines):
+    """Only fractions that the file sets can be wrong; what is computed holds the load."""
+    fractions = {each.engine: each.fraction for each in device.engines if each.fraction is not None}
+    if not fractions:
         return
-    fractions = {each.engine: each.fraction for each in shares}
+    remedy = "leave kv_cache_fraction out: each cache then gets what the load needs, and its part "
+    remedy += "of the rest"
+    caches = caches_in_turn(device, fractions, {each.engine: each.max_tokens for each in shares})
     before = ""
-    computed = ", ".join(f"{name} {value}" for name, value in fractions_on(device).items())
-    for engine, cache in caches_by_fraction(device, fractions):
+    for engine in device.engines:
+        cache, fraction = caches[engine.engine], fractions.get(engine.engine)
         if cache < 0:
             yield error(
                 "kv_fraction",
                 f"{device.name}: {before}leaves {_gib(max(0, engine.fixed + cache))} for "
-                f"{engine.engine}, "
-                f"whose weights and buffers take {_gib(engine.fixed)}; a fraction is of what is "
-                "free when an engine loads, and 0.9 of it twice does not fit",
-                f"leave kv_cache_fraction out, and the shares are computed: {computed}",
+                f"{engine.engine}, whose weights and buffers take {_gib(engine.fixed)}; a fraction "
+                "is of what is free when an engine loads, and 0.9 of it twice does not fit",
+                remedy,
             )
             return
         if cache < engine.kv_cache:
+            why = before if fraction is None else f"kv_cache_fraction = {fraction} "
             yield error(
                 "kv_fraction",
-                f"{device.name}: kv_cache_fraction = {fractions[engine.engine]} gives "
-                f"{engine.engine} a KV "
-                f"cache of {_gib(cache)}, and the load needs {_gib(engine.kv_cache)}",
-                f"leave kv_cache_fraction out, and the shares are computed: {computed}",
+                f"{device.name}: {why}gives {engine.engine} a KV cache of {_gib(cache)}, and the "
+                f"load needs {_gib(engine.kv_cache)}",
+                remedy,
             )
-        before = f"the KV cache of {engine.engine} (fraction {fractions[engine.engine]}) "
+        if fraction is not None:
+            before = f"the KV cache of {engine.engine} (fraction {fraction}) "
 
 
 def _gib(num_bytes: int) -> str:

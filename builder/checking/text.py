@@ -21,7 +21,7 @@ def as_text(report: Report) -> str:
     """The whole report, ending with whether the pair can be built."""
     parts = [_title(report.pair), _shapes(report.pair)]
     if report.plan is not None:
-        parts += [_memory(report), _shares(report)]
+        parts += [_memory(report), _shares(report) if report.plan.fits else _remedies(report)]
     parts += [_findings(report), _verdict(report)]
     return "\n\n".join(part for part in parts if part)
 
@@ -170,12 +170,21 @@ def _shares(report: Report) -> str:
     return "\n".join(
         [
             _wrapped(
-                "Shares of the KV caches: a fraction is of what is free when that engine loads, so "
-                "load them in this order; the count of tokens holds in any order."
+                "KV caches: the count of tokens divides the memory; the fraction, of what is free "
+                "when an engine loads, reaches it even for the one that loads last."
             ),
             _table(rows),
         ]
     )
+
+
+def _remedies(report: Report) -> str:
+    rows: list[Sequence[str]] = [("what would help", "GiB saved", "")]
+    rows += [
+        (each.what, _gib(each.saved), "and everything fits" if each.fits else "")
+        for each in report.remedies
+    ]
+    return _table(rows)
 
 
 def _findings(report: Report) -> str:
@@ -217,7 +226,8 @@ def _is_number(column: int, rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f}"
+    size = num_bytes / GIB
+    return f"{size:.1f}" if size >= 10 or size == 0 else f"{size:.2f}"
 
 
 def _wrapped(text: str, indent: str = "") -> str:

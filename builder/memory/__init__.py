@@ -9,7 +9,7 @@ buffers of runtime and decoder, the CUDA context.
 """
 
 from builder.memory.plan import DeviceMemory, EngineMemory, MemoryPlan, plan_memory
-from builder.memory.remedies import Remedy, remedies
+from builder.memory.remedies import Remedy, combination, remedies
 from builder.memory.shares import KvShare, kv_shares
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "KvShare",
     "MemoryPlan",
     "Remedy",
+    "combination",
     "kv_shares",
     "plan_memory",
     "remedies",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from builder.description import TENSORRTLLM, EngineDescription, PairDescription
+from builder.description import LLMAPI, TENSORRTLLM, EngineDescription, PairDescription
 from builder.memory.buffers import (
     CONTEXT_BYTES,
     activation_bytes,
@@ -100,8 +100,10 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
     """Add up what each engine keeps on each device."""
     capacity = None if pair.gpu is None else int(pair.gpu.memory_mib * (1 << 20) * USABLE_SHARE)
     found: dict[int | None, list[EngineMemory]] = {}
-    for engine in pair.engines:
-        memory = _engine_memory(pair, engine)
+    engines = [(engine, _engine_memory(pair, engine)) for engine in pair.engines]
+    if pair.engine == LLMAPI:
+        engines = [(pair.target, _as_one([memory for _, memory in engines]))]
+    for engine, memory in engines:
         for device in engine.placement.devices or (None,):
             found.setdefault(device, []).append(memory)
     return MemoryPlan(
@@ -125,6 +127,19 @@ def guide_bytes(pair: PairDescription) -> int:
         for engine in pair.engines
     )
     return weights * (1 + 4 * pair.limits.max_batch_size)
+
+
+def _as_one(parts: list[EngineMemory]) -> EngineMemory:
+    """Target and draft in one process with one KV cache, as llmapi runs them."""
+    target = parts[0]
+    return replace(
+        target,
+        weights=sum(each.weights for each in parts),
+        activations=max(each.activations for each in parts),
+        buffers=sum(each.buffers for each in parts),
+        kv_cache=sum(each.kv_cache for each in parts),
+        kv_bytes_per_token=sum(each.kv_bytes_per_token for each in parts),
+    )
 
 
 def _engine_memory(pair: PairDescription, engine: EngineDescription) -> EngineMemory:

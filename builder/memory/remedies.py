@@ -10,6 +10,7 @@ from builder.description.loading import known_shapes
 from builder.memory.plan import MemoryPlan, plan_memory
 
 MIN_CAPABILITY_FP8 = 89
+MAX_STEPS = 6
 Change = Callable[[EngineDescription], EngineDescription]
 
 
@@ -39,6 +40,27 @@ def remedies(pair: PairDescription, plan: MemoryPlan) -> list[Remedy]:
         if after < fullest.needed:
             found.append(Remedy(what, changed, fullest.needed - after, new.fits))
     return sorted(found, key=lambda each: -each.saved)
+
+
+def combination(pair: PairDescription) -> list[Remedy]:
+    """Remedies one after another, largest first, until everything fits on the devices there are.
+
+    Empty if it fits already, or if these do not suffice without more GPUs.
+    """
+    steps: list[Remedy] = []
+    plan = plan_memory(pair)
+    while not plan.fits:
+        found = [each for each in remedies(pair, plan) if _num_gpus(each.pair) == _num_gpus(pair)]
+        if not found or len(steps) == MAX_STEPS:
+            return []
+        steps.append(next((each for each in reversed(found) if each.fits), found[0]))
+        pair = steps[-1].pair
+        plan = plan_memory(pair)
+    return steps
+
+
+def _num_gpus(pair: PairDescription) -> int:
+    return len({device for each in pair.engines for device in each.placement.devices})
 
 
 def _changes(pair: PairDescription) -> Iterator[tuple[str, PairDescription]]:
@@ -92,7 +114,7 @@ def _precisions(
         yield _precise(pair, engine, both, "weights and KV cache in FP8")
     if pair.gpu.compute_capability < 100:  # INT8 and INT4 have no kernels on SM100
         kv_cache = engine.precision.kv_cache
-        if not has_fp8:
+        if not has_fp8 or engine is not pair.target:
             yield _precise(pair, engine, Precision(dtype, "int8_wo", kv_cache), "weights in INT8")
         yield _precise(
             pair, engine, Precision(dtype, "int4_awq", kv_cache), "weights in INT4 (AWQ)"
@@ -113,8 +135,8 @@ def _more_devices(
         more = tuple(range(free, free + len(placement.devices)))
         split = replace(placement, devices=placement.devices + more, tensor_parallel=tensor)
         changed = _with(pair, replace(engine, placement=split))
-        count = len(placement.devices)
-        yield f"{engine.name}: tensor_parallel = {tensor} ({count} more GPUs)", changed
+        count = f"{len(more)} more GPU{'s' if len(more) > 1 else ''}"
+        yield f"{engine.name}: tensor_parallel = {tensor} ({count})", changed
     if engine is not pair.target and set(placement.devices) & set(pair.target.placement.devices):
         moved = tuple(range(free, free + len(placement.devices)))
         changed = _with(pair, replace(engine, placement=replace(placement, devices=moved)))

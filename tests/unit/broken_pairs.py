@@ -137,7 +137,7 @@ BROKEN = (
            ("compute capability 7.5", "Ampere (8.0)")),
     Broken(A70, "heads that cannot be divided", {
         "target.placement.devices": [0, 1, 2], "target.placement.tensor_parallel": 3},
-           "tensor_parallel", ("heads 64 cannot be divided by tensor_parallel = 3", "1, 2, 4, 8")),
+           "tensor_parallel", ("64 heads cannot be divided by tensor_parallel = 3", "1, 2, 4, 8")),
     Broken(A70, "more ranks than KV heads", {
         "target.placement.devices": list(range(16)), "target.placement.tensor_parallel": 16,
         "drafts.draft.placement.devices": [16]},
@@ -145,7 +145,7 @@ BROKEN = (
     Broken(A70, "stages of unequal length", {
         "target.placement.tensor_parallel": 1, "target.placement.pipeline_parallel": 3,
         "target.placement.devices": [0, 1, 2]},
-           "pipeline_parallel", ("80 layers", "3 equal stages")),
+           "pipeline_parallel", ("80 layers", "3 equal stages"), "warning"),
     Broken(A70, "a draft split wider than its target", {
         "drafts.draft.placement": {"devices": list(range(4, 12)), "tensor_parallel": 8}},
            "same_parallelism", ("tensor_parallel = 8, the target 4",), "warning"),
@@ -255,8 +255,8 @@ BROKEN = (
     Broken(A8, "a version without compiled engines", {"runtime": {
         "version": "1.3.0rc21", "container": "26.08"}}, "version",
            ("1.3.0rc21 compiles no engines", "1.3.0rc20 was the last", "llmapi")),
-    Broken(A8, "a container with a use after free", {"runtime": {"container": "26.05"}}, "container",
-           ("use after free", 'container = "26.07"')),
+    Broken(A8, "a container with a use after free", {"runtime": {"container": "26.05"}},
+           "container", ("use after free", 'container = "26.07"')),
     Broken(A8, "a container of another version", {"runtime": {"version": "1.1.0"}}, "container",
            ("26.07 holds TensorRT-LLM 1.2.1, not 1.1.0", 'container = "26.02"')),
     Broken(A8, "a container that is not known", {"runtime": {"container": "26.09"}}, "container",
@@ -266,15 +266,14 @@ BROKEN = (
     # Memory.
     Broken(A8, "8B and 1B on a GPU of 24 GB", {"gpu": "L4"}, "memory",
            ("GPU 0 needs 36.4 GiB and has 21.8 GiB: 14.6 GiB too much", "weights in INT4",
-            "saves")),
+            "together these fit: target: weights and KV cache in FP8 and")),
     Broken(A70, "70B in 16 bits on two GPUs", {
         "target.placement": {"devices": [0, 1], "tensor_parallel": 2},
         "drafts.draft.placement.devices": [2]}, "memory",
            ("GPU 0 needs", "too much", "weights and KV cache in FP8 saves", "and fits")),
     Broken(A8, "two KV caches of 0.9 on one GPU", {
         "target.kv_cache_fraction": 0.9, "drafts.draft.kv_cache_fraction": 0.9}, "kv_fraction",
-           ("the KV cache of target (fraction 0.9) leaves", "0.9 of it twice does not fit",
-            "target 0.647, draft 0.79")),
+           ("the KV cache of target (fraction 0.9) leaves", "0.9 of it twice does not fit")),
     Broken(A8, "a KV cache too small for the load", {"target.kv_cache_fraction": 0.1},
            "kv_fraction", ("gives target a KV cache of", "the load needs 12.1 GiB")),
     Broken(A8, "a fraction that is none", {"target.kv_cache_fraction": 1.0}, "kv_fraction",
@@ -285,12 +284,13 @@ BROKEN = (
     Broken(TINY, "half of the weights", {}, "weights", ("stores 10 numbers, its shape has",),
            spoil=_fewer_weights),
     Broken(TINY, "another model than described", {}, "shape",
-           ("num_layers is 1 in the pair file, but 2 in", "num_hidden_layers"),
+           ("is not the model that the pair file describes: num_layers 2 instead of 1",),
            spoil=_config(num_hidden_layers=2)),
     Broken(TINY, "a tokenizer with other ids", {}, "tokenizer",
-           ("of a probe text (words) is", "against"), spoil=_words(*reversed(WORDS))),
-    Broken(TINY, "a tokenizer with a word more", {}, "vocabulary",
-           ("the tokenizer has 7 tokens, the pair file says 6",), spoil=_words(*WORDS, "lazy")),
+           ("of a probe text (words) is", "4 have other ids", "translation ="),
+           spoil=_words(*reversed(WORDS))),
+    Broken(TINY, "a tokenizer with a word more", {}, "shape",
+           ("num_tokens 7 instead of 6",), spoil=_words(*WORDS, "lazy")),
     Broken(TINY, "a word that is special to one of them", {}, "tokenizer",
            ("1 special tokens differ", "'user'"), spoil=_special),
     Broken(TINY, "another end token", {}, "special_ids", ("eos_token_id is 1, the target's is 2",),
@@ -367,8 +367,8 @@ def document() -> str:
     lines = [
         "# Broken pairs, and what `specdec build check` says of each",
         "",
-        "Each row is a shipped pair with one change (`tiny` is a pair of the tests with checkpoints of",
-        "its own). Made by `python -m tests.unit.broken_pairs`; a test compares.",
+        "Each row is a shipped pair with one change (`tiny` is a pair of the tests that has",
+        "checkpoints). Made by `python -m tests.unit.broken_pairs`; a test compares.",
         "",
         "| pair | broken | code | message → what to do |",
         "|---|---|---|---|",

@@ -1,6 +1,7 @@
 """The memory of a pair: against published counts, real files and what TensorRT-LLM has printed."""
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from builder.description import (
     Speculation,
     load_description,
 )
-from builder.description.loading import known_shape, known_shapes
-from builder.memory import kv_shares, plan_memory, remedies
+from builder.description.loading import known_gpu, known_shape, known_shapes
+from builder.memory import combination, kv_shares, plan_memory, remedies
 from builder.memory.buffers import activation_bytes, buffer_bytes, kv_bytes_per_token
 from builder.memory.plan import guide_bytes
-from builder.memory.shares import caches_by_fraction
+from builder.memory.shares import DEFAULT_FRACTION, caches_in_turn
 from builder.memory.weights import head_bytes, weight_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -165,7 +166,7 @@ def test_fp8_activations_are_not_underestimated():
 
 
 def test_decoder_of_one_sequence_is_not_underestimated():
-    """A batch of one, Qwen2-1.5B, 4,800 tokens: 2.45 MB were printed for its decoder (issue 2789)."""
+    """2.45 MB were printed for Qwen2-1.5B, a batch of one and 4,800 tokens (issue 2789)."""
     target = engine(known_shape("Qwen2.5-1.5B"))
     described = pair(target, max_batch_size=1, max_seq_len=4800)
 
@@ -196,7 +197,9 @@ def test_eagle3_head_of_an_8b_has_its_size():
     """About 425M parameters: the published head for Llama-3.1-8B with 32,000 rows."""
     own = SelfSpeculation("eagle3", draft_vocab_size=32000)
 
-    assert head_bytes(engine(known_shape("Llama-3.1-8B")), own) / 2e6 == pytest.approx(425, rel=0.01)
+    assert head_bytes(engine(known_shape("Llama-3.1-8B")), own) / 2e6 == pytest.approx(
+        425, rel=0.01
+    )
 
 
 SHAPES = st.sampled_from(sorted(known_shapes()))
@@ -247,33 +250,92 @@ def test_remedies_save_what_they_say(described):
 
 
 @given(PAIRS)
-def test_computed_shares_hold_the_load(described):
-    """Loaded in turn, every engine of a pair that fits well gets the KV cache its load needs."""
+def test_a_combination_fits_on_the_same_gpus(described):
+    """Changes together: the last step's pair fits, and asks for no more GPUs."""
+    steps = combination(described)
+    if plan_memory(described).fits:
+        assert not steps
+    if steps:
+        assert plan_memory(steps[-1].pair).fits
+        assert devices(steps[-1].pair) <= devices(described)
+
+
+def devices(described):
+    """All GPUs of a pair."""
+    return {device for each in described.engines for device in each.placement.devices}
+
+
+def test_an_8b_and_a_1b_fit_24_gb_together_with_two_changes():
+    """No single change makes this pair small enough; FP8 and shorter sequences do."""
+    described = replace(load_description("llama31_8b_1b"), gpu=known_gpu("L4"))
+
+    assert [each.what for each in combination(described)] == [
+        "target: weights and KV cache in FP8",
+        "plan for 1,536 tokens a sequence instead of 3,072",
+    ]
+
+
+def test_llmapi_keeps_draft_and_target_in_one_cache():
+    """One process and one KV cache for both: a token takes what it takes in each."""
+    apart = load_description("llama31_8b_1b")
+    inside = replace(apart, engine="llmapi", self_speculation=SelfSpeculation("draft_target"))
+    (one,) = plan_memory(inside).devices[0].engines
+    target, draft = plan_memory(apart).devices[0].engines
+
+    assert one.kv_bytes_per_token == target.kv_bytes_per_token + draft.kv_bytes_per_token
+    assert [each.engine for each in kv_shares(inside, plan_memory(inside))] == ["target"]
+
+
+def loaded(device, shares, order):
+    """What TensorRT-LLM gives each cache of a device whose engines load in this order."""
+    share_of = {each.engine: each for each in shares}
+    free, caches = device.capacity, {}
+    for engine in order:
+        free -= engine.fixed
+        share = share_of[engine.engine]
+        most = share.max_tokens * engine.kv_bytes_per_token
+        caches[engine.engine] = min(int(free * share.fraction), most)
+        free -= caches[engine.engine]
+    return caches, free
+
+
+@given(PAIRS)
+def test_shares_hold_the_load_in_any_order(described):
+    """Whoever loads first: every engine gets its cache, and nobody's weights lack memory."""
     plan = plan_memory(described)
     shares = kv_shares(described, plan)
-    fractions = {each.engine: each.fraction for each in shares}
-    assert all(0 <= each.fraction < 1 for each in shares)
-    for device in plan.devices:
-        if not shares or device.spare < 0.1 * device.capacity:
-            continue
-        caches = caches_by_fraction(device, fractions)
+    assert bool(shares) == plan.fits
+    for device in plan.devices if shares else ():
+        for order in permutations(device.engines):
+            caches, free = loaded(device, shares, order)
 
-        assert all(cache >= each.kv_cache for each, cache in caches)
-        assert sum(each.fixed + cache for each, cache in caches) <= device.capacity
-        # Whoever loads first: the counts of tokens alone keep all of them within the device.
-        limited = sum(
-            each.fixed + share.max_tokens * each.kv_bytes_per_token
-            for each in device.engines
-            for share in shares
-            if share.engine == each.engine
-        )
-        assert limited <= device.capacity
+            assert free >= 0
+            for engine in order:
+                assert caches[engine.engine] >= 0.98 * engine.kv_cache
+                if device.spare > 0.1 * device.capacity:
+                    assert caches[engine.engine] >= engine.kv_cache
 
 
 def test_default_fractions_starve_the_second_engine():
     """0.9 of what is free, twice: nothing is left for the second engine's weights."""
-    described = load_description("llama31_8b_1b")
-    device = plan_memory(described).devices[0]
-    (_, first), (_, second) = caches_by_fraction(device, {})
+    device = plan_memory(load_description("llama31_8b_1b")).devices[0]
+    caches = caches_in_turn(device, dict.fromkeys(("target", "draft"), DEFAULT_FRACTION), {})
 
-    assert first > 0 > second
+    assert caches["target"] > 0 > caches["draft"]
+
+
+def test_a_fraction_of_the_file_is_kept():
+    """It says how large the cache is; the other engine's is computed as before."""
+    described = load_description("llama31_8b_1b")
+    chosen = replace(described, target=replace(described.target, kv_cache_fraction=0.6))
+    (before, _), (target, draft) = (
+        kv_shares(each, plan_memory(each)) for each in (described, chosen)
+    )
+    device = plan_memory(chosen).devices[0]
+
+    assert target.fraction == 0.6
+    assert target.max_tokens * device.engines[0].kv_bytes_per_token <= 0.6 * (
+        device.capacity - device.engines[0].fixed
+    )
+    assert target.max_tokens < before.max_tokens
+    assert draft.max_tokens > 0

@@ -1,0 +1,181 @@
+"""Pair files: what they may say, what is refused, and what is taken from elsewhere."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from builder import cli
+from builder.checking import check_description
+from builder.description import (
+    EngineDescription,
+    Gpu,
+    Limits,
+    Load,
+    ModelShape,
+    PairDescription,
+    Placement,
+    Precision,
+    Runtime,
+    SelfSpeculation,
+    Speculation,
+    known_pairs,
+    load_description,
+)
+from builder.description.loading import PAIRS_DIRECTORY, known_gpu, known_shape
+from builder.errors import BuildError
+from builder.pair import load_pair
+
+MODELS = Path(__file__).parents[2] / "model_repository"
+CHECKPOINTS = {name: MODELS / name / "1" / "checkpoint" for name in ("target", "draft")}
+
+OWN = """
+engine = "tensorrtllm"
+gpu = { name = "Mine", memory_mib = 40000, compute_capability = 90 }
+[target]
+model = "Mine"
+licence = "mine"
+checkpoint = "weights"
+placement = { devices = [0, 1, 2, 3], tensor_parallel = 2 }
+[target.shape]
+family = "mine"
+num_layers = 2
+hidden_size = 64
+intermediate_size = 128
+num_heads = 4
+num_kv_heads = 2
+head_dim = 16
+num_tokens = 100
+vocab_size = 101
+max_position_embeddings = 512
+[load]
+num_sequences = 3
+sequence_len = 100
+[speculation]
+[limits]
+"""
+
+
+def test_a_file_of_ones_own_is_read(tmp_path):
+    """Tables instead of names, paths beside the file, instances by turns, defaults for the rest."""
+    file = tmp_path / "mine.toml"
+    file.write_text(OWN)
+
+    pair = load_description(file)
+
+    assert (pair.name, pair.gpu, pair.drafts) == ("mine", Gpu("Mine", 40000, 90), ())
+    assert pair.target.checkpoint == tmp_path / "weights"
+    assert pair.target.placement.instances == ((0, 1), (2, 3))
+    assert pair.target.shape.padded_vocab_size(2) == 102
+    assert (pair.limits, pair.runtime) == (Limits(), Runtime())
+
+
+def test_every_key_is_described():
+    """README.md beside the pair files names each key that a file may have."""
+    described = (PAIRS_DIRECTORY / "README.md").read_text("utf-8")
+    known = set(re.findall(r"\w+", described))
+
+    for kind in (
+        *(PairDescription, EngineDescription, ModelShape, Placement, Precision, Limits, Load),
+        *(Speculation, SelfSpeculation, Runtime, Gpu),
+    ):
+        assert {each.name for each in dataclasses.fields(kind)} <= known
+    assert set(known_pairs()) <= known
+
+
+def test_unknown_pair_lists_the_known_ones():
+    """A pair that does not exist is refused with the names of those that do."""
+    with pytest.raises(BuildError, match=r"no pair 'nonsense'; known: .*smollm2_135m"):
+        load_description("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", r"p\.toml is no TOML"),
+        ('target = "x"', r"\[target\] must be a table; given: 'x'"),
+        ("drafts = 1\n[target]", "drafts must be a table; given: 1|lacks 'model'"),
+        (OWN.replace("num_layers = 2", "num_layers = true"), "num_layers must be a whole number"),
+    ],
+)
+def test_unreadable_file_says_where(tmp_path, text, message):
+    """What is no pair file is refused by name and place."""
+    (tmp_path / "p.toml").write_text(text)
+
+    with pytest.raises(BuildError, match=message):
+        load_description(tmp_path / "p.toml")
+
+
+def test_missing_file_is_named(tmp_path):
+    """A path that leads nowhere is said to."""
+    with pytest.raises(BuildError, match=r"p\.toml cannot be read"):
+        load_description(tmp_path / "p.toml")
+
+
+def test_published_figures_of_a_gpu_and_a_trap():
+    """H100's memory in MiB; Qwen2.5's two paddings of one vocabulary."""
+    assert known_gpu("H100-80GB").memory_mib == 81559
+    assert [known_shape(f"Qwen2.5-{size}").vocab_size for size in ("3B", "7B")] == [151936, 152064]
+    assert known_shape("Qwen2.5-3B").num_tokens == known_shape("Qwen2.5-7B").num_tokens
+
+
+def test_compiled_pair_is_not_filled_with_weights():
+    """`build pair` says what it is for when it is asked for a compiled pair."""
+    with pytest.raises(BuildError, match="weights of llama31_8b_1b are not to be had here"):
+        load_pair("llama31_8b_1b")
+
+
+def test_default_pair_is_what_its_file_says():
+    """Shapes, weights and tokenizers of the real checkpoints agree with the pair file."""
+    report = check_description(load_description("smollm2_135m"), CHECKPOINTS)
+
+    assert {each.code for each in report.findings} == {"size_ratio", "small_draft"}
+    assert report.pair.target.checkpoint == CHECKPOINTS["target"]
+
+
+def test_another_checkpoint_overrides_and_is_said():
+    """The draft's directory in the target's place: its shape counts, differences are told."""
+    report = check_description(load_description("smollm2_135m"), {"target": CHECKPOINTS["draft"]})
+
+    told = [each.message for each in report.findings if each.code == "shape"]
+    assert report.pair.target.shape.num_layers == 3
+    assert "num_layers 3 instead of 30" in told[0]
+
+
+def test_check_prints_a_report_and_exits_0(capsys):
+    """Shapes, memory of each device, shares of the caches and the verdict."""
+    assert cli.main(["check", "llama31_70b_8b"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "70,553,706,496" in shown
+    assert re.search(r"GPU 0,1,2,3 +target +34\.3 +20\.2 ", shown)
+    assert re.search(r"draft +0\.9\d +\d{6}", shown)
+    assert "A published guide's rule (activations = 4 × weights × batch 64) asks" in shown
+    assert shown.splitlines()[-1].startswith("can be built")
+
+
+def test_check_exits_1_for_a_pair_that_cannot_be_built(tmp_path, capsys):
+    """An error is a failure to scripts too; JSON carries it with its code."""
+    text = (PAIRS_DIRECTORY / "llama31_8b_1b.toml").read_text("utf-8")
+    (tmp_path / "p.toml").write_text(text.replace('gpu = "L40S"', 'gpu = "L4"'))
+
+    assert cli.main(["check", str(tmp_path / "p.toml"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert not report["buildable"]
+    assert "memory" in {each["code"] for each in report["findings"]}
+    assert report["memory"][0]["needed"] > report["memory"][0]["capacity"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("target", "--checkpoint takes ENGINE=DIRECTORY; given: 'target'"),
+        ("other=x", "no engine 'other' in llama31_8b_1b; known: target, draft"),
+    ],
+)
+def test_bad_checkpoint_option_is_refused(capsys, option, message):
+    """--checkpoint names an engine of the pair and a directory."""
+    assert cli.main(["check", "llama31_8b_1b", "--checkpoint", option]) == 1
+    assert message in capsys.readouterr().err
