@@ -76,8 +76,8 @@ def _parameters(
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
             f"{share.fraction:.2f}",
-            "Of what is free when this engine starts, target first, drafts behind it; and what\n"
-            "that is in tokens, so that an engine that starts out of turn takes no more.",
+            "The tokens divide a device among its engines; the fraction, of what is free when\n"
+            "this one allocates, is high enough to reach them even if it starts last.",
         ),
         Parameter("max_tokens_in_paged_kv_cache", str(share.max_tokens)),
         Parameter(
