@@ -13,7 +13,7 @@ from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, P
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
 from builder.memory import KvShare, kv_shares, plan_memory
-from builder.parameters import set_parameters
+from builder.parameters import parameters_of, set_parameters
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
 from builder.rendering.llmapi import write_llmapi_model
 from builder.rendering.manifest import write_manifest
@@ -22,7 +22,10 @@ from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.rendering.torch_models import copied_model, write_torch_models
 from specdec.serving.compiled_engine import ENGINE_CONFIG
 from specdec.serving.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
-from specdec.serving.manifest import MANIFEST_FILE
+from specdec.serving.load_check import engine_problems
+from specdec.serving.manifest import MANIFEST_FILE, Manifest
+from specdec.serving.parameters import read_parameters
+from specdec.serving.settings import OrchestratorSettings
 
 TOKENIZER_FILES = (
     "config.json",
@@ -75,7 +78,9 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
         launch = plan_launch(pair, starts_ranks=options.starts_ranks)
         script.write_text(launch.script(pair), "utf-8")
         script.chmod(0o755)
-        write_manifest(pair, pair_file, new)
+        manifest = write_manifest(pair, pair_file, new)
+        if options.engines is not None:
+            _check_engines(new, manifest)
         if output.exists():
             output.rename(Path(scratch) / "old")
         new.rename(output)
@@ -146,6 +151,16 @@ def _shares(pair: PairDescription) -> dict[str, KvShare]:
     return shares
 
 
+def _check_engines(repository: Path, manifest: Manifest) -> None:
+    """Raise BuildError for engines that the server would refuse to load."""
+    values = parameters_of(repository / "specdec")
+    config = {"name": "specdec", "parameters": {k: {"string_value": values[k]} for k in values}}
+    settings = read_parameters(OrchestratorSettings, config)
+    if problems := list(engine_problems(repository, manifest, settings)):
+        listed = "\n".join(f"- {each}" for each in problems)
+        raise BuildError(f"these engines are not those of {manifest.pair}:\n{listed}")
+
+
 def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:
     """The tokenizer beside a compiled engine, and whose weights it was built from."""
     place = new / engine.name / WEIGHTS
@@ -156,5 +171,8 @@ def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:
         if (engine.checkpoint / name).is_file():
             shutil.copyfile(engine.checkpoint / name, place / name)
     if engine.name == "target":
-        found = fingerprint_of(engine.checkpoint) or fingerprint(engine.checkpoint)
+        found = fingerprint_of(engine.checkpoint)
+        if found is None:
+            print(f"reading {engine.checkpoint} for its fingerprint", flush=True)
+            found = fingerprint(engine.checkpoint)
         write_fingerprint(place, found)

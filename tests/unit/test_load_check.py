@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from builder.cli import main
 from builder.description import load_description
 from builder.description.loading import pair_file
+from builder.errors import BuildError
 from builder.parameters import set_parameters
 from builder.rendering.manifest import check_manifest, rewrite_manifest
 from builder.rendering.repository import RenderOptions, render
@@ -61,15 +63,20 @@ def save_engine(directory, **changes):
 
 @pytest.fixture
 def compiled(tmp_path):
-    """Return a function that renders a compiled pair; its engines may have other values."""
+    """Return a function that renders a compiled pair, whose engines then get other values."""
 
     def make(**changes):
         for engine in ("target", "draft"):
             mode = {"speculative_decoding_mode": 1} if engine == "draft" else {}
-            save_engine(tmp_path / "engines" / engine, **mode | changes.get(engine, {}))
+            save_engine(tmp_path / "engines" / engine, **mode)
         options = RenderOptions(Path("/models"), engines=tmp_path / "engines")
         output = tmp_path / "repository"
         render(load_description(NAME), pair_file(NAME), output, options)
+        for engine, values in changes.items():
+            shutil.rmtree(output / engine / "1/engine")
+            mode = {"speculative_decoding_mode": 1} if engine == "draft" else {}
+            save_engine(output / engine / "1/engine", **mode | values)
+            rewrite_manifest(output)
         return output
 
     return make
@@ -116,6 +123,18 @@ def test_engine_of_another_build_is_refused(compiled, engine, changes, message):
     assert re.search(message, found), found
     assert found.startswith("configuration: ")
     assert "`specdec build render`" in found
+
+
+def test_engines_that_do_not_fit_are_not_rendered(tmp_path):
+    """Render says what the server would say, and writes nothing."""
+    for engine, mode in (("target", 2), ("draft", 1)):
+        directory = tmp_path / "engines" / engine
+        save_engine(directory, speculative_decoding_mode=mode, max_draft_len=4)
+    options = RenderOptions(Path("/models"), engines=tmp_path / "engines")
+
+    with pytest.raises(BuildError, match="target: was built for 4 draft tokens"):
+        render(load_description(NAME), pair_file(NAME), tmp_path / "repository", options)
+    assert [path.name for path in tmp_path.iterdir()] == ["engines"]
 
 
 def test_changed_files_are_named(compiled):

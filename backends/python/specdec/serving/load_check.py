@@ -35,7 +35,7 @@ def check_repository(repository: Path, settings: OrchestratorSettings, vocab_siz
         *changed_files(repository, _of_served_versions(repository, manifest)),
         *_limits(repository, manifest, settings),
         *_vocabulary(manifest, settings, vocab_size),
-        *_compiled(repository, manifest, settings),
+        *engine_problems(repository, manifest, settings),
         *_machine(manifest),
     ]
     if problems:
@@ -83,10 +83,10 @@ def _vocabulary(
         )
 
 
-def _compiled(
+def engine_problems(
     repository: Path, manifest: Manifest, settings: OrchestratorSettings
 ) -> Iterator[str]:
-    """What TensorRT-LLM's own config.json beside each engine says."""
+    """What TensorRT-LLM's own config.json beside each engine says against it."""
     for name, recorded in manifest.engines.items():
         if not recorded.engine_dir:
             continue
