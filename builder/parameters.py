@@ -7,7 +7,6 @@ from pathlib import Path
 
 from builder.errors import BuildError
 
-
 _PARAMETER = re.compile(
     r'^parameters { key: "([^"]+)" value { string_value: "([^"]*)" } }$', re.MULTILINE
 )
