@@ -27,7 +27,7 @@ def nothing_is_left(server):
     """After each test no request is in flight and no engine works."""
     yield
     wait_for(lambda: num_inflight(server) == 0, WITHIN_S)
-    # Compiled engines say themselves how many requests they have.
+    # Compiled engines say themselves how many requests they have; ours say nothing.
     wait_for(lambda: not any(metrics(server, ENGINES_OWN).values()), WITHIN_S)
     wait_for(lambda: is_idle(server), 3 * WITHIN_S)
 

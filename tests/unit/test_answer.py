@@ -9,8 +9,9 @@ import pytest
 
 from specdec.engines.protocol import EngineClock
 from specdec.errors import DeadlineExceededError, InvalidRequestError, RequestCancelledError
-from specdec.serving.answer import Answerer, Job, JobEngines
+from specdec.serving.answer import Answerer
 from specdec.serving.flight import Flight
+from specdec.serving.job import Job, JobEngines
 from specdec.serving.request import GenerationRequest
 from specdec.serving.tokenizing import Tokenizer
 from tests.unit.scripted import KnowingTarget, ScriptedDrafter, always_right, right_except

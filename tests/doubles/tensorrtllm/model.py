@@ -57,11 +57,13 @@ class TritonPythonModel:
         self._running: dict[int, Running] = {}
         self._by_id: dict[str, int] = {}
         """By Triton's request id: a second request of the same id takes the first one's place."""
-        self._active = pb_utils.MetricFamily(
+        self._family = pb_utils.MetricFamily(
             name="nv_trt_llm_request_metrics",
             description="TRT LLM request metrics",
             kind=pb_utils.MetricFamily.GAUGE,
-        ).Metric({"model": args["model_name"], "version": "1", "request_type": "active"})
+        )
+        labels = {"model": args["model_name"], "version": "1", "request_type": "active"}
+        self._active = self._family.Metric(labels)
         self._is_open = True
         self._threads = [
             threading.Thread(target=self._repeat, args=each, daemon=True)
@@ -91,6 +93,7 @@ class TritonPythonModel:
             thread.join()
         self._engine.close()
         self._outbox.close()
+        del self._active, self._family  # in this order
 
     def _take(self, request: Any) -> None:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}

@@ -104,7 +104,10 @@ class EngineClock:
 
 @dataclass(slots=True)
 class EngineCounts:
-    """What an engine that speculates by itself says of one request, when that is over."""
+    """What an engine that speculates by itself says of one request with its last response.
+
+    It says nothing of an answer that was cut short from outside.
+    """
 
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specdec.drafting.protocol import Drafter
-from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine, TokenIds
+from specdec.engines.protocol import TokenIds
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
 from specdec.serving.drafter_names import ENGINE, PREDICTION
-from specdec.serving.flight import Flight
+from specdec.serving.job import Job
 from specdec.serving.metrics import Counter, Histogram, MetricsSink
-from specdec.serving.request import GenerationRequest
 from specdec.serving.statistics import RoundTimes, summarize, summary_of
-from specdec.serving.text_stream import Decode, Piece, TextStream, Token
+from specdec.serving.text_stream import Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer
 
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -29,38 +27,6 @@ Send = Callable[[Outputs, bool], None]
 
 ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
 """Environment variable: a delay before each round, to test that gates and alerts see one."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEngines:
-    """Who answers a request, and how."""
-
-    target: TargetEngine
-    drafter: Drafter | None
-    """None: the target alone, in one streaming call."""
-    verification: str
-    """What is done with drafts; "off" without any."""
-    decode: Decode | None = None
-    """The text of the target's tokens, one after the other; None for the tokenizer's."""
-    counts: EngineCounts | None = None
-    """Of a target that speculates by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """An admitted request with everything it needs."""
-
-    request: GenerationRequest
-    prompt: TokenIds
-    seed: int
-    """The request's, or the one drawn for it."""
-    flight: Flight
-    engines: JobEngines
-    target_clock: EngineClock
-    draft_clock: EngineClock
-    task_label: str
-    arrival_s: float
-    """time.perf_counter() when the request came."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.freshness import Drifted, FreshnessWatch
-from specdec.serving.jobs import JobMaker
+from specdec.serving.job_maker import JobMaker
 from specdec.serving.load_check import check_repository
 from specdec.serving.metrics import Counter, Gauge
 from specdec.serving.metrics_recorder import MetricsRecorder

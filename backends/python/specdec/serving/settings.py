@@ -60,7 +60,8 @@ class OrchestratorSettings:
     max_draft_len: int = 16
     """The target engine's limit; a request may not ask for more."""
     max_seq_len: int = 8192
-    """Prompt and output of one request together; the smaller engine's limit."""
+    """Prompt and output of one request together; the smaller engine's limit. Of compiled engines
+    max_input_len is one, too: a round sends as input all that was said before."""
     inflight_limit: int = 64
     """Requests served at once; one more is refused. The Python backend's thread-pool-size must be
     at least twice as large."""

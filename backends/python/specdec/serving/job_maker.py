@@ -9,10 +9,10 @@ from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
 from specdec.engines.sampling_inputs import OFF, Sampling
 from specdec.errors import UnsupportedError
-from specdec.serving.answer import Job, JobEngines
 from specdec.serving.drafter_names import ENGINE
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight
+from specdec.serving.job import Job, JobEngines
 from specdec.serving.llmapi import llmapi_target
 from specdec.serving.metrics import TaskLabels
 from specdec.serving.occasion import Occasion
