@@ -147,8 +147,8 @@ def test_pair_that_cannot_verify_fails_at_load(default_pair, tmp_path):
 
     log = refusal(repository, tmp_path, "--model-control-mode=explicit", "--load-model=target")
 
-    # Mostly it says "failed to run warmup sample 'first_call': invalid_request: draft token length 2
-    # exceeds …", but where a warm-up fails, tritonserver 2.51.0 may also crash (status 139).
+    # Mostly it says "failed to run warmup sample 'first_call': invalid_request: draft token length
+    # 2 exceeds …", but where a warm-up fails, tritonserver 2.51.0 may also crash (status 139).
     assert "successfully loaded 'target'" not in log
 
 
