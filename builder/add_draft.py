@@ -20,13 +20,19 @@ PATTERN = "draft"
 
 
 def add_draft(
-    repository: Path, name: str, checkpoint: Path, *, translation: str | None = None
+    repository: Path,
+    name: str,
+    checkpoint: Path,
+    *,
+    translation: str | None = None,
+    pattern: Path | None = None,
 ) -> str:
     """Add the draft engine `name` to `repository`; return what was found about its vocabulary.
 
-    `translation` overrides how a draft with another vocabulary meets the target. The repository is
-    changed as a whole or not at all. Raises BuildError for a name that cannot be, a checkpoint that
-    is none or cannot draft for the target, or a repository without a `draft` model.
+    `translation` overrides how a draft with another vocabulary meets the target. `pattern` is the
+    model whose configuration it gets, the repository's `draft` unless another is named. The
+    repository is changed as a whole or not at all. Raises BuildError for a name that cannot be, a
+    checkpoint that is none or cannot draft for the target, or a pattern that is not there.
     """
     target, place = repository / "target" / WEIGHTS, repository / name
     if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
@@ -38,7 +44,7 @@ def add_draft(
     # Beside the repository: a server that watches it must not see half a model.
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
         new = Path(scratch) / name
-        _write_model(repository, name, checkpoint, new)
+        _write_model(pattern or repository / PATTERN, name, checkpoint, new)
         if has_same_vocabulary(target, checkpoint):
             check_pair(target, checkpoint)
             _check_context(config, checkpoint)
@@ -73,12 +79,11 @@ def _check_context(config: str, checkpoint: Path) -> None:
         )
 
 
-def _write_model(repository: Path, name: str, checkpoint: Path, new: Path) -> None:
-    pattern = repository / PATTERN
+def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
     try:
         text = (pattern / "config.pbtxt").read_text("utf-8")
     except OSError as error:
-        message = f"{repository} has no model {PATTERN!r} to take the configuration from"
+        message = f"{pattern.parent} has no model {PATTERN!r} to take the configuration from"
         raise BuildError(message) from error
     (new / WEIGHTS).parent.mkdir(parents=True)
     shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")

@@ -55,17 +55,25 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
         print(f"{draft}: up to date ({pair.draft.name})")
         return
     with _reported(draft, pair.draft.name), replaced(draft, made_from) as new:
-        try:
-            checkpoints = _checkpoints("builder.distill.checkpoint", "draft")
-            checkpoints.assemble(pair.draft.directory, target, new)
-        except ValueError as error:
-            raise BuildError(f"the stored draft of {pair.name} does not fit: {error}") from error
+        assemble_draft(pair.draft.directory, target, new)
         report = check_pair(target, new)
     print(
         f"pair {pair.name}: draft {report.num_draft_parameters / 1e6:.1f}M parameters, target "
         f"{report.num_target_parameters / 1e6:.1f}M ({report.size_ratio:.0%}), "
         f"vocabulary {report.vocab_size}"
     )
+
+
+def assemble_draft(stored: Path, target: Path, output: Path) -> None:
+    """Write a draft that is stored as its own layers with what it shares with the target.
+
+    Raises BuildError for one that was made for another target.
+    """
+    checkpoints = _checkpoints("builder.distill.checkpoint", "draft")
+    try:
+        checkpoints.assemble(stored, target, output)
+    except ValueError as error:
+        raise BuildError(f"the stored draft {stored} does not fit: {error}") from error
 
 
 def fill_head(head: Path, target: Path, place: Path, *, force: bool = False) -> None:

@@ -16,6 +16,7 @@ from builder.description.engine import TRANSLATIONS
 from builder.errors import BuildError
 from builder.pair import DEFAULT_PAIR, known_models, load_pair
 from builder.pair_commands import add_pair_commands
+from builder.rendering import cli as rendering_cli
 
 CACHE = Path(".cache/models")
 
@@ -113,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument(
         "--output", type=Path, metavar="PATH", help=f"default: {CACHE}/NAME, below this directory"
     )
+    manifest = commands.add_parser("manifest", help="record anew what a rendered repository holds")
+    rendering_cli.add_manifest_options(manifest)
+    manifest.set_defaults(run=rendering_cli.run_manifest)
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
     commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")
     commands.add_parser("medusa", help="make Medusa heads for a target (its own --help)")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from builder.assembly import WEIGHTS
 from builder.errors import BuildError
+from builder.parameters import parameters_of
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
-_PARAMETER = re.compile(
-    r'^parameters { key: "([^"]+)" value { string_value: "([^"]*)" } }$', re.MULTILINE
-)
 _CHECKPOINTS = "checkpoints"
 
 
@@ -31,7 +28,7 @@ def colocate(repository: Path, output: Path) -> list[str]:
         raise BuildError(f"{repository} has no model specdec: {error}") from error
     if output.exists():
         raise BuildError(f"{output} exists; choose another place")
-    own = dict(_PARAMETER.findall(config))
+    own = parameters_of(repository / "specdec")
     drafts = own["tensorrt_llm_draft_model_name"].split(",")
     names = [own["tensorrt_llm_model_name"], *filter(None, (name.strip() for name in drafts))]
     lines = [line for name in names for line in _engine_parameters(repository, name)]
@@ -52,11 +49,7 @@ def colocate(repository: Path, output: Path) -> list[str]:
 
 
 def _engine_parameters(repository: Path, name: str) -> list[str]:
-    try:
-        config = (repository / name / "config.pbtxt").read_text("utf-8")
-    except OSError as error:
-        raise BuildError(f"the engine {name} has no configuration: {error}") from error
-    found = dict(_PARAMETER.findall(config))
+    found = parameters_of(repository / name)
     if "checkpoint_dir" not in found or not (_version(repository, name) / CHECKPOINT).is_dir():
         raise BuildError(f"{name} is no torch engine with weights: it cannot run in specdec")
     found["checkpoint_dir"] = f"../{_CHECKPOINTS}/{name}"

@@ -6,13 +6,14 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from builder.checking import check_description
 from builder.checking.text import as_data, as_text
 from builder.description import load_description
-from builder.errors import BuildError
+from builder.pair_options import add_checkpoint_option, checkpoints
+from builder.rendering import cli as rendering_cli
+from builder.tensorrt_llm import cli as tensorrt_llm_cli
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +35,6 @@ def add_pair_commands(commands: Any) -> None:
         parser.set_defaults(run=command.run)
 
 
-def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
-    """Add --checkpoint, which `checkpoints` reads."""
-    parser.add_argument(
-        "--checkpoint",
-        action="append",
-        default=[],
-        metavar="ENGINE=DIR",
-        help="a Hugging Face directory for the target or a draft: its shape overrides the file's "
-        "and is compared with it, weights and tokenizers are checked; can be given several times",
-    )
-
-
-def checkpoints(arguments: argparse.Namespace) -> dict[str, Path]:
-    """What --checkpoint says: engine and directory. Raises BuildError."""
-    found: dict[str, Path] = {}
-    for each in arguments.checkpoint:
-        name, separator, directory = each.partition("=")
-        if not separator or not directory:
-            raise BuildError(f"--checkpoint takes ENGINE=DIRECTORY; given: {each!r}")
-        found[name] = Path(directory)
-    return found
-
-
 def _add_check_options(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -75,5 +53,17 @@ COMMANDS = (
         "say whether a pair can be built and will fit, before anything is",
         _add_check_options,
         _check,
+    ),
+    PairCommand(
+        "compile",
+        "make a pair's engines by TensorRT-LLM; what is done already is kept",
+        tensorrt_llm_cli.add_options,
+        tensorrt_llm_cli.run,
+    ),
+    PairCommand(
+        "render",
+        "write a whole model repository, with its manifest and the line that starts it",
+        rendering_cli.add_options,
+        rendering_cli.run,
     ),
 )

@@ -30,10 +30,16 @@ def load_description(pair: str | Path) -> PairDescription:
     Paths in a file are relative to it. Raises BuildError for an unknown name, or with what the file
     has wrong.
     """
+    file = pair_file(pair)
+    return description_from(read_toml(file), file)
+
+
+def pair_file(pair: str | Path) -> Path:
+    """Return the file meant. Raises BuildError for the name of a pair that is not shipped."""
     file = Path(pair) if str(pair).endswith(".toml") else PAIRS_DIRECTORY / f"{pair}.toml"
     if file.parent == PAIRS_DIRECTORY and not file.is_file():
         raise BuildError(f"no pair {file.stem!r}; known: {', '.join(known_pairs())}")
-    return description_from(read_toml(file), file)
+    return file
 
 
 def description_from(table: dict[str, Any], file: Path) -> PairDescription:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_odd_engines, compile_pair
 from tests.manifests import container, filled
@@ -41,6 +42,9 @@ def server(request, tmp_path_factory):
         repository, extra_args = copy_repository(directory), ON_DEMAND
         compile_pair(repository)
         add_odd_engines(repository)
+        add_front_door(repository, "bare", engine_extensions="")
+        alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
+        add_front_door(repository, "late", engine_vocab_sizes="", **alone)
     running = TritonServer(
         repository,
         http_port=port_from_environment("http", 0),

@@ -65,5 +65,4 @@ def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path
         tensorrt_llm_draft_model_name="",
         engine_vocab_sizes="",
     )
-    add_front_door(repository, "bare", engine_extensions="", tensorrt_llm_draft_model_name="draft")
     return repository

@@ -8,7 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.server.live import Failure, metrics, raw_client, tensor, wait_for
+from clients import GenerationRequest, GrpcClient, SpecdecError
+from tests.server.live import Failure, metrics, num_inflight, raw_client, tensor, wait_for
+from tests.server.prompts import COUNT
 
 pytestmark = pytest.mark.engines("compiled")
 
@@ -198,6 +200,17 @@ def test_stop_that_overtakes_its_request_is_lost(raw):
 
     *_, last = running
     assert last.is_final
+
+
+def test_orchestrator_stops_a_request_that_is_on_its_way(server):
+    """A deadline before the engine knows of the request: stops are repeated until one finds it."""
+    request = GenerationRequest(text_input=COUNT, max_tokens=8000, deadline_ms=100)
+    with GrpcClient(server.grpc_url, model_name="late", timeout_s=120.0) as client:
+        with pytest.raises(SpecdecError, match="deadline_ms is 100"):
+            client.generate(request)
+
+        wait_for(lambda: num_inflight(server) == 0, ENDS_WITHIN_S)
+        wait_for(lambda: num_active(server, "narrow") == 0, ENDS_WITHIN_S)
 
 
 def test_request_of_the_same_id_takes_the_place(raw):

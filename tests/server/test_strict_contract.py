@@ -24,50 +24,44 @@ SIGNIFICANT = 1e-4
 PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
 
 
-@pytest.fixture
-def doors(server, faulty_server):
-    """Return servers by the front door that is asked there; `bare` knows of no draft logits."""
-    return {"specdec": server, "bare": faulty_server}
-
-
-def ask(doors, model, **fields):
-    """Return one answer of a front door."""
+def ask(server, model, **fields):
+    """Return one answer of a front door; `bare` knows of no draft logits."""
     defaults = {"text_input": PROMPT, "max_tokens": 24, "seed": 3, "return_perf_metrics": True}
-    with GrpcClient(doors[model].grpc_url, model_name=model) as client:
+    with GrpcClient(server.grpc_url, model_name=model) as client:
         return client.generate(GenerationRequest(**defaults | fields))
 
 
-def test_sampled_request_is_verified_by_rejection(doors):
+def test_sampled_request_is_verified_by_rejection(server):
     """With draft logits alone, as they are taken: by name, with accepted drafts."""
-    answer = ask(doors, "specdec", temperature=0.5, num_draft_tokens=3, max_tokens=48)
+    answer = ask(server, "specdec", temperature=0.5, num_draft_tokens=3, max_tokens=48)
 
     assert answer.final.verification == "rejection"
     assert answer.final.total_accepted_draft_tokens > 0
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "suffix"])
-def test_what_has_no_logits_does_not_draft_sampled_text(doors, drafter):
+def test_what_has_no_logits_does_not_draft_sampled_text(server, drafter):
     """It goes on without speculation, and says so."""
-    answer = ask(doors, "specdec", temperature=0.5, drafter=drafter)
+    answer = ask(server, "specdec", temperature=0.5, drafter=drafter)
 
     assert answer.final.verification == "off"
     assert answer.final.total_draft_tokens == 0
 
 
-def test_sampled_request_runs_plainly_where_nothing_is_lossless(doors):
+def test_sampled_request_runs_plainly_where_nothing_is_lossless(server):
     """Without draft logits the target alone, in one call: the text that it says to anyone."""
-    answer = ask(doors, "bare", temperature=0.8)
+    answer = ask(server, "bare", temperature=0.8)
 
     assert answer.final.verification == "off"
-    assert answer.token_ids == ask(doors, "specdec", temperature=0.8, drafter="none").token_ids
+    assert answer.token_ids == ask(server, "specdec", temperature=0.8, drafter="none").token_ids
 
 
 @pytest.mark.parametrize("model", ["specdec", "bare"])
-def test_greedy_speculation_is_exact_everywhere(doors, model):
+def test_greedy_speculation_is_exact_everywhere(server, model):
     """By equality, with drafts."""
-    off = ask(doors, model, num_draft_tokens=0)
+    off = ask(server, model, num_draft_tokens=0)
     for drafter in ("draft", "tree", "vote", "lookup+draft", "auto"):
-        on = ask(doors, model, drafter=drafter, num_draft_tokens=3)
+        on = ask(server, model, drafter=drafter, num_draft_tokens=3)
 
         assert on.token_ids == off.token_ids
         assert on.final.verification == "exact"
@@ -75,20 +69,20 @@ def test_greedy_speculation_is_exact_everywhere(doors, model):
 
 
 @pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])
-def test_several_drafters_are_one_where_logits_judge(doors, drafter):
+def test_several_drafters_are_one_where_logits_judge(server, drafter):
     """The draft engine alone, which can say what it drew from, for whatever was asked."""
-    answer = ask(doors, "specdec", temperature=0.5, drafter=drafter, max_tokens=48)
+    answer = ask(server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48)
 
     assert answer.final.verification == "rejection"
     assert set(answer.final.speculative_decoding["drafters"]) == {"draft"}
 
 
-def test_parameters_of_the_contract_reach_compiled_engines(doors):
+def test_parameters_of_the_contract_reach_compiled_engines(server):
     """Bias, bans and penalties, in the tensors that such engines have."""
     fields = {"logit_bias": {28: -100}, "bad_words": ["ship"], "min_tokens": 20}
     fields |= {"repetition_penalty": 1.2, "frequency_penalty": 0.5}
 
-    off = ask(doors, "bare", num_draft_tokens=0, **fields)
+    off = ask(server, "bare", num_draft_tokens=0, **fields)
 
     assert 28 not in off.token_ids
     assert "ship" not in off.text
@@ -104,10 +98,10 @@ def test_parameters_of_the_contract_reach_compiled_engines(doors):
         ("bare", {"temperature": 0.5, "min_p": 0.1}),
     ],
 )
-def test_what_such_engines_cannot_do_is_refused(doors, model, fields):
+def test_what_such_engines_cannot_do_is_refused(server, model, fields):
     """By its type, with the value; nothing is silently something else."""
     with pytest.raises(SpecdecError, match=r"0\.1|exact|block|rejection") as caught:
-        ask(doors, model, **fields)
+        ask(server, model, **fields)
 
     assert caught.value.error_type == "unsupported"
 

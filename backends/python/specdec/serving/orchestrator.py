@@ -24,6 +24,7 @@ from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of
 from specdec.serving.job import Job
 from specdec.serving.job_maker import JobMaker
+from specdec.serving.load_check import check_repository
 from specdec.serving.metrics import Counter, Gauge
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
@@ -53,6 +54,7 @@ class TritonPythonModel:
             self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
             here = Path(pb_utils.get_model_dir())
             self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
+            check_repository(here.parents[1], settings, self._tokenizer.model_vocab_size)
             strangers = {
                 name: Stranger.load((here / directory).resolve())
                 for name, directory in settings.draft_tokenizers.items()

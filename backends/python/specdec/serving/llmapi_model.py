@@ -1,0 +1,40 @@
+"""NVIDIA's `llmapi` model, loaded from where its container keeps it.
+
+A repository for TensorRT-LLM's PyTorch runtime names this module in the target's model.py. NVIDIA's
+code reads `model.yaml` in the version directory and imports its sibling `helpers`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+DIRECTORY_VARIABLE = "SPECDEC_LLMAPI_MODEL"
+CONTAINER_DIRECTORY = "/app/all_models/llmapi/tensorrt_llm/1"
+
+
+def _load() -> type:
+    directory = Path(os.environ.get(DIRECTORY_VARIABLE) or CONTAINER_DIRECTORY)
+    file = directory / "model.py"
+    if not file.is_file():
+        raise RuntimeError(
+            f"no llmapi model in {directory}: serve this repository in NVIDIA's container "
+            "tritonserver:…-trtllm-python-py3, or name the folder of its "
+            f"all_models/llmapi/tensorrt_llm/1 in {DIRECTORY_VARIABLE}"
+        )
+    sys.path.append(str(directory))
+    spec = importlib.util.spec_from_file_location("llmapi_model", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["llmapi_model"] = module
+    spec.loader.exec_module(module)
+    found: type = module.TritonPythonModel
+    return found
+
+
+if not TYPE_CHECKING:
+    TritonPythonModel = _load()

@@ -1,0 +1,129 @@
+"""`manifest.json`: written by render, made anew by `specdec build manifest`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from builder.assembly import WEIGHTS
+from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from builder.errors import BuildError
+from builder.rendering.orchestrator import speculates_inside
+from builder.rendering.tensorrtllm import ENGINE
+from builder.sources import file_sha256
+from builder.tensorrt_llm.flags import build_flags
+from specdec import __version__
+from specdec.errors import ConfigurationError
+from specdec.serving.freshness import fingerprint_of, trained_on
+from specdec.serving.manifest import (
+    MANIFEST_FILE,
+    EngineRecord,
+    FileRecord,
+    Manifest,
+    changed_files,
+    load_manifest,
+    record,
+)
+
+RECORDED = ("checkpoint", "checkpoints", "head", "engine")
+"""Folders of a model whose files are recorded: what nobody edits. Parameters are compared by
+meaning, not by bytes."""
+COLOCATED = Path("specdec") / "checkpoints"
+
+
+def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> Manifest:
+    """Record what `repository` was rendered from."""
+    engines = (pair.target,) if speculates_inside(pair) else pair.engines
+    is_compiled = pair.engine == TENSORRTLLM
+    manifest = Manifest(
+        pair=pair.name,
+        pair_sha256=file_sha256(pair_file),
+        specdec=__version__,
+        max_draft_len=pair.limits.max_draft_len,
+        max_seq_len=pair.limits.max_seq_len,
+        engines={each.name: _engine(pair, each, repository) for each in engines},
+        files=recorded_files(repository),
+        tensorrt_llm="" if pair.engine == TORCH else pair.runtime.version,
+        container="" if pair.engine == TORCH else pair.runtime.container,
+        gpu=pair.gpu.name if pair.gpu else "",
+        compute_capability=pair.gpu.compute_capability if pair.gpu else 0,
+        build_flags={e.name: build_flags(pair, e) for e in engines} if is_compiled else {},
+        tasks=dict(pair.tasks),
+    )
+    (repository / MANIFEST_FILE).write_text(manifest.text(), "utf-8")
+    return manifest
+
+
+def rewrite_manifest(repository: Path) -> list[str]:
+    """Record the files as they are now; return what had changed. Raises BuildError."""
+    manifest = _read(repository)
+    files = recorded_files(repository)
+    changes = changed_files(repository, manifest)
+    changes += [f"{name} is new" for name in sorted(files.keys() - manifest.files.keys())]
+    engines = {}
+    for name, each in manifest.engines.items():
+        place = _checkpoint(repository, name)
+        engines[name] = replace(each, fingerprint=_fingerprint(place), trained_on=_teacher(place))
+    manifest = replace(manifest, files=files, engines=engines)
+    (repository / MANIFEST_FILE).write_text(manifest.text(), "utf-8")
+    return changes
+
+
+def check_manifest(repository: Path) -> list[str]:
+    """What is no longer as the manifest has it. Raises BuildError."""
+    return changed_files(repository, _read(repository))
+
+
+def recorded_files(repository: Path) -> dict[str, FileRecord]:
+    """By path in the repository, sorted."""
+    found = [
+        path
+        for path in repository.rglob("*")
+        if path.is_file() and any(part in RECORDED for part in path.relative_to(repository).parts)
+    ]
+    return {str(path.relative_to(repository)): record(path) for path in sorted(found)}
+
+
+def _engine(pair: PairDescription, engine: EngineDescription, repository: Path) -> EngineRecord:
+    checkpoint = _checkpoint(repository, engine.name)
+    return EngineRecord(
+        kind=pair.engine,
+        model=engine.model,
+        vocab_size=_vocab_size(checkpoint) or engine.shape.vocab_size,
+        devices=engine.placement.devices,
+        engine_dir=str(Path(engine.name) / ENGINE) if pair.engine == TENSORRTLLM else "",
+        fingerprint=_fingerprint(checkpoint),
+        trained_on=_teacher(checkpoint),
+    )
+
+
+def _fingerprint(checkpoint: Path) -> str:
+    return fingerprint_of(checkpoint) or ""
+
+
+def _teacher(checkpoint: Path) -> str:
+    return trained_on(checkpoint) or ""
+
+
+def _checkpoint(repository: Path, name: str) -> Path:
+    colocated = repository / COLOCATED / name
+    return colocated if colocated.is_dir() else repository / name / WEIGHTS
+
+
+def _vocab_size(checkpoint: Path) -> int | None:
+    try:
+        size = json.loads((checkpoint / "config.json").read_text("utf-8")).get("vocab_size")
+    except (OSError, ValueError):
+        return None
+    return size if isinstance(size, int) else None
+
+
+def _read(repository: Path) -> Manifest:
+    try:
+        manifest = load_manifest(repository)
+    except ConfigurationError as error:
+        raise BuildError(str(error)) from error
+    if manifest is None:
+        raise BuildError(f"{repository} has no {MANIFEST_FILE}: `specdec build render` writes one")
+    return manifest

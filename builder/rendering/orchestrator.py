@@ -1,0 +1,70 @@
+"""The parameters of `specdec` for a pair; everything else is `model_repository/specdec`'s."""
+
+from __future__ import annotations
+
+from builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
+from specdec.control.modes import OFF
+
+MAX_LOOKUP = 11
+"""Guesses behind a long match: see lookup_max_draft_tokens."""
+
+
+def speculates_inside(pair: PairDescription) -> bool:
+    """The target's engine guesses by itself and takes no drafts."""
+    return pair.engine == LLMAPI or (
+        pair.engine == TENSORRTLLM and pair.self_speculation is not None
+    )
+
+
+def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
+    """By name, as config.pbtxt has them."""
+    limits, speculation, head = pair.limits, pair.speculation, pair.self_speculation
+    drafts = () if speculates_inside(pair) else pair.drafts
+    parameters = {
+        "tensorrt_llm_model_name": pair.target.name,
+        "tensorrt_llm_draft_model_name": ",".join(each.name for each in drafts),
+        "engine_extensions": _extensions(pair),
+        "num_draft_tokens": str(speculation.num_draft_tokens),
+        "max_seq_len": str(limits.max_seq_len),
+        "inflight_limit": str(limits.inflight_limit),
+    }
+    if pair.engine != TORCH:
+        parameters["tensorrt_llm_version"] = pair.runtime.version
+    if pair.engine == LLMAPI:
+        parameters["engine_kind"] = "llmapi"
+    if drafts and pair.engine == TENSORRTLLM:
+        parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
+    if speculates_inside(pair):
+        # Whatever is asked, the target runs in one call.
+        silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
+        return (
+            parameters | dict.fromkeys(silent, "0") | {"target_head_name": "", "speculation": OFF}
+        )
+    longest = max(speculation.lookup_num_draft_tokens, min(MAX_LOOKUP, limits.max_draft_len))
+    parameters |= {
+        "max_draft_len": str(limits.max_draft_len),
+        "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),
+        "lookup_max_draft_tokens": str(longest),
+        "target_head_name": head.mode if head is not None and pair.engine == TORCH else "",
+    }
+    if head is not None:
+        parameters["head_num_draft_tokens"] = str(head.num_draft_tokens)
+    return parameters
+
+
+def _vocab_size(engine: EngineDescription) -> str:
+    """What the engine can say, and the columns of its logits, which tensor parallelism pads."""
+    columns = engine.shape.padded_vocab_size(engine.placement.tensor_parallel)
+    return f"{engine.name}={engine.shape.vocab_size}:{columns}"
+
+
+def _extensions(pair: PairDescription) -> str:
+    if pair.engine == TORCH:
+        return "shared_sampler"
+    return "draft_logits" if pair.speculation.draft_logits else ""

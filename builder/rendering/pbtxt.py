@@ -1,0 +1,105 @@
+"""The one writer of config.pbtxt, in the layout of `model_repository/`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output; `dims` leave the batch dimension out."""
+
+    name: str
+    data_type: str
+    """Without the prefix TYPE_."""
+    dims: tuple[int, ...] = (1,)
+    is_scalar: bool = False
+    """`reshape: { shape: [ ] }`: [1, 1] on the wire, [1] in the model."""
+    is_optional: bool = False
+    is_ragged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter and what is to be known of it."""
+
+    name: str
+    value: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What one config.pbtxt says."""
+
+    name: str
+    backend: str
+    comment: str
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    parameters: Sequence[Parameter] = ()
+    max_batch_size: int | None = None
+    """None leaves it to the model (`auto_complete_config`), as decoupled then is."""
+    num_instances: int = 1
+    max_queue_size: int | None = None
+    """Requests that may wait for the engine; None: no queue policy."""
+    blocks: Sequence[str] = field(default=())
+    """Further statements, as they are."""
+
+    def text(self) -> str:
+        """The file. The same configuration gives the same bytes."""
+        lines = [*_comment(self.comment), f'name: "{self.name}"', f'backend: "{self.backend}"']
+        if self.max_batch_size is not None:
+            lines += [
+                f"max_batch_size: {self.max_batch_size}",
+                "model_transaction_policy { decoupled: true }",
+            ]
+        lines.append("version_policy: { latest: { num_versions: 1 } }")
+        lines.append(f"instance_group [ {{ count: {self.num_instances} kind: KIND_CPU }} ]")
+        if self.max_queue_size is not None:
+            lines += [
+                "dynamic_batching {",
+                f"  preferred_batch_size: [ {self.max_batch_size} ]",
+                "  max_queue_delay_microseconds: 0",
+                f"  default_queue_policy {{ max_queue_size: {self.max_queue_size} }}",
+                "}",
+            ]
+        lines += ["", "input [", *_tensors(self.inputs), "]"]
+        lines += ["output [", *_tensors(self.outputs), "]", ""]
+        for each in self.parameters:
+            lines += [*_comment(each.comment), parameter_line(each.name, each.value)]
+        for block in self.blocks:
+            lines += ["", block.rstrip()]
+        return "\n".join(lines) + "\n"
+
+
+def parameter_line(name: str, value: str) -> str:
+    """One parameter, as builder/parameters.py finds it again."""
+    return f'parameters {{ key: "{name}" value {{ string_value: "{quoted(value)}" }} }}'
+
+
+def quoted(text: str) -> str:
+    """The inside of a text-format string."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _tensors(tensors: Sequence[Tensor]) -> list[str]:
+    last = len(tensors) - 1
+    return [f"  {_tensor(each)}{'' if i == last else ','}" for i, each in enumerate(tensors)]
+
+
+def _tensor(tensor: Tensor) -> str:
+    dims = ", ".join(map(str, tensor.dims))
+    parts = [f'name: "{tensor.name}" data_type: TYPE_{tensor.data_type} dims: [ {dims} ]']
+    if tensor.is_scalar:
+        parts.append("reshape: { shape: [ ] }")
+    if tensor.is_ragged:
+        parts.append("allow_ragged_batch: true")
+    if tensor.is_optional:
+        parts.append("optional: true")
+    return f"{{ {' '.join(parts)} }}"
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in text.splitlines()]

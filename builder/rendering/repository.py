@@ -1,0 +1,178 @@
+"""A whole model repository from a pair description: the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.assembly import WEIGHTS
+from builder.colocate import colocate, linked
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from builder.errors import BuildError
+from builder.fingerprint import fingerprint
+from builder.memory import KvShare, kv_shares, plan_memory
+from builder.parameters import parameters_of, set_parameters
+from builder.rendering.launch import LAUNCH_FILE, plan_launch
+from builder.rendering.llmapi import write_llmapi_model
+from builder.rendering.manifest import write_manifest
+from builder.rendering.orchestrator import orchestrator_parameters, speculates_inside
+from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
+from builder.rendering.torch_models import copied_model, write_torch_models
+from specdec.serving.compiled_engine import ENGINE_CONFIG
+from specdec.serving.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
+from specdec.serving.load_check import engine_problems
+from specdec.serving.manifest import MANIFEST_FILE, Manifest
+from specdec.serving.parameters import read_parameters
+from specdec.serving.settings import OrchestratorSettings
+
+TOKENIZER_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "added_tokens.json",
+)
+"""What a tokenizer consists of, and what the orchestrator reads of the model beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """What a pair file does not say."""
+
+    served_at: Path
+    """Where the repository will lie when it is served."""
+    engines: Path | None = None
+    """What `specdec build compile` wrote; None: the repository waits for its engines."""
+    cache: Path = Path(".cache/models")
+    """For downloaded weights."""
+    colocated: bool = False
+    """Torch engines run in the orchestrator's own process."""
+    starts_ranks: bool = False
+    """See plan_launch."""
+
+
+def render(pair: PairDescription, pair_file: Path, output: Path, options: RenderOptions) -> None:
+    """Write `output`: the models, launch.sh and manifest.json, as a whole or not at all.
+
+    A repository that was rendered there before is replaced. Raises BuildError.
+    """
+    if output.exists() and not (output / MANIFEST_FILE).is_file():
+        raise BuildError(f"{output} exists and was not rendered: choose another place")
+    if options.colocated and pair.engine != TORCH:
+        raise BuildError(
+            f"only torch engines run inside specdec; {pair.name} has {pair.engine} engines"
+        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
+        new = Path(scratch) / "repository"
+        new.mkdir()
+        _write(pair, new, options)
+        if options.colocated:
+            colocate(new, Path(scratch) / "colocated")
+            new = Path(scratch) / "colocated"
+        script = new / LAUNCH_FILE
+        launch = plan_launch(pair, starts_ranks=options.starts_ranks)
+        script.write_text(launch.script(pair), "utf-8")
+        script.chmod(0o755)
+        manifest = write_manifest(pair, pair_file, new)
+        if options.engines is not None:
+            _check_engines(new, manifest)
+        if output.exists():
+            output.rename(Path(scratch) / "old")
+        new.rename(output)
+
+
+def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
+    """What is still to be put into the repository before it can be served."""
+    if pair.engine == TORCH:
+        return []
+    found = []
+    if pair.target.checkpoint is None:
+        place = Path(pair.target.name) / WEIGHTS
+        found.append(
+            f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER_FILES[2]} and "
+            f"{TOKENIZER_FILES[0]} of {pair.target.model} into {place}"
+        )
+    if pair.engine == LLMAPI and pair.target.checkpoint is None:
+        found.append(f"1/model.yaml names the model {pair.target.model!r}, not a place")
+    if pair.engine == TENSORRTLLM and options.engines is None:
+        found.append("no engines: run `specdec build compile` and give --engines OUTPUT/engines")
+    return found
+
+
+def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+    copied_model("specdec", new)
+    if pair.engine == TORCH:
+        write_torch_models(pair, new, options.cache)
+    elif pair.engine == LLMAPI:
+        fraction = _shares(pair)[pair.target.name].fraction
+        write_llmapi_model(pair, new / pair.target.name, kv_cache_fraction=fraction)
+        _copy_what_is_known(pair.target, new)
+    else:
+        _write_compiled_models(pair, new, options)
+    set_parameters(new / "specdec", **orchestrator_parameters(pair))
+
+
+def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOptions) -> None:
+    shares = _shares(pair)
+    launch = plan_launch(pair, starts_ranks=options.starts_ranks)
+    engines = (pair.target,) if speculates_inside(pair) else pair.engines
+    for engine in engines:
+        write_compiled_model(
+            pair,
+            engine,
+            new / engine.name,
+            served_at=options.served_at,
+            launch=launch,
+            share=shares[engine.name],
+        )
+        _copy_what_is_known(engine, new)
+        if options.engines is None:
+            continue
+        compiled = options.engines / engine.name
+        if not compiled.is_dir():
+            raise BuildError(f"{compiled} is missing: run `specdec build compile` first")
+        for file in (compiled / ENGINE_CONFIG, *sorted(compiled.glob("*.engine"))):
+            linked(str(file), str(new / engine.name / ENGINE / file.name))
+
+
+def _shares(pair: PairDescription) -> dict[str, KvShare]:
+    """By engine. Raises BuildError where there is nothing to share."""
+    shares = {each.engine: each for each in kv_shares(pair, plan_memory(pair))}
+    if not shares:
+        raise BuildError(
+            f"{pair.name} does not say what it runs on, or does not fit there: "
+            "`specdec build check` has the figures"
+        )
+    return shares
+
+
+def _check_engines(repository: Path, manifest: Manifest) -> None:
+    """Raise BuildError for engines that the server would refuse to load."""
+    values = parameters_of(repository / "specdec")
+    config = {"name": "specdec", "parameters": {k: {"string_value": values[k]} for k in values}}
+    settings = read_parameters(OrchestratorSettings, config)
+    if problems := list(engine_problems(repository, manifest, settings)):
+        listed = "\n".join(f"- {each}" for each in problems)
+        raise BuildError(f"these engines are not those of {manifest.pair}:\n{listed}")
+
+
+def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:
+    """The tokenizer beside a compiled engine, and whose weights it was built from."""
+    place = new / engine.name / WEIGHTS
+    place.mkdir()
+    if engine.checkpoint is None:
+        return
+    for name in (*TOKENIZER_FILES, RECORD_FILE):
+        if (engine.checkpoint / name).is_file():
+            shutil.copyfile(engine.checkpoint / name, place / name)
+    if engine.name == "target":
+        found = fingerprint_of(engine.checkpoint)
+        if found is None:
+            print(f"reading {engine.checkpoint} for its fingerprint", flush=True)
+            found = fingerprint(engine.checkpoint)
+        write_fingerprint(place, found)

@@ -1,0 +1,113 @@
+"""Models of the C++ backend `tensorrtllm`: compiled engines of TensorRT-LLM up to 1.3.0rc20."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.description import EngineDescription, PairDescription
+from builder.memory import KvShare
+from builder.rendering.launch import Launch
+from builder.rendering.orchestrator import speculates_inside
+from builder.rendering.pbtxt import ModelConfig, Parameter
+from builder.rendering.tensorrtllm_tensors import inputs, outputs
+from builder.rendering.warmup import write_warmup
+
+ENGINE = Path("1") / "engine"
+"""Where a model keeps its compiled engine."""
+WORKER = "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker"
+
+
+def write_compiled_model(
+    pair: PairDescription,
+    engine: EngineDescription,
+    model: Path,
+    *,
+    served_at: Path,
+    launch: Launch,
+    share: KvShare,
+) -> None:
+    """Write the folder of a compiled engine, as far as it is not the engine itself."""
+    is_target = engine is pair.target
+    verifies = is_target and not speculates_inside(pair)
+    (model / ENGINE).mkdir(parents=True)
+    drafts = min(pair.speculation.num_draft_tokens, pair.limits.max_draft_len)
+    warmup = write_warmup(model, num_draft_tokens=drafts if verifies else 0)
+    role = "the target engine, whose output the client gets" if is_target else "a draft engine"
+    config = ModelConfig(
+        name=engine.name,
+        backend="tensorrtllm",
+        comment=(
+            f"{engine.model}: {role}, compiled by TensorRT-LLM {pair.runtime.version} and\n"
+            "served by NVIDIA's C++ backend. All tensors of its release are declared."
+        ),
+        inputs=inputs(pair.runtime.version),
+        outputs=outputs(pair.runtime.version),
+        parameters=_parameters(pair, engine, served_at, launch, share),
+        max_batch_size=pair.limits.max_batch_size,
+        num_instances=max(1, len(engine.placement.instances)),
+        # A request has one call of an engine in flight, and one to stop it.
+        max_queue_size=2 * pair.limits.inflight_limit,
+        blocks=[warmup],
+    )
+    (model / "config.pbtxt").write_text(config.text(), "utf-8")
+
+
+def _parameters(
+    pair: PairDescription,
+    engine: EngineDescription,
+    served_at: Path,
+    launch: Launch,
+    share: KvShare,
+) -> list[Parameter]:
+    """Those that are set; the backend takes a missing one as unset."""
+    devices = ";".join(",".join(map(str, each)) for each in engine.placement.instances)
+    parameters = [
+        Parameter("gpt_model_type", "inflight_fused_batching"),
+        Parameter(
+            "gpt_model_path",
+            str(served_at / engine.name / ENGINE),
+            "Absolute: the backend's workers start elsewhere (`render --served-at`).",
+        ),
+        Parameter("executor_worker_path", WORKER),
+        Parameter("gpu_device_ids", devices, "Instances by semicolons."),
+        Parameter("max_beam_width", "1", "Drafts from outside are verified in one beam."),
+        Parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no"),
+        Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
+        Parameter(
+            "kv_cache_free_gpu_mem_fraction",
+            f"{share.fraction:.2f}",
+            "The tokens divide a device among its engines; the fraction, of what is free when\n"
+            "this one allocates, is high enough to reach them even if it starts last.",
+        ),
+        Parameter("max_tokens_in_paged_kv_cache", str(share.max_tokens)),
+        Parameter(
+            "enable_kv_cache_reuse",
+            "true",
+            "A round sends the whole text again, which must not be computed again; a target that\n"
+            "takes drafts does not load without.",
+        ),
+        Parameter("exclude_input_in_output", "true"),
+        Parameter("cancellation_check_period_ms", "100"),
+        Parameter("stats_check_period_ms", "100"),
+        Parameter("recv_poll_period_ms", "0"),
+        Parameter("normalize_log_probs", "true"),
+        Parameter("multi_block_mode", "true"),
+        Parameter(
+            "speculative_decoding_fast_logits", "false", "Draft logits come with the request."
+        ),
+    ]
+    if ranks := launch.participants.get(engine.name):
+        ids = ";".join(",".join(map(str, each)) for each in ranks)
+        parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
+    if pair.limits.max_num_tokens < pair.limits.max_seq_len:
+        parameters.append(
+            Parameter("enable_chunked_context", "true", "Texts are longer than one step takes.")
+        )
+    head = pair.self_speculation
+    if head is not None and engine is pair.target:
+        parameters.append(Parameter("decoding_mode", head.mode, "The engine guesses by itself."))
+        for name in ("window_size", "ngram_size", "verification_set_size"):
+            value = getattr(head, name)
+            if head.mode == "lookahead" and value is not None:
+                parameters.append(Parameter(f"lookahead_{name}", str(value)))
+    return parameters

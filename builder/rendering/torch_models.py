@@ -1,0 +1,130 @@
+"""Models of the torch engine: those of `model_repository/`, with the pair's weights and limits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from builder.add_draft import add_draft
+from builder.assembly import HEAD, WEIGHTS, assemble_draft, fill_head, import_model
+from builder.colocate import linked
+from builder.description import EngineDescription, PairDescription, SelfSpeculation
+from builder.errors import BuildError
+from builder.fingerprint import fingerprint
+from builder.pair import known_models
+from builder.parameters import set_parameters
+from builder.rendering.warmup import write_warmup
+from specdec.serving.freshness import fingerprint_of, write_fingerprint
+
+PATTERNS = Path(__file__).parents[2] / "model_repository"
+WEIGHT_DTYPES = {"none": "auto", "int8_wo": "int8"}
+
+
+def copied_model(name: str, repository: Path) -> Path:
+    """Copy a model of the shipped repository, without weights. Raises BuildError."""
+    pattern, model = PATTERNS / name, repository / name
+    (model / "1").mkdir(parents=True)
+    try:
+        shutil.copyfile(pattern / "config.pbtxt", model / "config.pbtxt")
+        shutil.copyfile(pattern / "1" / "model.py", model / "1" / "model.py")
+    except OSError as error:
+        raise BuildError(
+            f"the pattern of the model {name} is missing: {error}; work in a checkout"
+        ) from error
+    return model
+
+
+def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> None:
+    """Write target and drafts with their weights. Raises BuildError."""
+    target = copied_model("target", repository) / WEIGHTS
+    _write_target(pair, target, cache)
+    head = pair.self_speculation
+    if head is not None:
+        fill_head(_head(head), target, repository / "target" / HEAD)
+    with tempfile.TemporaryDirectory(prefix="drafts.", dir=repository.parent) as scratch:
+        for draft in pair.drafts:
+            checkpoint = draft.checkpoint
+            if checkpoint is None:
+                if draft.stored is None:
+                    raise BuildError(_no_weights(pair, draft.name))
+                checkpoint = Path(scratch) / draft.name
+                checkpoint.mkdir()
+                assemble_draft(draft.stored, target, checkpoint)
+            add_draft(
+                repository,
+                draft.name,
+                checkpoint,
+                translation=draft.translation,
+                pattern=PATTERNS / "draft",
+            )
+    for engine in pair.engines:
+        _configure(pair, engine, repository / engine.name)
+
+
+def _write_target(pair: PairDescription, place: Path, cache: Path) -> None:
+    if pair.target.checkpoint is not None:
+        shutil.copytree(pair.target.checkpoint, place, copy_function=linked)
+        if fingerprint_of(place) is None:
+            write_fingerprint(place, fingerprint(place))
+        return
+    model = known_models().get(pair.target.imported or "")
+    if model is None:
+        raise BuildError(_no_weights(pair, pair.target.name))
+    imported = cache / str(pair.target.imported)
+    import_model(model, imported, cache)
+    shutil.copytree(imported, place)  # no links: what is imported stays as it was
+
+
+def _head(head: SelfSpeculation) -> Path:
+    directory = head.checkpoint or head.stored
+    if directory is None:
+        raise BuildError(f"no weights for the head {head.name}: give --checkpoint head=DIRECTORY")
+    return directory
+
+
+def _no_weights(pair: PairDescription, name: str) -> str:
+    return f"{pair.name} names no weights for {name}: give --checkpoint {name}=DIRECTORY"
+
+
+def _configure(pair: PairDescription, engine: EngineDescription, model: Path) -> None:
+    limits, is_target = pair.limits, engine is pair.target
+    if engine.precision.quantization not in WEIGHT_DTYPES:
+        raise BuildError(
+            f"{engine.name}: a torch engine has {' or '.join(WEIGHT_DTYPES)} as quantization; "
+            f"given: {engine.precision.quantization!r}"
+        )
+    head = pair.self_speculation
+    num_tokens = pair.load.num_sequences * pair.load.sequence_len
+    set_parameters(
+        model,
+        device=_device(engine),
+        dtype=engine.precision.dtype,
+        weight_dtype=WEIGHT_DTYPES[engine.precision.quantization],
+        head_dir="head" if is_target and head is not None else "",
+        max_seq_len=str(min(limits.max_seq_len, engine.shape.max_position_embeddings)),
+        max_draft_len=str(limits.max_draft_len if is_target else 0),
+        max_num_tokens=str(limits.max_num_tokens),
+        max_num_sequences=str(limits.max_batch_size),
+        max_tokens_in_paged_kv_cache=str(num_tokens),
+    )
+    path = model / "config.pbtxt"
+    text = path.read_text("utf-8")
+    count = max(1, len(engine.placement.instances))
+    text = re.sub(r"^(instance_group \[ { count: )1", rf"\g<1>{count}", text, flags=re.MULTILINE)
+    drafts = min(pair.speculation.num_draft_tokens, limits.max_draft_len) if is_target else 0
+    warmup = write_warmup(model, num_draft_tokens=drafts)
+    path.write_text(f"{text.rstrip()}\n\n{warmup}\n", "utf-8")
+
+
+def _device(engine: EngineDescription) -> str:
+    devices = sorted(set(engine.placement.devices))
+    if not devices:
+        return "auto"
+    if len(devices) > 1:
+        raise BuildError(
+            f"{engine.name}: all instances of a torch engine run on one device; given: "
+            f"{', '.join(map(str, devices))}. Describe a draft of another name for each"
+        )
+    return f"cuda:{devices[0]}"

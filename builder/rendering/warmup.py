@@ -1,0 +1,42 @@
+"""A first call of an engine, made by Triton before it says that the model is ready.
+
+A pair that cannot work (drafts longer than the engine takes, an engine that does not start) fails
+at load then, not at the first client.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+NUM_PROMPT_TOKENS = 8
+_TYPES = {"int32": "TYPE_INT32", "bool": "TYPE_BOOL"}
+
+
+def write_warmup(model: Path, *, num_draft_tokens: int = 0) -> str:
+    """Write the call's tensors below `model`/warmup; return the statement for its config.pbtxt.
+
+    With `num_draft_tokens` the call verifies so many guesses, else it generates two tokens.
+    """
+    tensors: dict[str, npt.NDArray[np.generic]] = {
+        # Small ids are in every vocabulary; which text they are does not matter.
+        "input_ids": np.arange(1, NUM_PROMPT_TOKENS + 1, dtype=np.int32),
+        "input_lengths": np.asarray([NUM_PROMPT_TOKENS], dtype=np.int32),
+        "request_output_len": np.asarray([max(num_draft_tokens + 1, 2)], dtype=np.int32),
+        "exclude_input_in_output": np.asarray([True]),
+    }
+    if num_draft_tokens:
+        tensors["draft_input_ids"] = np.arange(1, num_draft_tokens + 1, dtype=np.int32)
+    folder = model / "warmup"
+    folder.mkdir()
+    lines = ["model_warmup [", "  {", '    name: "first_call"', "    batch_size: 1"]
+    for name, array in tensors.items():
+        (folder / name).write_bytes(array.tobytes())
+        kind = _TYPES[str(array.dtype)]
+        lines.append(
+            f'    inputs {{ key: "{name}" value {{ data_type: {kind} dims: [ {array.size} ] '
+            f'input_data_file: "{name}" }} }}'
+        )
+    return "\n".join([*lines, "  }", "]"])

@@ -1,0 +1,55 @@
+"""`specdec build compile PAIR`: engines for a pair, by the TensorRT-LLM of this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from builder.description import LLMAPI, TENSORRTLLM
+from builder.errors import BuildError
+from builder.pair_options import add_pair_options, asked_pair
+from builder.tensorrt_llm.compiling import compile_steps, describe_steps
+from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
+from builder.tensorrt_llm.plan import plan_steps
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `compile`."""
+    add_pair_options(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="for checkpoints, engines and logs; done steps are found again there "
+        "(default: engines/PAIR)",
+    )
+    parser.add_argument(
+        "--calib-dataset",
+        default="cnn_dailymail",
+        metavar="NAME",
+        help="for FP8, AWQ and SmoothQuant: a data set's name or folder (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands and calls, do nothing"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, or say how. Raises BuildError."""
+    pair = asked_pair(arguments)
+    if pair.engine != TENSORRTLLM:
+        instead = "it takes the checkpoints" if pair.engine == LLMAPI else "PyTorch runs them"
+        raise BuildError(
+            f"{pair.name} has {pair.engine} engines: there is nothing to compile, {instead}; "
+            "go on with `specdec build render`"
+        )
+    work = (arguments.output or Path("engines") / pair.name).resolve()
+    if arguments.dry_run:
+        toolkit = described_toolkit(pair.runtime.version)
+        print(describe_steps(plan_steps(pair, work, toolkit, arguments.calib_dataset), work))
+        return 0
+    toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+    for directory in compile_steps(plan_steps(pair, work, toolkit, arguments.calib_dataset), work):
+        print(directory)
+    print(f"next: specdec build render {arguments.pair} --engines {work / 'engines'} --output DIR")
+    return 0

@@ -1,0 +1,209 @@
+"""The steps from a pair's Hugging Face directories to its engines, as commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from builder.description import EngineDescription, PairDescription, SelfSpeculation
+from builder.errors import BuildError
+from builder.rendering.orchestrator import speculates_inside
+from builder.tensorrt_llm import converting
+from builder.tensorrt_llm.flags import BUILD, MAX_TREE, build_flags
+from builder.tensorrt_llm.installation import Toolkit
+from builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
+
+OUTPUT = "{output}"
+"""In a command: where the step writes. Its output is moved into place when it is whole."""
+
+CHECKPOINTS, ENGINES = "checkpoints", "engines"
+QUANT_ALGORITHMS = {
+    "none": "",
+    "fp8": "FP8",
+    "int8_wo": "W8A16",
+    "int8_sq": "W8A8_SQ_PER_CHANNEL",
+    "int4_wo": "W4A16",
+    "int4_awq": "W4A16_AWQ",
+    "nvfp4": "NVFP4",
+}
+KV_ALGORITHMS = {"auto": "", "fp8": "FP8", "int8": "INT8"}
+CALIBRATED = ("fp8", "int8_sq", "int4_awq", "nvfp4")
+"""ModelOpt looks at activations first; the others are rounded weight by weight."""
+WEIGHT_ONLY = {"int8_wo": "int8", "int4_wo": "int4"}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """One call of `converting.py`."""
+
+    model_dir: str
+    dtype: str
+    tp_size: int
+    pp_size: int
+    quant_algo: str
+    kv_cache_quant_algo: str
+    calib_dataset: str
+    """For calibration; empty where none is needed."""
+
+    def lines(self, output: str) -> list[str]:
+        """The calls of TensorRT-LLM's API that it makes, for people."""
+        size = self.tp_size * self.pp_size
+        algorithms = (self.quant_algo or None, self.kv_cache_quant_algo or None)
+        quantized = "QuantConfig(quant_algo={}, kv_cache_quant_algo={})".format(*algorithms)
+        split = (
+            f"Mapping(world_size={size}, rank={{}}, tp_size={self.tp_size}, pp_size={self.pp_size})"
+        )
+        source, dtype = repr(self.model_dir), repr(self.dtype)
+        start = f"model_class = AutoModelForCausalLM.get_trtllm_model_class({source})"
+        if self.calib_dataset:
+            call = (
+                f"model_class.quantize({source}, {output!r}, dtype={dtype}, "
+                f"mapping={split.format(0)}, quant_config={quantized}, "
+                f"calib_dataset={self.calib_dataset!r})"
+            )
+            return [start, call]
+        call = (
+            f"    model = model_class.from_hugging_face({source}, dtype={dtype}, "
+            f"mapping={split.format('rank')}, quant_config={quantized})"
+        )
+        save = f"    model.save_checkpoint({output!r}, save_config=rank == 0)"
+        return [start, f"for rank in range({size}):", call, save]
+
+    @property
+    def keywords(self) -> dict[str, tuple[str, ...]]:
+        """By call: the keywords that `converting.py` uses."""
+        made = {
+            "Mapping": ("world_size", "rank", "tp_size", "pp_size"),
+            "QuantConfig": ("quant_algo", "kv_cache_quant_algo"),
+        }
+        if self.calib_dataset:
+            return made | {"quantize": ("dtype", "mapping", "quant_config", "calib_dataset")}
+        return made | {
+            "from_hugging_face": ("dtype", "mapping", "quant_config"),
+            "save_checkpoint": ("save_config",),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that is done, or not: a directory made of others."""
+
+    name: str
+    directory: str
+    """Its output, below the working directory."""
+    command: tuple[str, ...]
+    inputs: tuple[Path, ...]
+    """Directories; the step is done again when one has changed."""
+    call: Conversion | None = None
+    """For `converting.py`: written beside the log, its path is the command's {call}."""
+
+    @property
+    def call_text(self) -> str:
+        return json.dumps(asdict(self.call), indent=2) if self.call is not None else ""
+
+
+def plan_steps(
+    pair: PairDescription, work: Path, toolkit: Toolkit, calib_dataset: str
+) -> tuple[Step, ...]:
+    """Plan the compilation of every engine. Raises BuildError."""
+    check_release(pair.runtime.version)
+    steps: list[Step] = []
+    engines = (pair.target,) if speculates_inside(pair) else pair.engines
+    for engine in engines:
+        head = pair.self_speculation if engine is pair.target else None
+        checkpoint = f"{CHECKPOINTS}/{engine.name}"
+        if head is None or head.mode in {"lookahead", "redrafter"}:
+            own = checkpoint if head is None or head.mode == "lookahead" else f"{checkpoint}_base"
+            steps.append(_conversion(pair, engine, own, toolkit, calib_dataset))
+        if head is not None and head.mode != "lookahead":
+            steps.append(_head_conversion(pair, head, checkpoint, work, toolkit))
+        flags = build_flags(pair, engine)
+        names = [each.partition("=")[0] for each in flags]
+        check_names(COMMANDS, BUILD, names, pair.runtime.version)
+        command = (
+            toolkit.build,
+            f"--checkpoint_dir={work / checkpoint}",
+            f"--output_dir={OUTPUT}",
+            *flags,
+        )
+        steps.append(
+            Step(f"build {engine.name}", f"{ENGINES}/{engine.name}", command, (work / checkpoint,))
+        )
+    return tuple(steps)
+
+
+def _conversion(
+    pair: PairDescription,
+    engine: EngineDescription,
+    directory: str,
+    toolkit: Toolkit,
+    calib_dataset: str,
+) -> Step:
+    precision = engine.precision
+    is_calibrated = precision.quantization in CALIBRATED or precision.kv_cache != "auto"
+    call = Conversion(
+        model_dir=str(source_of(engine)),
+        dtype=precision.dtype,
+        tp_size=engine.placement.tensor_parallel,
+        pp_size=engine.placement.pipeline_parallel,
+        quant_algo=QUANT_ALGORITHMS[precision.quantization],
+        kv_cache_quant_algo=KV_ALGORITHMS[precision.kv_cache],
+        calib_dataset=calib_dataset if is_calibrated else "",
+    )
+    for name, keywords in call.keywords.items():
+        check_names(CALLS, name, keywords, pair.runtime.version)
+    command = (toolkit.python, converting.__file__, "{call}", OUTPUT)
+    return Step(f"convert {engine.name}", directory, command, (source_of(engine),), call)
+
+
+def _head_conversion(
+    pair: PairDescription, head: SelfSpeculation, directory: str, work: Path, toolkit: Toolkit
+) -> Step:
+    """Target and head together, by the converter of TensorRT-LLM's examples."""
+    target = pair.target
+    source, own = source_of(target), head.checkpoint or Path("$HEAD_CHECKPOINT")
+    flags = {"--tp_size": str(target.placement.tensor_parallel), "--dtype": target.precision.dtype}
+    inputs = (source, own)
+    if head.mode == "redrafter":
+        base = work / f"{directory}_base"
+        inputs = (base, own)
+        flags |= {
+            "--base_model_checkpoint_dir": str(base),
+            "--drafter_model_dir": str(own),
+            "--redrafter_draft_len_per_beam": str(head.num_draft_tokens),
+        }
+    else:
+        flags |= {
+            "--model_dir": str(source),
+            "--pp_size": str(target.placement.pipeline_parallel),
+            f"--{head.mode}_model_dir": str(own),
+        } | _tree_flags(head)
+        if target.precision.quantization in WEIGHT_ONLY:
+            flags["--weight_only_precision"] = WEIGHT_ONLY[target.precision.quantization]
+        elif target.precision.quantization != "none":
+            raise BuildError(
+                f"the {head.mode} converter takes {', '.join(WEIGHT_ONLY)} or no quantization; "
+                f"given: {target.precision.quantization!r}"
+            )
+    script = f"examples/{head.mode}/convert_checkpoint.py"
+    check_names(COMMANDS, script, flags, pair.runtime.version)
+    written = [f"{name}={value}" for name, value in flags.items()]
+    if "--weight_only_precision" in flags:
+        written.append("--use_weight_only")
+    place = str(toolkit.examples / head.mode / "convert_checkpoint.py")
+    command = (toolkit.python, place, f"--output_dir={OUTPUT}", *written)
+    return Step(f"convert {target.name} with its {head.mode} head", directory, command, inputs)
+
+
+def _tree_flags(head: SelfSpeculation) -> dict[str, str]:
+    tree = str(head.max_draft_len or MAX_TREE)
+    if head.mode == "eagle":
+        return {"--max_draft_len": tree, "--num_eagle_layers": str(head.num_draft_tokens)}
+    heads = head.num_heads or head.num_draft_tokens
+    return {"--max_medusa_token_len": tree, "--num_medusa_heads": str(heads)}
+
+
+def source_of(engine: EngineDescription) -> Path:
+    """Its Hugging Face directory; a name for the reader where a pair names none."""
+    return engine.checkpoint or Path(f"${engine.name.upper()}_CHECKPOINT")

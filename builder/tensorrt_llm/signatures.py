@@ -1,0 +1,73 @@
+"""What each release of TensorRT-LLM takes: `signatures.toml`, asked by version."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from builder.description.reading import read_toml
+from builder.errors import BuildError
+
+SIGNATURES_FILE = Path(__file__).with_name("signatures.toml")
+COMMANDS, CALLS = "commands", "calls"
+_NAMES = {COMMANDS: "flags", CALLS: "keywords"}
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return read_toml(SIGNATURES_FILE)
+
+
+def check_release(version: str) -> None:
+    """Raise BuildError for a release whose flags are not known."""
+    first, last = map(Version, _tables()["releases"])
+    try:
+        is_known = first <= Version(version) <= last
+    except InvalidVersion as error:
+        raise BuildError(f"TensorRT-LLM {version!r} is no version: {error}") from error
+    if not is_known:
+        raise BuildError(
+            f"the flags of TensorRT-LLM {first} to {last} are known; given: {version}. Compile "
+            "with one of these, 1.2.1 for instance"
+        )
+
+
+def accepted(kind: str, name: str, version: str) -> frozenset[str]:
+    """The flags of a command, or the keywords of a call, in that release.
+
+    `kind` is COMMANDS or CALLS. Raises BuildError for a release or name that is not in the table.
+    """
+    check_release(version)
+    tables = _tables()[kind]
+    if name not in tables:
+        raise BuildError(f"{SIGNATURES_FILE.name} has no {name!r} among its {kind}")
+    table = tables[name]
+    since, until = table.get("since", {}), table.get("until", {})
+    names = {*table[_NAMES[kind]], *since, *until}
+    return frozenset(
+        each
+        for each in names
+        if Version(since.get(each, "0")) <= Version(version)
+        and (each not in until or Version(version) < Version(until[each]))
+    )
+
+
+def choices(command: str) -> dict[str, tuple[str, ...]]:
+    """By flag: the values that it takes, where they are few."""
+    return {k: tuple(v) for k, v in _tables()[COMMANDS][command].get("choices", {}).items()}
+
+
+def quant_algorithms() -> tuple[str, ...]:
+    """Names of `QuantAlgo`."""
+    return tuple(_tables()["algorithms"]["quant_algo"])
+
+
+def check_names(kind: str, name: str, given: Iterable[str], version: str) -> None:
+    """Raise BuildError for a flag or keyword that the release does not take."""
+    unknown = sorted(set(given) - accepted(kind, name, version))
+    if unknown:
+        raise BuildError(f"{name} of TensorRT-LLM {version} takes no {unknown[0]}")

@@ -1,0 +1,293 @@
+"""`specdec build render`: every pair, every placement, the same bytes each time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from builder.cli import main
+from builder.description import TORCH, Placement, known_pairs, load_description
+from builder.description.loading import pair_file
+from builder.errors import BuildError
+from builder.memory import plan_memory
+from builder.rendering.launch import plan_launch
+from builder.rendering.repository import RenderOptions, notices, render
+from specdec.serving.manifest import load_manifest, record
+
+WEIGHTS = Path(__file__).parents[2] / "model_repository"
+TARGET = WEIGHTS / "target/1/checkpoint"
+COMPILED = [name for name in known_pairs() if load_description(name).engine != TORCH]
+
+
+def described(name):
+    """Return a shipped pair; a torch one with weights that the set-up has filled."""
+    pair = load_description(name)
+    if pair.engine != TORCH:
+        return pair
+    shape = load_description("smollm2_135m").target.shape  # any weights will do here
+    return replace(pair, target=replace(pair.target, checkpoint=TARGET, shape=shape))
+
+
+def rendered(name, output, pair=None, **options):
+    """Render a shipped pair, or `pair` in its place, and return the folder."""
+    options = {"served_at": Path("/models"), **options}
+    render(pair or described(name), pair_file(name), output, RenderOptions(**options))
+    return output
+
+
+def configurations(repository):
+    """Return the configurations by model, as Triton parses them."""
+    return {
+        path.parent.name: text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
+        for path in repository.glob("*/config.pbtxt")
+    }
+
+
+def parameters(config):
+    """Return a model's parameters."""
+    return {name: value.string_value for name, value in config.parameters.items()}
+
+
+@pytest.mark.parametrize("name", known_pairs())
+def test_every_shipped_pair_renders(name, tmp_path):
+    """Models that Triton's protobuf reads, named as their folders, a manifest and a launch line."""
+    pair = described(name)
+    repository = rendered(name, tmp_path / "repository")
+
+    found = configurations(repository)
+    inside = pair.engine != TORCH and pair.self_speculation is not None
+    engines = [pair.target] if inside else pair.engines
+    assert found.keys() == {"specdec", *(each.name for each in engines)}
+    assert all(name == config.name for name, config in found.items())
+    assert {path.name for path in repository.iterdir()} - found.keys() == {
+        "launch.sh",
+        "manifest.json",
+    }
+    manifest = load_manifest(repository)
+    assert manifest.pair == name
+    assert manifest.max_seq_len == int(parameters(found["specdec"])["max_seq_len"])
+    assert all(record(repository / file) == each for file, each in manifest.files.items())
+    subprocess.run(["bash", "-n", str(repository / "launch.sh")], check=True)
+    assert os.access(repository / "launch.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("name", known_pairs())
+def test_same_input_same_bytes(name, tmp_path):
+    """Two renderings differ in no file, and a second one takes the first one's place."""
+    first, second = (rendered(name, tmp_path / each) for each in ("a", "b"))
+    rendered(name, second)
+
+    files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    assert files == sorted(p.relative_to(second) for p in second.rglob("*") if p.is_file())
+    for file in files:
+        assert (first / file).read_bytes() == (second / file).read_bytes(), file
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_default_pair_is_the_shipped_repository(tmp_path):
+    """What `make serve` runs says the same as what render writes of the default pair."""
+    repository = rendered("smollm2_135m", tmp_path / "repository")
+
+    shipped, found = configurations(WEIGHTS), configurations(repository)
+    for model in ("specdec", "target", "draft"):
+        assert parameters(found[model]) == parameters(shipped[model])
+        found[model].ClearField("model_warmup")
+        assert found[model] == shipped[model]
+    for place in ("draft/1/checkpoint", "target/1/head"):
+        mine, theirs = (each / place / "model.safetensors" for each in (repository, WEIGHTS))
+        assert record(mine) == record(theirs)
+
+
+def placed(name, **placements):
+    """Return a shipped pair with its engines placed otherwise."""
+    pair = load_description(name)
+    target, *drafts = (
+        replace(each, placement=placements.get(each.name, each.placement)) for each in pair.engines
+    )
+    return replace(pair, target=target, drafts=tuple(drafts))
+
+
+@pytest.mark.parametrize(
+    ("name", "placements", "starts_ranks", "expected"),
+    [
+        (
+            "llama31_8b_1b",
+            {},
+            False,
+            {"target": ("0", 1, None), "draft": ("0", 1, None)},
+        ),
+        (
+            "llama31_70b_8b",
+            {},
+            False,
+            {"target": ("0,1,2,3", 1, None), "draft": ("4", 1, None)},
+        ),
+        (
+            "llama31_70b_8b",
+            {"draft": Placement((4, 5))},
+            False,
+            {"target": ("0,1,2,3", 1, None), "draft": ("4;5", 2, None)},
+        ),
+        (
+            "llama31_70b_8b",
+            {"draft": Placement((4, 5))},
+            True,
+            {"target": ("0,1,2,3", 1, "1,2,3,4"), "draft": ("4;5", 2, "5;6")},
+        ),
+        (
+            "qwen25_14b_two_drafts",
+            {"target": Placement((0, 1), 1, 2)},
+            True,
+            {"target": ("0,1", 1, "1,2"), "draft_chat": ("1", 1, "3"), "draft_code": ("1", 1, "4")},
+        ),
+    ],
+    ids=["one device", "separate", "two drafts' instances", "ranks", "two drafts"],
+)
+def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expected, tmp_path):
+    """(gpu_device_ids, instances, participant_ids) of each engine."""
+    pair = placed(name, **placements)
+    repository = rendered(name, tmp_path / "repository", pair, starts_ranks=starts_ranks)
+
+    found = configurations(repository)
+    for engine, (devices, count, ranks) in expected.items():
+        its = parameters(found[engine])
+        assert its["gpu_device_ids"] == devices
+        assert found[engine].instance_group[0].count == count
+        assert its.get("participant_ids") == ranks
+        assert its["gpt_model_path"] == f"/models/{engine}/1/engine"
+        assert its["enable_kv_cache_reuse"] == "true"
+    drafts = parameters(found["specdec"])["tensorrt_llm_draft_model_name"].split(",")
+    assert drafts == [engine for engine in expected if engine != "target"]
+
+
+def test_engines_on_one_device_share_its_memory(tmp_path):
+    """Weights, buffers and the caches' tokens of both fit together, in any order of loading."""
+    repository = rendered("llama31_8b_1b", tmp_path / "repository")
+
+    found = {name: parameters(each) for name, each in configurations(repository).items()}
+    (device,) = plan_memory(load_description("llama31_8b_1b")).devices
+    taken = 0
+    for engine in device.engines:
+        num_tokens = int(found[engine.engine]["max_tokens_in_paged_kv_cache"])
+        taken += engine.fixed + num_tokens * engine.kv_bytes_per_token
+        assert 0 < float(found[engine.engine]["kv_cache_free_gpu_mem_fraction"]) < 1
+    assert 0.8 * device.capacity < taken <= device.capacity
+
+
+LINES = {
+    "llama31_8b_lookup": ["exec tritonserver --model-repository="],
+    "llama31_8b_eagle3": ["exec tritonserver --model-repository="],
+    "llama31_70b_8b": [
+        "export TRTLLM_ORCHESTRATOR=1",
+        "export TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=1",
+        "exec mpirun --allow-run-as-root -n 1 tritonserver ",
+        "--cuda-memory-pool-byte-size=4:0",
+    ],
+    "smollm2_135m": ['exec specdec serve --model-repository "$repository" --inflight-limit 64'],
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_launch_line(name):
+    """One engine: plain; several: an orchestrator that spawns; on any machine: our launcher."""
+    pair = load_description(name)
+    script = plan_launch(pair).script(pair)
+
+    for line in LINES[name]:
+        assert line in script
+
+
+def test_one_engine_on_several_gpus_runs_in_leader_mode():
+    """A tritonserver for each rank; all but the first load the engine alone and serve nobody."""
+    pair = placed("llama31_8b_lookup", target=Placement((0, 1), 2))
+    launch = plan_launch(pair)
+
+    assert launch.environment == ()
+    assert launch.command.count("-n 1 tritonserver") == 2
+    assert launch.command.count("--load-model=target") == 1
+    assert launch.command.count('"$@"') == 1
+
+
+def test_ranks_by_hand_are_one_more_than_workers():
+    """With MPI that may not spawn, rank 0 is the orchestrator."""
+    launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
+
+    assert launch.command.count("-n 1 tritonserver") == 6
+    assert ("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0") in launch.environment
+
+
+def test_engines_can_live_in_specdec(tmp_path):
+    """A co-located repository is one model, and its manifest knows the weights in it."""
+    repository = rendered("smollm2_135m", tmp_path / "repository", colocated=True)
+
+    assert configurations(repository).keys() == {"specdec"}
+    manifest = load_manifest(repository)
+    assert "specdec/checkpoints/target/model.safetensors" in manifest.files
+    assert manifest.engines["draft"].trained_on == manifest.engines["target"].fingerprint != ""
+
+
+def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
+    """Whatever a request asks for, such a target is called once and plainly."""
+    pair = load_description("llama31_8b_lookup")
+    head = replace(load_description("llama31_8b_eagle3").self_speculation, mode="lookahead")
+    head = replace(head, window_size=7, ngram_size=7, verification_set_size=7)
+    pair = replace(pair, self_speculation=head)
+    found = configurations(rendered("llama31_8b_lookup", tmp_path / "repository", pair))
+
+    orchestrator, target = parameters(found["specdec"]), parameters(found["target"])
+    assert (orchestrator["max_draft_len"], orchestrator["speculation"]) == ("0", "off")
+    assert orchestrator["tensorrt_llm_draft_model_name"] == ""
+    assert target["decoding_mode"] == "lookahead"
+    assert [target[f"lookahead_{each}"] for each in ("window_size", "ngram_size")] == ["7", "7"]
+
+
+def test_what_is_missing_is_said():
+    """A repository without engines or tokenizer says how they get there."""
+    options = RenderOptions(Path("/models"))
+
+    (tokenizer, engines) = notices(load_description("llama31_70b_8b"), options)
+
+    assert "--checkpoint target=DIRECTORY" in tokenizer
+    assert "specdec build compile" in engines
+    assert notices(described("smollm2_135m"), options) == []
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_dry_run_writes_nothing(name, tmp_path, capsys):
+    """It lists the files with their sizes, and the line that would start them."""
+    output = tmp_path / "repository"
+
+    assert main(["render", name, "--output", str(output), "--dry-run"]) == 0
+
+    printed = capsys.readouterr().out
+    assert f"{output}/specdec/config.pbtxt" in printed
+    assert f"--model-repository={output}" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_foreign_folders_are_left_alone(tmp_path):
+    """Only what was rendered is replaced."""
+    (tmp_path / "mine").mkdir()
+
+    with pytest.raises(BuildError, match="was not rendered: choose another place"):
+        rendered("llama31_8b_1b", tmp_path / "mine")
+    with pytest.raises(BuildError, match="only torch engines run inside specdec"):
+        rendered("llama31_8b_1b", tmp_path / "new", colocated=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_pair_that_cannot_be_built_is_not_rendered(tmp_path, capsys):
+    """The checks go first, and all that they find is said."""
+    status = main(
+        ["render", "llama31_8b_1b", "--version", "1.1.0rc5", "--output", str(tmp_path / "new")]
+    )
+
+    assert status == 1
+    assert "llama31_8b_1b cannot be built:" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
