@@ -98,8 +98,9 @@ class _Stream:
     rider: Rider
     place: int = 0
     num_rounds: int = 0
-    has_been_read: bool = False
-    """The head has read along so far."""
+    choice: Choice | None = None
+    num_to_stream: int = 0
+    """Of the call of the target alone that runs."""
 
 
 class World:
@@ -142,17 +143,17 @@ class World:
             stream = streams[place]
             left = stream.answer.num_tokens - stream.place
             num_context = stream.answer.num_prompt + stream.place
-            choice, stretch = stream.rider.choice(num_context, left)
-            end_s = self.now_s
-            for _ in range(min(stretch, left) if choice.is_off else 1):
-                outcome = self._round(stream, choice, phase, noise)
-                end_s += outcome.seconds
-                stream.place += outcome.num_tokens
-                stream.num_rounds += 1
-                score.num_tokens += outcome.num_tokens
-                score.stretches.append((outcome.num_tokens, end_s - start_s))
-                stream.rider.seen(choice, outcome, num_context)
-                num_context += outcome.num_tokens
+            if stream.choice is None or not stream.num_to_stream:
+                stream.choice, stretch = stream.rider.choice(num_context, left)
+                stream.num_to_stream = min(stretch, left) if stream.choice.is_off else 0
+            outcome = self._round(stream, stream.choice, phase, noise)
+            end_s = self.now_s + outcome.seconds
+            stream.num_to_stream = max(0, stream.num_to_stream - 1)
+            stream.place += outcome.num_tokens
+            stream.num_rounds += 1
+            score.num_tokens += outcome.num_tokens
+            score.stretches.append((outcome.num_tokens, end_s - start_s))
+            stream.rider.seen(stream.choice, outcome, num_context)
             if stream.place >= stream.answer.num_tokens:
                 stream.rider.finish()
                 streams[place] = begin(place)

@@ -47,7 +47,7 @@ first requests those whose number is a power of two."""
 FEW_ROUNDS = 64
 """Of copying beside a head of one depth; so many make it half believed."""
 
-STREAMS_PER_TRIAL = 16
+STREAMS_PER_TRIAL = 32
 """Trials at the same time: one, and one more for each so many requests in flight."""
 
 REVISIT_EVERY = 8
@@ -256,7 +256,8 @@ class Controller:
 
     def _by_article(self, situation: Situation) -> Choice:
         default = situation.default
-        if self._task(situation.task).num_requests % TRIAL_EVERY == 0:
+        num_requests = self._task(situation.task).num_requests
+        if num_requests and num_requests % TRIAL_EVERY == 0:
             return default  # Or it would never be on again.
         rate = self.book.rate(situation.task, default.lead, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
