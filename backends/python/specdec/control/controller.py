@@ -315,7 +315,20 @@ class Controller:
             others = {each: speed for each, speed in others.items() if known[each] == least}
         candidate = max(others, key=lambda choice: others[choice])
         is_promising = others[candidate] > speeds.get(best, 0.0)
+        candidate = self._moderate(situation, candidate, speeds)
         return candidate if is_promising or task.num_trials % REVISIT_EVERY == 0 else None
+
+    def _moderate(
+        self, situation: Situation, candidate: Choice, speeds: Mapping[Choice, float]
+    ) -> Choice:
+        """The candidate's lead with the number of guesses that is likely to be its best."""
+        lengths = next((e.lengths for e in situation.leads if e.name == candidate.lead), ())
+        if not lengths:
+            return candidate
+        if not self.costs.is_timed(candidate.lead):
+            return Choice(candidate.lead, lengths[min(1, len(lengths) - 1)])
+        own = [Choice(candidate.lead, length) for length in lengths]
+        return max(own, key=lambda choice: speeds.get(choice, 0.0))
 
     def _outlooks(
         self, situation: Situation, place: Place, optimism: float = 0.0
