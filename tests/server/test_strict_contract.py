@@ -71,7 +71,9 @@ def test_greedy_speculation_is_exact_everywhere(server, model):
 @pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])
 def test_several_drafters_are_one_where_logits_judge(server, drafter):
     """The draft engine alone, which can say what it drew from, for whatever was asked."""
-    answer = ask(server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48)
+    answer = ask(
+        server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48, num_draft_tokens=2
+    )
 
     assert answer.final.verification == "rejection"
     assert set(answer.final.speculative_decoding["drafters"]) == {"draft"}
