@@ -72,7 +72,8 @@ until then trials go to them."""
 class TaskReport:
     """What there is to see of a task."""
 
-    choice: Choice
+    choice: Choice | None
+    """None where requests have decided for themselves so far."""
     estimated_gain: float
     """Of the choice over the target alone, at the present load; 1 for the target alone."""
     measured_gain: MeasuredGain | None
@@ -220,10 +221,10 @@ class Controller:
                 task.control_group.add(seconds, num_tokens, is_plain=is_control)
 
     def report(self, task_label: str) -> TaskReport | None:
-        """None for a task on which nothing was decided yet."""
+        """None for a task of which nothing is known."""
         with self.lock:
             task = self._tasks.get(task_label)
-            if task is None or task.choice is None:
+            if task is None:
                 return None
             switches, task.num_switches = task.num_switches, [0, 0]
             return TaskReport(

@@ -72,6 +72,8 @@ class ControlPlane:
         metrics, choice = self._metrics, report.choice
         for drafter, alpha in report.alphas:
             metrics.set(Gauge.acceptance_alpha, alpha, task=task, drafter=drafter)
+        if choice is None:
+            return
         metrics.set(Gauge.draft_tokens_k, float(choice.num_tokens), task=task)
         metrics.set(Gauge.speculation_enabled, float(not choice.is_off), task=task)
         metrics.set(Gauge.estimated_speedup, report.estimated_gain, task=task)
