@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from clients import GrpcClient, SpecdecError
+from loadtest.arguments import positive
 from loadtest.bench.arms import OFF, Case
 from loadtest.bench.reporting import command_line, conditions, write_result
 from loadtest.bench.speed_tables import Measurement
@@ -108,13 +109,6 @@ def _probe(repository: Path, drafter: str, texts: Sequence[str]) -> Probe | None
     return compare(target, draft, texts) if target and draft else None
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"1 or more, not {number}")
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec evaluate",
@@ -145,14 +139,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--k",
-        type=_positive,
+        type=positive,
         nargs="+",
         default=[2, 5],
         metavar="K",
         help="guesses a round to measure (default: 2 5); the largest bounds the best k predicted",
     )
     parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
-    parser.add_argument("--max-tokens", type=_positive, default=96)
+    parser.add_argument("--max-tokens", type=positive, default=96)
     parser.add_argument("--seed", type=int, default=1, help="of draws and the order of prompts")
     parser.add_argument(
         "--model-repository",

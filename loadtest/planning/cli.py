@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from loadtest.arguments import positive
 from loadtest.bench.article import NUM_DRAFT_TOKENS
 from loadtest.planning.choosing import Recommendation, Situation, recommend
 from loadtest.planning.costs import Costs
@@ -132,13 +133,6 @@ def _rows_and_time(text: str) -> tuple[int, float]:
     return int(rows), float(time_ms)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"1 or more, not {number}")
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec plan",
@@ -158,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         "--tau", type=float, help="mean tokens of a round at --at-k guesses, the target's included"
     )
     parser.add_argument(
-        "--at-k", type=_positive, default=NUM_DRAFT_TOKENS, metavar="K", help="default %(default)s"
+        "--at-k", type=positive, default=NUM_DRAFT_TOKENS, metavar="K", help="default %(default)s"
     )
     costs = parser.add_argument_group("costs")
     costs.add_argument(
@@ -176,12 +170,12 @@ def _parser() -> argparse.ArgumentParser:
         "measures it); straight lines in between and beyond",
     )
     costs.add_argument(
-        "--batch", type=_positive, nargs="+", default=[1], metavar="N", help="requests in a pass"
+        "--batch", type=positive, nargs="+", default=[1], metavar="N", help="requests in a pass"
     )
     parser.add_argument(
-        "--max-k", type=_positive, default=8, metavar="K", help="guesses to look at (default 8)"
+        "--max-k", type=positive, default=8, metavar="K", help="guesses to look at (default 8)"
     )
-    parser.add_argument("--tokens", type=_positive, default=512, help="of an answer (default 512)")
+    parser.add_argument("--tokens", type=positive, default=512, help="of an answer (default 512)")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw it, too")
     _add_draft_options(parser.add_argument_group("kind of draft"))
     return parser

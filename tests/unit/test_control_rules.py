@@ -10,9 +10,10 @@ import pytest
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.control_group import MIN_REQUESTS, ControlGroup
-from specdec.control.controller import Controller, Place
+from specdec.control.controller import Controller
 from specdec.control.memory import Memory, MemoryMismatchError
 from specdec.control.modes import parse_schedule, scheduled
+from specdec.control.outlook import Place
 from specdec.control.settings import ControlSettings
 from specdec.errors import ConfigurationError
 from tests.unit.test_costs import fill

@@ -133,9 +133,15 @@ class AcceptanceBook:
             tally.add(offer.num_drafted, offer.depth, offer.num_accepted, now_s)
 
     def estimate(
-        self, task: str, drafter: str, band: str, now_s: float, *, optimism: float = 0.0
+        self,
+        task: str,
+        drafter: str,
+        band: str,
+        now_s: float,
+        num_positions: int = MAX_POSITIONS,
+        optimism: float = 0.0,
     ) -> Acceptance:
-        """The posterior mean, `optimism` standard errors above it.
+        """The posterior mean of so many positions, `optimism` standard errors above it.
 
         A task starts from all tasks together, these from all bands, those from UNKNOWN.
         """
@@ -144,7 +150,7 @@ class AcceptanceBook:
             for key in (("", drafter, ""), ("", drafter, band), (task, drafter, band))
             if key in self.tallies
         ]
-        offers, errors = 1.0, [0.0] * MAX_POSITIONS
+        offers, errors = 1.0, [0.0] * num_positions
         alphas: Sequence[float] | None = None
         num_judged = mean_drafted = mean_accepted = num_asked = 0.0
         for tally in levels:
@@ -155,11 +161,12 @@ class AcceptanceBook:
             weight = num_offered + POOL_WEIGHT
             mean_drafted = (tally.num_drafted * age + POOL_WEIGHT * mean_drafted) / weight
             mean_accepted = (tally.num_accepted * age + POOL_WEIGHT * mean_accepted) / weight
-            judged = [each * age for each in tally.judged]
-            alphas, errors = _by_position(judged, [each * age for each in tally.right], alphas)
+            judged = [each * age for each in tally.judged[:num_positions]]
+            right = [each * age for each in tally.right[:num_positions]]
+            alphas, errors = _by_position(judged, right, alphas)
             num_judged = sum(judged)
         if alphas is None:
-            alphas, errors = _by_position([0.0] * MAX_POSITIONS, [0.0] * MAX_POSITIONS, None)
+            alphas, errors = _by_position([0.0] * num_positions, [0.0] * num_positions, None)
         if (task, drafter, band) not in self.tallies:
             num_judged = 0.0
         if optimism:
@@ -205,7 +212,7 @@ def _by_position(
     alphas: list[float] = []
     errors: list[float] = []
     shift = 0.0
-    for place in range(MAX_POSITIONS):
+    for place in range(len(judged)):
         if prior is None:
             expected = alphas[-1] if alphas else UNKNOWN
         else:  # Where a position was never reached, a task differs from the pool as before it.

@@ -1,10 +1,8 @@
 """Who drafts and how much: the choice that promises most tokens per second at the present load.
 
-For each choice the tokens that a round should give (acceptance_book) over the time that it should
-take (costs). As if every request in flight chose the same: a row that one request adds to a pass is
-paid for by all of them. So with many in flight guesses stop paying by themselves, and the choice is
-the target alone. A choice is left only for a gain that matters, and now and then a request begins
-with one that is little known, as long as it could be better.
+What a choice promises is worked out in outlook.py. With many in flight guesses stop paying by
+themselves, and the choice is the target alone. A choice is left only for a gain that matters, and
+now and then a request begins with one that is little known, as long as it could be better.
 """
 
 from __future__ import annotations
@@ -12,18 +10,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from specdec.control.acceptance_book import Acceptance, AcceptanceBook, Offer
-from specdec.control.choices import (
-    COPY,
-    COPY_BESIDE_HEAD,
-    OFF_CHOICE,
-    Choice,
-    Situation,
-    copy_beside,
-)
+from specdec.control.acceptance_book import AcceptanceBook, Offer
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Situation
 from specdec.control.control_group import ControlGroup, MeasuredGain
 from specdec.control.costs import CostModel, Sample, load_bucket
 from specdec.control.modes import (
@@ -35,6 +26,7 @@ from specdec.control.modes import (
     SKIP_BELOW,
     scheduled,
 )
+from specdec.control.outlook import Moment, Place, speeds
 from specdec.control.settings import ControlSettings
 
 HYSTERESIS = 1.02
@@ -43,9 +35,6 @@ HYSTERESIS = 1.02
 TRIAL_EVERY = 16
 """One request of a task in so many begins with a trial, if there is anything to learn; of a task's
 first requests those whose number is a power of two."""
-
-FEW_ROUNDS = 64
-"""Of copying beside a head of one depth; so many make it half believed."""
 
 STREAMS_PER_TRIAL = 32
 """Trials at the same time: one, and one more for each so many requests in flight."""
@@ -94,33 +83,6 @@ class _Task:
     choice: Choice | None = None
     estimated_gain: float = 1.0
     num_switches: list[int] = field(default_factory=lambda: [0, 0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """What copying does for a request."""
-
-    share: float
-    """Of the rounds, those that verify a copy."""
-    tokens: float
-    """Of such a round."""
-    rows: float
-
-
-NO_COPIES = _Copies(0.0, 1.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request stands when a choice is made."""
-
-    num_inflight: int
-    num_context: int
-    num_left: int
-    """Tokens that may still be said."""
-    is_start: bool
-    can_read: bool = True
-    """A head has read all of the text, or would read it with the prompt."""
 
 
 class Controller:
@@ -178,13 +140,13 @@ class Controller:
     def choose(self, situation: Situation, place: Place) -> Choice:
         """The choice for the next rounds of a request."""
         with self.lock:
-            speeds = dict(self._outlooks(situation, place)) if self.costs.is_known else {}
+            promised = self._speeds(situation, place)
             if self.settings.mode == AUTO:
-                chosen = self._best(situation, place, speeds)
+                chosen = self._best(situation, place, promised)
             else:
                 chosen = self._by_rule(self.settings.mode, situation, place)
-            self._note(situation, place, chosen, speeds)
-            return self._varied(situation, chosen) if speeds else chosen
+            self._note(situation, place, chosen, promised)
+            return self._varied(situation, chosen) if promised else chosen
 
     # What it tells.
 
@@ -267,15 +229,15 @@ class Controller:
             return OFF_CHOICE
         return self._choices.get((situation.task, situation.band, 0), default)
 
-    def _best(self, situation: Situation, place: Place, speeds: Mapping[Choice, float]) -> Choice:
-        if not speeds:
+    def _best(self, situation: Situation, place: Place, promised: Mapping[Choice, float]) -> Choice:
+        if not promised:
             is_calm = place.num_inflight <= CALM_INFLIGHT or not situation.may_be_off
             return situation.default if is_calm else OFF_CHOICE
         # What was never timed looks as if it cost nothing: that is for trials to find out.
-        known = [each for each in speeds if self._is_timed(each) or each == situation.default]
-        best = max(known, key=lambda choice: speeds[choice])
+        known = [each for each in promised if self._is_timed(each) or each == situation.default]
+        best = max(known, key=lambda choice: promised[choice])
         last = self._choices.get(self._key(situation, place))
-        if last is not None and last in speeds and speeds[best] < HYSTERESIS * speeds[last]:
+        if last is not None and last in promised and promised[best] < HYSTERESIS * promised[last]:
             return last
         return best
 
@@ -298,29 +260,31 @@ class Controller:
         return None
 
     def _trial(self, situation: Situation, place: Place, task: _Task) -> Choice | None:
-        if not self.costs.is_known:
+        promised = self._speeds(situation, place)
+        if not promised:
             return None
-        speeds = dict(self._outlooks(situation, place))
-        best = self._best(situation, place, speeds)
-        others: dict[Choice, float] = {}
-        known: dict[Choice, float] = {}
-        for choice, speed in self._outlooks(situation, place, OPTIMISM):
-            if choice.lead != best.lead:
-                others[choice] = speed
-                known[choice] = self._estimate(situation, choice.lead).num_judged
+        best = self._best(situation, place, promised)
+        hoped = self._speeds(situation, place, OPTIMISM)
+        others = {each: speed for each, speed in hoped.items() if each.lead != best.lead}
         if not others:
             return None
         task.num_trials += 1
-        if task.num_trials % REVISIT_EVERY == 0:
+        is_revisit = task.num_trials % REVISIT_EVERY == 0
+        if is_revisit:
+            known = {each.lead: self._num_judged(situation, each.lead) for each in others}
             least = min(known.values())
-            others = {each: speed for each, speed in others.items() if known[each] == least}
+            others = {each: speed for each, speed in others.items() if known[each.lead] == least}
         candidate = max(others, key=lambda choice: others[choice])
-        is_promising = others[candidate] > speeds.get(best, 0.0)
-        candidate = self._moderate(situation, candidate, speeds)
-        return candidate if is_promising or task.num_trials % REVISIT_EVERY == 0 else None
+        if not is_revisit and others[candidate] <= promised[best]:
+            return None
+        return self._moderate(situation, candidate, promised)
+
+    def _num_judged(self, situation: Situation, drafter: str) -> float:
+        now_s = self._clock()
+        return self.book.estimate(situation.task, drafter, situation.band, now_s).num_judged
 
     def _moderate(
-        self, situation: Situation, candidate: Choice, speeds: Mapping[Choice, float]
+        self, situation: Situation, candidate: Choice, promised: Mapping[Choice, float]
     ) -> Choice:
         """The candidate's lead with the number of guesses that is likely to be its best."""
         lengths = next((e.lengths for e in situation.leads if e.name == candidate.lead), ())
@@ -329,80 +293,24 @@ class Controller:
         if not self.costs.is_timed(candidate.lead):
             return Choice(candidate.lead, lengths[min(1, len(lengths) - 1)])
         own = [Choice(candidate.lead, length) for length in lengths]
-        return max(own, key=lambda choice: speeds.get(choice, 0.0))
+        return max(own, key=lambda choice: promised.get(choice, 0.0))
 
-    def _outlooks(
+    def _speeds(
         self, situation: Situation, place: Place, optimism: float = 0.0
-    ) -> Iterator[tuple[Choice, float]]:
-        """Tokens per second of one request by choice, as if all in flight chose it."""
-        load, costs = place.num_inflight, self.costs
-        if situation.may_be_off:
-            start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=True)
-            yield OFF_CHOICE, 1 / max(start_s + row_s * load, 1e-9)
-        start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
-
-        def pace(copying: _Copies, tokens: float, rows: float, extra_s: float) -> float:
-            tokens = copying.share * copying.tokens + (1 - copying.share) * tokens
-            rows = 1 + copying.share * copying.rows + (1 - copying.share) * rows
-            return (start_s + row_s * load * rows + extra_s) / tokens
-
-        copies = self._copies(situation, COPY, optimism)
-        if situation.has_copying:
-            yield Choice(COPY), 1 / max(pace(copies, 1.0, 0.0, 0.0), 1e-9)
-        horizon = self._horizon(situation, place)
-        for lead in situation.leads:
-            if lead.is_head and not (place.is_start or place.can_read):
-                continue
-            found = self._estimate(situation, lead.name, optimism)
-            reading_s = 0.0
-            if place.is_start:
-                reading_s = costs.reading_s(lead.name, place.num_context, is_head=lead.is_head)
-            for length in lead.lengths:
-                copying = copies
-                if lead.is_head:
-                    copying = self._copies_beside(situation, lead.depth(length), optimism)
-                asked_share = 1.0 if lead.is_head else 1.0 - copying.share
-                drafting_s = asked_share * costs.draft_s(lead.name, load, length)
-                tokens = found.expected_tokens(lead.depth(length))
-                token_s = pace(copying, tokens, found.offers * length, drafting_s)
-                yield Choice(lead.name, length), 1 / max(token_s + reading_s / horizon, 1e-9)
-
-    def _copies(self, situation: Situation, name: str, optimism: float) -> _Copies:
-        if not situation.has_copying:
-            return NO_COPIES
-        found = self._estimate(situation, name, optimism)
-        return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
-
-    def _copies_beside(self, situation: Situation, depth: int, optimism: float) -> _Copies:
-        """Beside a head of this depth; as beside any, while little is known of it."""
-        if not situation.has_copying:
-            return NO_COPIES
-        own = self._estimate(situation, copy_beside(depth), optimism)
-        trust = own.num_asked / (own.num_asked + FEW_ROUNDS)
-        mine = self._copies(situation, copy_beside(depth), optimism)
-        usual = self._copies(situation, COPY_BESIDE_HEAD, optimism)
-        return _Copies(
-            *(
-                trust * own_part + (1 - trust) * usual_part
-                for own_part, usual_part in zip(astuple(mine), astuple(usual), strict=True)
-            )
-        )
+    ) -> dict[Choice, float]:
+        """Nothing as long as no pass was timed."""
+        if not self.costs.is_known:
+            return {}
+        usual = self._task(situation.task).mean_tokens
+        num_expected = max(1.0, min(usual or place.num_left, place.num_left))
+        moment = Moment(self._clock(), num_expected, optimism)
+        return speeds(self.book, self.costs, situation, place, moment)
 
     def _is_timed(self, choice: Choice) -> bool:
         return choice.is_off or choice.lead == COPY or self.costs.is_timed(choice.lead)
 
-    def _estimate(self, situation: Situation, drafter: str, optimism: float = 0.0) -> Acceptance:
-        return self.book.estimate(
-            situation.task, drafter, situation.band, self._clock(), optimism=optimism
-        )
-
-    def _horizon(self, situation: Situation, place: Place) -> float:
-        """Tokens that will be said, to share the cost of a prompt between."""
-        usual = self._task(situation.task).mean_tokens
-        return max(1.0, min(usual or place.num_left, place.num_left))
-
     def _note(
-        self, situation: Situation, place: Place, chosen: Choice, speeds: Mapping[Choice, float]
+        self, situation: Situation, place: Place, chosen: Choice, promised: Mapping[Choice, float]
     ) -> None:
         task = self._task(situation.task)
         if task.choice is not None and task.choice.is_off != chosen.is_off:
@@ -410,8 +318,8 @@ class Controller:
         task.choice = chosen
         self._choices[self._key(situation, place)] = chosen
         task.estimated_gain = 1.0
-        if chosen in speeds and OFF_CHOICE in speeds:
-            task.estimated_gain = speeds[chosen] / speeds[OFF_CHOICE]
+        if chosen in promised and OFF_CHOICE in promised:
+            task.estimated_gain = promised[chosen] / promised[OFF_CHOICE]
 
     def _key(self, situation: Situation, place: Place) -> tuple[str, str, int]:
         bucket = load_bucket(place.num_inflight) if self.settings.mode == AUTO else 0

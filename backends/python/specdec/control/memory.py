@@ -77,7 +77,7 @@ class Memory:
                 for (name, bucket), value in content["drafts"]
             }
             bends = {
-                (str(name), int(bucket), int(length)): Bend(float(mean_s), int(count))
+                (str(name), int(bucket), int(length)): Bend(_finite(mean_s), int(count))
                 for (name, bucket, length), mean_s, count in content["bends"]
             }
             prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}
@@ -113,6 +113,13 @@ def _read_fit(value: dict[str, Any], size: int) -> Fit:
     fit.products, fit.moments = products, moments
     fit.num_samples, fit.weight = int(value["num_samples"]), float(value["weight"])
     return fit
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"{number} among the times")
+    return number
 
 
 def _tally(value: dict[str, Any]) -> Tally:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
-from specdec.control.controller import Controller, Place
+from specdec.control.controller import Controller
 from specdec.control.costs import Sample
+from specdec.control.outlook import Place
 from specdec.control.traffic import Activity, Traffic
 
 CHOOSE_EVERY = 8

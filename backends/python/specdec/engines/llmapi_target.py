@@ -18,7 +18,7 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.bls_requests import BlsRequests, tensor, values
 from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds, Verification
 from specdec.engines.text_tokens import Cut, TextTokens
-from specdec.errors import EngineFailedError
+from specdec.errors import EngineFailedError, UnsupportedError
 
 _SAMPLING = "sampling_param_"
 _TIMES = ("arrival_time_ns", "last_token_time_ns")
@@ -86,9 +86,9 @@ class LlmapiTarget:
         if not is_over:
             raise EngineFailedError(f"{self._model}: the stream ended without a finish_reason")
 
-    def verify(self, context: TokenIds, draft: Any) -> Verification:
-        """It cannot: nobody drafts for this engine."""
-        raise NotImplementedError
+    def verify(self, context: TokenIds, draft: Any) -> Verification:  # noqa: ARG002
+        """It cannot, and nobody drafts for it. Raises UnsupportedError."""
+        raise UnsupportedError(f"{self._model} speculates by itself; it verifies no drafts")
 
     def abort(self) -> None:
         """Asks the engine to end the request; harmless when there is none."""
