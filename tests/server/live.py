@@ -122,6 +122,12 @@ def _decode(answer: Any) -> Response:
     return Response(outputs, answer.parameters[_FINAL].bool_param)
 
 
+def ask_http(method: str, url: str, **more: Any) -> urllib3.BaseHTTPResponse:
+    """Ask once; a server that is told to stop waits for connections that are kept open."""
+    with urllib3.PoolManager() as pool:
+        return pool.request(method, url, **more)
+
+
 def metrics(
     server: Any, prefix: str = "specdec_", dropped: Collection[str] = ("model", "version")
 ) -> dict[tuple[str, tuple[str, ...]], float]:

@@ -2,13 +2,13 @@
 
 import grpc
 import pytest
-import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from builder.errors import BuildError
 from builder.refresh.triton import ADMIN_KEY_VARIABLE, Server
 from clients import GenerationRequest, HttpClient
 from tests.manifests import ADMIN_KEY
+from tests.server.live import ask_http
 from tests.server.prompts import COUNT
 
 REGION = {"key": "/stolen", "offset": 0, "byte_size": 64}
@@ -34,7 +34,7 @@ def url(deployed_server):
 def test_administration_takes_a_key(url, method, path, body):
     """Without the key, and with a wrong one, nothing but questions is answered."""
     for headers in ({}, {"admin-key": "guessed"}):
-        answer = urllib3.request(method, f"{url}/v2/{path}", json=body, headers=headers)
+        answer = ask_http(method, f"{url}/v2/{path}", json=body, headers=headers)
         assert answer.status == 403, answer.data
 
 
@@ -69,4 +69,4 @@ def test_questions_need_no_key(url):
     with HttpClient(url, timeout_s=120.0) as client:
         assert client.generate(GenerationRequest(text_input=COUNT, max_tokens=2)).token_ids
     for path in ("health/live", "health/ready", "models/specdec/ready", "models/specdec"):
-        assert urllib3.request("GET", f"{url}/v2/{path}").status == 200
+        assert ask_http("GET", f"{url}/v2/{path}").status == 200

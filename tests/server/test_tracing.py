@@ -1,9 +1,7 @@
 """One request, one trace: Triton's spans, and below them every engine call."""
 
-import urllib3
-
 from clients import GenerationRequest, GrpcClient, collect
-from tests.server.live import wait_for
+from tests.server.live import ask_http, wait_for
 from tests.server.prompts import COUNT
 
 EXPORTED_S = 20.0
@@ -66,6 +64,6 @@ def test_a_clients_own_trace_goes_on(deployed_server, collector):
     url = f"http://{deployed_server.http_url}/v2/models/specdec/generate"
     body = {"text_input": COUNT, "max_tokens": 2}
 
-    assert urllib3.request("POST", url, json=body, headers=headers).status == 200
+    assert ask_http("POST", url, json=body, headers=headers).status == 200
 
     wait_for(lambda: {"answer", "target"} <= collector.names(trace_id), EXPORTED_S)
