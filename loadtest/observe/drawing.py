@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import cycle
@@ -83,7 +84,9 @@ def cumulative(axes: Any, found: Latency, label: str, colour: str) -> None:
 def svg(whole: Figure) -> str:
     """The finished drawing."""
     out = io.StringIO()
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # Task labels are the users' own; a character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         whole.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
 

@@ -104,8 +104,8 @@ def test_page_stands_alone(text, num_scrapes):
 
 
 def test_names_of_clients_are_escaped():
-    """A task may be called anything."""
-    text = PAGE.replace('task="code"', 'task="<script>alert(1)</script>"')
+    """A task may be called anything, in letters that no font has too."""
+    text = PAGE.replace('task="code"', 'task="<script>alert(1)</script> 🦀"')
 
     assert "<script>" not in render(History((parse_page(text, 0.0),)), "source", 0.0)
 
