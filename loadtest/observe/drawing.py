@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
@@ -17,6 +16,8 @@ from matplotlib.figure import Figure
 from loadtest.observe.figures import Latency
 
 COLOURS = ("#1f4e79", "#e08e0b", "#4f8f3a", "#c0504d", "#8064a2", "#2aa1a8", "#7f6a4f", "#d46fa8")
+MAX_LABEL = 24
+MAX_BARS = 12
 _GREY = "#8a8a8a"
 _STYLE = {
     "font.size": 10,
@@ -42,11 +43,20 @@ def figure(num_columns: int, height: float) -> tuple[Figure, list[Any]]:
 def lines(
     axes: Any, times_s: Sequence[float], courses: Mapping[str, Sequence[float]], **options: Any
 ) -> None:
-    """Courses over time, one colour each."""
+    """Courses over time, the highest as far as there are colours."""
     times = [datetime.fromtimestamp(time_s).astimezone() for time_s in times_s]
-    for (name, values), colour in zip(courses.items(), cycle(COLOURS), strict=False):
-        if any(not math.isnan(value) for value in values):
-            axes.plot(times, values, color=colour, linewidth=1.8, label=name, **options)
+    peaks = {
+        name: max((value for value in values if not math.isnan(value)), default=None)
+        for name, values in courses.items()
+    }
+    known = [name for name, peak in peaks.items() if peak is not None]
+    highest = sorted(known, key=lambda name: -(peaks[name] or 0.0))[: len(COLOURS)]
+    drawn = [name for name in known if name in highest]
+    for name, colour in zip(drawn, COLOURS, strict=False):
+        label = shortened(name)
+        axes.plot(times, courses[name], color=colour, linewidth=1.8, label=label, **options)
+    if len(drawn) < len(known):
+        axes.plot([], [], color="none", label=f"and {len(known) - len(drawn)} more")
     locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(
@@ -58,7 +68,9 @@ def lines(
 
 def bars(axes: Any, names: Sequence[str], values: Sequence[float], form: str) -> None:
     """Horizontal bars with their values, formatted by `form`."""
-    drawn = axes.barh(list(names), list(values), color=COLOURS[0], height=0.55)
+    places = range(len(names))
+    drawn = axes.barh(places, list(values), color=COLOURS[0], height=0.55)
+    axes.set_yticks(places, [shortened(name) for name in names])
     axes.bar_label(drawn, [form.format(value) for value in values], padding=4)
     axes.invert_yaxis()
     axes.margins(x=0.12)
@@ -89,6 +101,12 @@ def svg(whole: Figure) -> str:
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         whole.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
+
+
+def shortened(name: str) -> str:
+    """A client's label, so that it leaves room for the picture."""
+    short = name if len(name) <= MAX_LABEL else name[: MAX_LABEL - 1] + "…"
+    return short.replace("$", r"\$")  # Between two of them Matplotlib reads a formula.
 
 
 def seconds(value: float | None) -> str:

@@ -30,7 +30,7 @@ def gain(history: History) -> str | None:
         if each.estimated is not None:
             axes.plot(each.estimated, row, "D", color=colour, markersize=7, fillstyle="none")
     axes.axvline(1.0, color="#404040", linewidth=1)
-    axes.set_yticks(range(len(known)), [each.task for each in known])
+    axes.set_yticks(range(len(known)), [drawing.shortened(each.task) for each in known])
     axes.set_ylim(len(known) - 0.5, -0.5)
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, 0.9), max(high, 1.1))
@@ -51,8 +51,9 @@ def acceptance(history: History) -> str | None:
         left.yaxis.set_major_formatter(PercentFormatter(1.0))
     else:
         tasks = sorted({each.task for each in parts})
-        whole = [figures.together([e for e in parts if e.task == task]) for task in tasks]
-        _shares(left, tasks, whole)
+        whole = [figures.together([e for e in parts if e.task == task], task) for task in tasks]
+        most = sorted(whole, key=lambda each: -each.num_drafted)[: drawing.MAX_BARS]
+        _shares(left, [each.task for each in most], most)
     left.set_title("by task, over time" if history.has_course else "by task", loc="left")
     drafters = sorted({each.drafter for each in parts})
     _shares(right, drafters, [_of_drafter(parts, drafter) for drafter in drafters])
@@ -99,7 +100,8 @@ def drafting(history: History) -> str | None:
         drawing.lines(axes[0], history.times_s, chosen, drawstyle="steps-post")
         axes[0].set_ylim(bottom=0)
     elif chosen:
-        drawing.bars(axes[0], list(chosen), [values[-1] for values in chosen.values()], "{:.1f}")
+        tasks = sorted(chosen, key=lambda task: -chosen[task][-1])[: drawing.MAX_BARS]
+        drawing.bars(axes[0], tasks, [chosen[task][-1] for task in tasks], "{:.1f}")
     if chosen:
         axes[0].set_title("k chosen by the controller, by task", loc="left")
     drafters = sorted({each.drafter for each in parts})

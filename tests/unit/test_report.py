@@ -110,6 +110,23 @@ def test_names_of_clients_are_escaped():
     assert "<script>" not in render(History((parse_page(text, 0.0),)), "source", 0.0)
 
 
+def test_as_many_tasks_as_a_server_tells_apart():
+    """However they are called, every picture is drawn, over time too."""
+    tasks = [f"_$x^{number}_{{$ " + number * "long " for number in range(80)]
+    scrapes = []
+    for time_s in range(3):
+        lines = []
+        for task in tasks:
+            lines += PAGE.replace('"code"', f'"{task}"').splitlines()[3:8]
+            lines += GAINS.replace('"code"', f'"{task}"').splitlines()
+        scrape = parse_page("\n".join(lines), 1e9 + time_s)
+        samples = {series: value * (1 + time_s) for series, value in scrape.samples.items()}
+        scrapes.append(Scrape(scrape.time_s, samples))
+
+    for some in (scrapes, scrapes[:1]):
+        assert render(History(tuple(some)), "source", 1e9).count("<img") >= 3
+
+
 @pytest.fixture
 def serve():
     """Return a function that serves one body on a free port and gives its URL."""
