@@ -81,6 +81,20 @@ def test_each_load_is_learned_by_itself():
     assert pass_s(costs, 1, 1, 1000) == pytest.approx(0.0112, rel=0.1)
 
 
+def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
+    """However long everybody has since, at twice the time of a pass."""
+    costs = CostModel()
+    assert not costs.has_baseline(4)
+    for num_looping, num_samples in ((0, 200), (4, 3000)):
+        for _ in range(num_samples):
+            is_streamed = num_looping == 0
+            seconds = 0.020 if is_streamed else 0.040
+            costs.add(Sample(4, num_looping, 4 + 2 * num_looping, 500, is_streamed, seconds))
+
+    assert costs.has_baseline(4)
+    assert costs.plain_s(4, 500) == pytest.approx(0.020, rel=0.2)
+
+
 def test_unknown_costs_nothing_so_that_it_is_tried():
     """But a pass that was never timed is not known."""
     costs = CostModel()

@@ -49,9 +49,6 @@ VARY_SHARE = 1 / 8
 """Of the choices that are made with a guess more or less: what a guess costs, and how often the one
 behind the last stands, is seen only where lengths differ."""
 
-CALM_INFLIGHT = 4
-"""As long as nothing is known, drafts are made with at most so many requests in flight."""
-
 MIN_TIMED = 16
 """Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
 until then trials go to them."""
@@ -230,9 +227,11 @@ class Controller:
         return self._choices.get((situation.task, situation.band, 0), default)
 
     def _best(self, situation: Situation, place: Place, promised: Mapping[Choice, float]) -> Choice:
+        is_shared = place.num_inflight > 1 and situation.may_be_off
+        if is_shared and not self.costs.has_baseline(place.num_inflight):
+            return OFF_CHOICE  # First of all it is seen what there is to gain.
         if not promised:
-            is_calm = place.num_inflight <= CALM_INFLIGHT or not situation.may_be_off
-            return situation.default if is_calm else OFF_CHOICE
+            return situation.default
         # What was never timed looks as if it cost nothing: that is for trials to find out.
         known = [each for each in promised if self._is_timed(each) or each == situation.default]
         best = max(known, key=lambda choice: promised[choice])

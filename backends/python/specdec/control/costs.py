@@ -24,8 +24,12 @@ MAX_OUTLIER = 4.0
 
 REFIT_EVERY = 8
 
-BEND_MEMORY, BEND_PRIOR = 256, 48
-"""Samples that a bend remembers, and how many of them would make it half believed."""
+RECENT_SAMPLES, HALF_TRUSTED = 256, 48
+"""Samples that a mean remembers, and how many of them make it half believed."""
+
+BASELINE_STEPS, MANY_STEPS = 24, 96
+"""Steps of the target alone with nobody speculating beside it, after which a load's pace without
+speculation is known; or steps in any company, where somebody always does."""
 
 ROW_SHARE = 0.03
 """Of a plain pass, for one more row, as long as nothing is known of it."""
@@ -75,21 +79,21 @@ class Fit:
 
 
 @dataclass(slots=True)
-class Bend:
-    """How far what a number of guesses costs lies off the line through all numbers."""
+class Recent:
+    """A mean over the recent past."""
 
     mean_s: float = 0.0
     num_samples: int = 0
 
     def add(self, seconds: float) -> None:
         self.num_samples += 1
-        self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / BEND_MEMORY)
+        self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / RECENT_SAMPLES)
 
     @property
-    def seconds(self) -> float:
-        """Believed the more, the more samples there are."""
-        weight = min(self.num_samples, BEND_MEMORY)
-        return self.mean_s * weight / (weight + BEND_PRIOR)
+    def trust(self) -> float:
+        """From 0 to 1, with the number of samples."""
+        weight = min(self.num_samples, RECENT_SAMPLES)
+        return weight / (weight + HALF_TRUSTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +128,12 @@ class CostModel:
         """By load bucket, -1 for all; features as in _pass_features."""
         self.drafts: dict[tuple[str, int], Fit] = {}
         """By lead and load bucket; features: 1, guesses, guesses of all who ask the lead."""
-        self.bends: dict[tuple[str, int, int], Bend] = {}
-        """By lead, load bucket and guesses."""
+        self.bends: dict[tuple[str, int, int], Recent] = {}
+        """How far what a number of guesses costs lies off the line through all numbers; by lead,
+        load bucket and guesses."""
+        self.baselines: dict[int, Recent] = {}
+        """Steps of the target alone while nobody speculates, by load bucket. A fit cannot know
+        them: where nearly all speculate, what they cost each other looks like the pass itself."""
         self.prompts: dict[str, Fit] = {}
         """Of a first round, by the head that reads along ("" for none), and of an engine's first
         draft, by its name; features: 1, thousands of prompt tokens."""
@@ -166,6 +174,8 @@ class CostModel:
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
+        if sample.is_streamed and not sample.num_looping:
+            self.baselines.setdefault(bucket, Recent()).add(target_s)
         for key in (bucket, -1):
             self.passes.setdefault(key, Fit(len(features))).add(features, target_s)
         if sample.lead is not None:
@@ -186,6 +196,22 @@ class CostModel:
         features = _pass_features(is_streamed, num_looping, 0.0, num_context)
         return float(features @ coefficients), float(coefficients[ROWS])
 
+    def plain_s(self, num_inflight: int, num_context: int) -> float:
+        """Seconds of a step of the target alone, with nobody in flight speculating."""
+        start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
+        fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
+        return measured.trust * measured.mean_s + (1 - measured.trust) * fitted_s
+
+    def has_baseline(self, num_inflight: int) -> bool:
+        """Whether the pace without speculation is known at this load."""
+        own = self.passes.get(load_bucket(num_inflight))
+        num_streamed = 0.0 if own is None else float(own.products[0, 0] - own.products[1, 1])
+        is_measured = self._baseline(num_inflight).num_samples >= BASELINE_STEPS
+        return is_measured or num_streamed >= MANY_STEPS
+
+    def _baseline(self, num_inflight: int) -> Recent:
+        return self.baselines.get(load_bucket(num_inflight), Recent())
+
     def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
         """Seconds for so many guesses, as if all in flight asked the lead.
 
@@ -194,7 +220,7 @@ class CostModel:
         bucket = load_bucket(num_inflight)
         bend = self.bends.get((lead, bucket, num_tokens))
         line_s = self._drafting_line_s(lead, bucket, num_tokens, num_inflight)
-        return max(0.0, line_s + (bend.seconds if bend else 0.0))
+        return max(0.0, line_s + (bend.trust * bend.mean_s if bend else 0.0))
 
     def add_prompt(self, reader: str, num_prompt: int, seconds: float) -> None:
         """Learns what a prompt costs; `reader` as in `prompts`."""
@@ -231,7 +257,7 @@ class CostModel:
     def _add_draft(self, sample: Sample, bucket: int, seconds: float) -> None:
         lead, num_tokens, num_drafting = sample.lead, sample.num_drafted, sample.num_drafting
         assert lead is not None
-        bend = self.bends.setdefault((lead, bucket, num_tokens), Bend())
+        bend = self.bends.setdefault((lead, bucket, num_tokens), Recent())
         bend.add(seconds - self._drafting_line_s(lead, bucket, num_tokens, num_drafting))
         features = np.array([1.0, num_tokens, num_tokens * num_drafting])
         for key in (bucket, -1):

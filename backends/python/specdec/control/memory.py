@@ -16,7 +16,7 @@ import numpy as np
 
 from specdec.control.acceptance_book import Tally
 from specdec.control.controller import Controller
-from specdec.control.costs import Bend, Fit
+from specdec.control.costs import Fit, Recent
 
 FORMAT = 1
 
@@ -48,6 +48,10 @@ class Memory:
                     [list(key), bend.mean_s, bend.num_samples]
                     for key, bend in controller.costs.bends.items()
                 ],
+                "baselines": [
+                    [key, each.mean_s, each.num_samples]
+                    for key, each in controller.costs.baselines.items()
+                ],
                 "prompts": [[key, _fit(fit)] for key, fit in controller.costs.prompts.items()],
             }
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +81,12 @@ class Memory:
                 for (name, bucket), value in content["drafts"]
             }
             bends = {
-                (str(name), int(bucket), int(length)): Bend(_finite(mean_s), int(count))
+                (str(name), int(bucket), int(length)): Recent(_finite(mean_s), int(count))
                 for (name, bucket, length), mean_s, count in content["bends"]
+            }
+            baselines = {
+                int(key): Recent(_finite(mean_s), int(count))
+                for key, mean_s, count in content["baselines"]
             }
             prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -91,6 +99,7 @@ class Memory:
             controller.costs.drafts.update(drafts)
             controller.costs.prompts.update(prompts)
             controller.costs.bends.update(bends)
+            controller.costs.baselines.update(baselines)
         return True
 
 

@@ -75,8 +75,7 @@ def speeds(
     """Tokens per second by choice, for all that the request may have."""
     load, found = place.num_inflight, {}
     if situation.may_be_off:
-        start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=True)
-        found[OFF_CHOICE] = 1 / max(start_s + row_s * load, LEAST_S)
+        found[OFF_CHOICE] = 1 / max(costs.plain_s(load, place.num_context), LEAST_S)
     start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
 
     def token_s(copies: _Copies, tokens: float, rows: float, extra_s: float) -> float:
