@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class Plan:
         if settings.is_verified:
             path = settings.out / REFERENCES_FILE
             self._references = json.loads(path.read_text(encoding="utf-8"))
+        # The server may still hold what an earlier test of the same settings asked.
+        self._salt = secrets.token_hex(3) if settings.is_salted else ""
         self.num_asked = 0
 
     def next_question(self, now_s: float, lateness_s: float = 0.0) -> Question | None:
@@ -38,16 +41,18 @@ class Plan:
         prompt = next(self._prompts)
         self.num_asked += 1
         request_id = f"load-{self.num_asked:06d}"
-        request = make_request(self._settings, prompt, request_id)
+        request = make_request(self._settings, prompt, request_id, self._salt)
         expected = self._references.get(prompt.prompt_id)
         return Question(prompt, request, tuple(expected) if expected else None, lateness_s)
 
 
-def make_request(settings: LoadSettings, prompt: Prompt, request_id: str) -> GenerationRequest:
-    """Make the request that asks a prompt's first turn."""
+def make_request(
+    settings: LoadSettings, prompt: Prompt, request_id: str, salt: str = ""
+) -> GenerationRequest:
+    """Make the request that asks a prompt's first turn, behind the salt if there is one."""
     text = prompt.turns[0]
-    if settings.is_salted:
-        text = f"({settings.seed}-{request_id}) {text}"
+    if salt:
+        text = f"({salt}-{request_id}) {text}"
     parameters = {"return_perf_metrics": True} | settings.request
     if settings.has_tasks:
         parameters["task"] = prompt.category

@@ -65,15 +65,16 @@ def main(argv: list[str]) -> int:
         )
         cases = itertools.product(arguments.protocols, arguments.users)
         for protocol, users in cases:
+            loaded = replace(base, protocol=protocol, url=urls[protocol], users=users)
+            if arguments.learning:
+                out = arguments.scratch / f"{protocol}-{users}-learning"
+                run_load(replace(loaded, out=out, duration_s=arguments.learning))
             for pair in range(arguments.pairs):
                 # The arms take turns in going first: the machine's speed drifts.
                 for arm in list(ARMS) if pair % 2 == 0 else list(reversed(ARMS)):
                     settings = replace(
-                        base,
+                        loaded,
                         out=arguments.scratch / f"{protocol}-{users}-{arm}",
-                        protocol=protocol,
-                        url=urls[protocol],
-                        users=users,
                         request=base.request | ARMS[arm],
                     )
                     _, summary = run_load(settings)
@@ -109,6 +110,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     parser.add_argument("--duration", type=float, default=25.0, help="seconds of each run")
     parser.add_argument("--warmup", type=float, default=5.0, help="seconds of it left out")
+    parser.add_argument(
+        "--learning",
+        type=float,
+        default=20.0,
+        help="seconds with speculation on before the first run of a number of users, left out: "
+        "the controller learns a new load",
+    )
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
