@@ -29,6 +29,7 @@ _BENCHES = {
     "replay": "the controller against the best fixed choice and an oracle, on recorded traffic",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "tasks": "ten kinds of task, each drafter: acceptance and speed beside a guide's ranges",
+    "truth": "the server's counters against what 1,000 mixed clients counted themselves",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
 

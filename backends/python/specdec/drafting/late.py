@@ -1,4 +1,4 @@
-"""A draft engine from the second round on."""
+"""A drafter from the second round on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from specdec.rounds import Round
 
 
 class LateDrafter:
-    """Leaves the first round to the target: the first token must not wait for another prompt."""
+    """Leaves the first round to the target.
+
+    The first token must not wait for another prompt to be read, nor for rows of copies in a pass of
+    many rows already: behind a chat template they are hardly ever right.
+    """
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter

@@ -192,10 +192,10 @@ class DrafterFactory:
         num_free = request.num_draft_tokens or self._settings.lookup_num_draft_tokens
         if name == LOOKUP:
             max_free = request.num_draft_tokens or self._settings.lookup_max_draft_tokens
-            return LookupDrafter(name, self._source(name), num_free, max_free)
+            return LateDrafter(LookupDrafter(name, self._source(name), num_free, max_free))
         if name == SUFFIX:
             remembered = self.memory.text(request.tenant)
-            return SuffixDrafter(name, self._source(name), num_free, remembered)
+            return LateDrafter(SuffixDrafter(name, self._source(name), num_free, remembered))
         if name == PREDICTION:
             text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
