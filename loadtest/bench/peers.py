@@ -43,8 +43,11 @@ def main(argv: list[str]) -> int:
     contest = Contest(arguments.seed)
     ours = [arm for arm in OUR_ARMS if arm.mode in arguments.ours or arm in (JUDGED, REFERENCE)]
     cache = CACHE.resolve()
+    own_prompts, _ = load_token_prompts(SHIPPED_PROMPTS, checkpoint, "learning")
+    learning = _spread(own_prompts, arguments.learning)
     contestants: dict[ArmName, Contestant] = {
-        arm: OurServer(arguments.model_repository, arm.mode, end_id, cache) for arm in ours
+        arm: OurServer(arguments.model_repository, arm.mode, end_id, cache, learning)
+        for arm in ours
     }
     peers = [PEERS[name] for name in arguments.peers]
     contestants |= workers(peers, arguments, end_id, cache, contest.failures)
@@ -101,6 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--streams", type=int, nargs="+", default=[1, 16, 48], help="prompts at the same time"
+    )
+    parser.add_argument(
+        "--learning",
+        type=int,
+        default=24,
+        help="prompts of our own that auto is asked first: it learns from what it serves",
     )
     parser.add_argument("--repeats", type=int, default=3, help="with more than one stream")
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,16 @@ from builder.colocate import colocate
 from builder.errors import BuildError
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.bench.arms import Arm
+from loadtest.bench.prompting import TokenPrompt
 from loadtest.bench.repository import COLOCATED
 from loadtest.peers.catalogue import OURS
 from loadtest.peers.errors import PeerError
 from loadtest.peers.protocol import Answer, Drafts, Question, Reply, together, without_end
 from specdec import __version__
+from specdec.serving.drafter_names import AUTO
 from specdec.serving.launcher import LaunchError, TritonServer
+
+LEARNING_TOKENS = 64
 
 COUNTS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
 """In the response, the fields of `Drafts`."""
@@ -30,10 +34,18 @@ class OurServer:
     It is not stopped while others are measured: idle, its processes take 0.2 % of a core.
     """
 
-    def __init__(self, model_repository: Path, mode: str, end_id: int, cache: Path) -> None:
+    def __init__(
+        self,
+        model_repository: Path,
+        mode: str,
+        end_id: int,
+        cache: Path,
+        learning: Sequence[TokenPrompt] = (),
+    ) -> None:
         """`mode`: a drafter, or "off", behind it :GUESSES, @colocated for engines in one process.
 
-        The server's log is left in `cache`.
+        The server's log is left in `cache`. `learning`: asked first, where the server learns how to
+        speculate from what it serves.
         """
         arm = Arm.parse(mode)
         self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
@@ -46,6 +58,7 @@ class OurServer:
         self._server = TritonServer(self._repository, log_path=directory / f"{mode}.log")
         self._fields = arm.fields()
         self._drafts = arm.drafter is not None
+        self._learning = learning if arm.drafter == AUTO else ()
         self._end_id = end_id
         self._client: GrpcClient | None = None
 
@@ -58,6 +71,8 @@ class OurServer:
         except (LaunchError, BuildError) as error:
             raise PeerError(" ".join(str(error).split())) from error
         self._client = GrpcClient(self._server.grpc_url)
+        for prompt in self._learning:
+            self.ask(Question((prompt.token_ids,), LEARNING_TOKENS))
         return f"specdec {__version__}"
 
     def ask(self, question: Question) -> Reply:

@@ -108,8 +108,23 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.hookimpl(trylast=True)  # behind pytest's own sorting by fixture
 def pytest_collection_modifyitems(items):
-    """Everything in this folder carries the marker `server`."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.server)
+    """Everything in this folder carries the marker `server`, and no server is started twice.
+
+    One set of engines after the other, and of each module by module: a module's own server would
+    go down for tests of others in between.
+    """
+    own = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in own:
+        item.add_marker(pytest.mark.server)
+    ordered = iter(sorted(own, key=lambda item: (_engine_set(item), str(item.path))))
+    members = set(own)
+    items[:] = [next(ordered) if item in members else item for item in items]
+
+
+def _engine_set(item):
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen = params.get("server") or params.get("faulty_server")
+    marker = item.get_closest_marker("engines")
+    return ENGINES.index(chosen or (marker.args[0] if marker else ENGINES[0]))

@@ -14,7 +14,10 @@ from loadtest.bench.repository import with_drafts
 from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY
 
-pytestmark = pytest.mark.engines("torch")  # compiled engines have no head of ours
+pytestmark = [
+    pytest.mark.engines("torch"),  # compiled engines have no head of ours
+    pytest.mark.usefixtures("server"),  # all alike, or each head's server would start twice
+]
 
 TARGET = MODEL_REPOSITORY / "target" / WEIGHTS
 PROMPTS = [
