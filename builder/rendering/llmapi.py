@@ -13,6 +13,7 @@ import yaml
 from packaging.version import Version
 
 from builder.description import PairDescription, SelfSpeculation
+from builder.memory.shares import DEFAULT_FRACTION
 from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 
 MODEL_YAML = Path("1") / "model.yaml"
@@ -70,12 +71,15 @@ from specdec.serving.llmapi_model import TritonPythonModel
 __all__ = ["TritonPythonModel"]
 '''
 
+TRITON = {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms": 100}
+"""For Triton: the model completes its configuration with these, and looks so often who has gone."""
+
 _RENAMED_IN = Version("1.3.0rc0")
-"""Decoding types and keys got their present names on the way here; the old ones, `Eagle`,
-`Draft_Target` and `speculative_model_dir`, hold in 1.0 to 1.2 (llm_args.py)."""
+"""Up to 1.2 a table in `DecodingBaseConfig.from_dict` has the types, `Eagle` and `DraftTarget`; from
+here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
 
 
-def write_llmapi_model(pair: PairDescription, model: Path, *, kv_cache_fraction: float) -> None:
+def write_llmapi_model(pair: PairDescription, model: Path) -> None:
     """Write the folder of the target."""
     (model / "1").mkdir(parents=True)
     instances = pair.target.placement.instances
@@ -85,20 +89,22 @@ def write_llmapi_model(pair: PairDescription, model: Path, *, kv_cache_fraction:
         backend="python",
         comment=(
             f"{pair.target.model} in the PyTorch runtime of TensorRT-LLM {pair.runtime.version}.\n"
-            "max_batch_size and decoupled come from 1/model.yaml: serve it with auto-complete on."
+            "max_batch_size and decoupled are those of 1/model.yaml, for servers that are told not\n"
+            "to complete configurations."
         ),
         inputs=INPUTS,
         outputs=OUTPUTS,
+        max_batch_size=TRITON["max_batch_size"],
         parameters=[Parameter("gpu_device_ids", devices, "The GPUs of each instance.")],
         num_instances=max(1, len(instances)),
     )
     (model / "config.pbtxt").write_text(config.text(), "utf-8")
     (model / "1" / "model.py").write_text(MODEL_PY, "utf-8")
-    settings = yaml.safe_dump(model_yaml(pair, kv_cache_fraction), sort_keys=False)
+    settings = yaml.safe_dump(model_yaml(pair), sort_keys=False)
     (model / MODEL_YAML).write_text(settings, "utf-8")
 
 
-def model_yaml(pair: PairDescription, kv_cache_fraction: float) -> dict[str, Any]:
+def model_yaml(pair: PairDescription) -> dict[str, Any]:
     """What `model.yaml` says: keyword arguments of `tensorrt_llm.LLM`, and Triton's part."""
     target, limits = pair.target, pair.limits
     settings: dict[str, Any] = {
@@ -111,20 +117,20 @@ def model_yaml(pair: PairDescription, kv_cache_fraction: float) -> dict[str, Any
         "max_num_tokens": limits.max_num_tokens,
         "max_seq_len": limits.max_seq_len,
         "kv_cache_config": {
-            "free_gpu_memory_fraction": round(kv_cache_fraction, 2),
+            # Of what is free after a trial step; nothing else shares the device.
+            "free_gpu_memory_fraction": target.kv_cache_fraction or DEFAULT_FRACTION,
             "enable_block_reuse": True,
+            "dtype": target.precision.kv_cache,
         },
     }
+    if limits.max_num_tokens < limits.max_seq_len:  # texts are longer than one step takes
+        settings["enable_chunked_prefill"] = True
     head = pair.self_speculation
     if head is not None:
         settings |= _speculation(pair, head)
         if head.mode == "draft_target":  # TensorRT-LLM PR 5448
             settings["kv_cache_config"]["enable_block_reuse"] = False
-    settings["triton_config"] = {
-        "max_batch_size": 0,
-        "decoupled": True,
-        "cancellation_check_period_ms": 100,
-    }
+    settings["triton_config"] = dict(TRITON)
     return settings
 
 
@@ -138,7 +144,7 @@ def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]
     elif head.mode == "ngram":
         config = {"decoding_type": "NGram", "max_matching_ngram_size": head.ngram_size or 3}
     else:
-        kind = "DraftTarget" if is_renamed else "Draft_Target"
+        kind = "Draft_Target" if is_renamed else "DraftTarget"
         draft = pair.drafts[0]
         config = {"decoding_type": kind, model_key: str(draft.checkpoint or draft.model)}
     settings: dict[str, Any] = {

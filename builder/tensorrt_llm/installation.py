@@ -63,7 +63,8 @@ def find_toolkit(version: str, container: str) -> Toolkit:
 
 
 def _interpreters() -> list[str]:
-    found = (sys.executable, shutil.which("python3"), shutil.which("python"))
+    """Our own last: where it sees the system's TensorRT-LLM, it has other packages beside it."""
+    found = (shutil.which("python3"), shutil.which("python"), sys.executable)
     return list(dict.fromkeys(each for each in found if each))
 
 

@@ -1,6 +1,7 @@
 """In front of an engine that takes text and speculates inside: the same front door.
 
-The engine is a double of TensorRT-LLM's `llmapi` model.
+The repository is one that `specdec build render` wrote; a double of TensorRT-LLM's `llmapi` model is
+found where NVIDIA's would be.
 """
 
 import time
@@ -14,11 +15,10 @@ from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, col
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer
 from specdec.serving.tokenizing import Tokenizer
-from tests.doubles.repository import serve_llmapi
+from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
     MODEL_REPOSITORY,
     Failure,
-    copy_repository,
     is_idle,
     metrics,
     num_inflight,
@@ -36,11 +36,12 @@ WITHIN_S = 10.0
 def running(tmp_path_factory):
     """Return a server whose only engine is a double of the `llmapi` model."""
     directory = tmp_path_factory.mktemp("llmapi")
-    repository = copy_repository(directory)
-    serve_llmapi(repository)
+    repository = llmapi_repository(directory)
     add_front_door(repository, "orphan", tensorrt_llm_model_name="nowhere")
-    with TritonServer(repository, log_path=directory / "server.log") as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECDEC_LLMAPI_MODEL", str(LLMAPI_MODEL))
+        with TritonServer(repository, log_path=directory / "server.log") as server:
+            yield server
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from builder.description import TORCH, Placement, known_pairs, load_description
 from builder.description.loading import pair_file
 from builder.errors import BuildError
 from builder.memory import plan_memory
-from builder.rendering.launch import plan_launch
 from builder.rendering.repository import RenderOptions, notices, render
 from specdec.serving.manifest import load_manifest, record
 
@@ -180,48 +179,6 @@ def test_engines_on_one_device_share_its_memory(tmp_path):
     assert 0.8 * device.capacity < taken <= device.capacity
 
 
-LINES = {
-    "llama31_8b_lookup": ["exec tritonserver --model-repository="],
-    "llama31_8b_eagle3": ["exec tritonserver --model-repository="],
-    "llama31_70b_8b": [
-        "export TRTLLM_ORCHESTRATOR=1",
-        "export TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=1",
-        "exec mpirun --allow-run-as-root -n 1 tritonserver ",
-        "--cuda-memory-pool-byte-size=4:0",
-    ],
-    "smollm2_135m": ['exec specdec serve --model-repository "$repository" --inflight-limit 64'],
-}
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_launch_line(name):
-    """One engine: plain; several: an orchestrator that spawns; on any machine: our launcher."""
-    pair = load_description(name)
-    script = plan_launch(pair).script(pair)
-
-    for line in LINES[name]:
-        assert line in script
-
-
-def test_one_engine_on_several_gpus_runs_in_leader_mode():
-    """A tritonserver for each rank; all but the first load the engine alone and serve nobody."""
-    pair = placed("llama31_8b_lookup", target=Placement((0, 1), 2))
-    launch = plan_launch(pair)
-
-    assert launch.environment == ()
-    assert launch.command.count("-n 1 tritonserver") == 2
-    assert launch.command.count("--load-model=target") == 1
-    assert launch.command.count('"$@"') == 1
-
-
-def test_ranks_by_hand_are_one_more_than_workers():
-    """With MPI that may not spawn, rank 0 is the orchestrator."""
-    launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
-
-    assert launch.command.count("-n 1 tritonserver") == 6
-    assert ("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0") in launch.environment
-
-
 def test_engines_can_live_in_specdec(tmp_path):
     """A co-located repository is one model, and its manifest knows the weights in it."""
     repository = rendered("smollm2_135m", tmp_path / "repository", colocated=True)
@@ -245,6 +202,15 @@ def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
     assert orchestrator["tensorrt_llm_draft_model_name"] == ""
     assert target["decoding_mode"] == "lookahead"
     assert [target[f"lookahead_{each}"] for each in ("window_size", "ngram_size")] == ["7", "7"]
+
+
+def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
+    """Qwen2.5's 7B and 0.5B have logits of two widths: what brings one to the other is told both."""
+    found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
+
+    its = parameters(found["specdec"])
+    assert its["engine_vocab_sizes"] == "target=152064:152064,draft=151936:151936"
+    assert its["engine_extensions"] == "draft_logits"
 
 
 def test_what_is_missing_is_said():
