@@ -75,8 +75,8 @@ TRITON = {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms"
 """For Triton: the model completes its configuration with these, and looks so often who has gone."""
 
 _RENAMED_IN = Version("1.3.0rc0")
-"""Up to 1.2 a table in `DecodingBaseConfig.from_dict` has the types, `Eagle` and `DraftTarget`; from
-here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
+"""Up to 1.2 a table in `DecodingBaseConfig.from_dict` has the types, `Eagle` and `DraftTarget`;
+from here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
 
 
 def write_llmapi_model(pair: PairDescription, model: Path) -> None:
@@ -89,8 +89,8 @@ def write_llmapi_model(pair: PairDescription, model: Path) -> None:
         backend="python",
         comment=(
             f"{pair.target.model} in the PyTorch runtime of TensorRT-LLM {pair.runtime.version}.\n"
-            "max_batch_size and decoupled are those of 1/model.yaml, for servers that are told not\n"
-            "to complete configurations."
+            "max_batch_size and decoupled are those of 1/model.yaml: a server may be told not to\n"
+            "complete configurations."
         ),
         inputs=INPUTS,
         outputs=OUTPUTS,

@@ -1,7 +1,7 @@
 """In front of an engine that takes text and speculates inside: the same front door.
 
-The repository is one that `specdec build render` wrote; a double of TensorRT-LLM's `llmapi` model is
-found where NVIDIA's would be.
+The repository is one that `specdec build render` wrote; a double of TensorRT-LLM's `llmapi` model
+is found where NVIDIA's would be.
 """
 
 import time
@@ -123,19 +123,18 @@ def test_messages_are_the_template_of_the_target(client, tokenizer):
     assert by_messages.final.num_input_tokens == by_text.final.num_input_tokens
 
 
-def test_stop_words_end_the_answer_before_them(client):
-    """However the engine's chunks fall; its own stop words are not used."""
+def test_stop_words_end_the_answer_before_them(running, client):
+    """However the engine's chunks fall; its own are not used, so that it must be told to stop."""
     free = client.generate(GenerationRequest(text_input=COUNT, max_tokens=MAX_TOKENS))
     stop = free.text[len(free.text) // 2 :][:6]
 
     stopped = collect(
-        client.stream(
-            GenerationRequest(text_input=COUNT, max_tokens=MAX_TOKENS, stop_words=["no", stop])
-        )
+        client.stream(GenerationRequest(text_input=COUNT, max_tokens=4000, stop_words=["no", stop]))
     )
 
     assert stopped.text == free.text[: free.text.index(stop)]
     assert stopped.final.finish_reason == "stop"
+    wait_for(lambda: is_idle(running), WITHIN_S)
 
 
 def test_prompt_comes_first_where_it_is_asked_for(client):

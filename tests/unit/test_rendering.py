@@ -205,7 +205,7 @@ def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
 
 
 def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
-    """Qwen2.5's 7B and 0.5B have logits of two widths: what brings one to the other is told both."""
+    """Qwen2.5's 7B and 0.5B have logits of two widths: who brings them together is told both."""
     found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
 
     its = parameters(found["specdec"])

@@ -227,16 +227,14 @@ def group(tmp_path):
     secrets.mkdir(parents=True)
     (secrets / "id").write_text("a private key")
     (secrets / "id.pub").write_text("ssh-ed25519 AAAA a comment")
-    (tmp_path / "models/repository").mkdir(parents=True)
+    for place in ("tmp", "models/repository", "usr/sbin"):
+        (tmp_path / place).mkdir(parents=True)
     records = f'echo "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n'
     (tmp_path / "models/repository/launch.sh").write_text(records)
-    (tmp_path / "sshd").write_text(f"#!/bin/bash\n{records}")
-    (tmp_path / "sshd").chmod(0o755)
+    (tmp_path / "usr/sbin/sshd").write_text(f"#!/bin/bash\n{records}")
+    (tmp_path / "usr/sbin/sshd").chmod(0o755)
     script = (MULTINODE / "launch.sh").read_text()
-    for place in ("/secrets", "/models"):
-        script = script.replace(place, f"{tmp_path}{place}")
-    script = re.sub(r"/tmp\b(?=/(ssh|hosts))", str(tmp_path), script)
-    script = script.replace("/usr/sbin/sshd", f"{tmp_path}/sshd")
+    script = re.sub(r"(?<![\w.}])/(tmp|secrets|models|usr/sbin)/", rf"{tmp_path}/\1/", script)
 
     def run(*arguments, **environment):
         known = {"PATH": "/usr/bin:/bin", "GPUS_PER_POD": "8", "LWS_GROUP_SIZE": "1"}
@@ -257,10 +255,10 @@ def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
     )
 
     assert arguments == ["--log-format=ISO8601"]
-    assert (tmp_path / "hosts").read_text().split()[1] == "slots=9"
-    assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "hosts")
-    assert (tmp_path / "ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"
-    assert (tmp_path / "ssh/id").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "tmp/hosts").read_text().split()[1] == "slots=9"
+    assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "tmp/hosts")
+    assert (tmp_path / "tmp/ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"
+    assert (tmp_path / "tmp/ssh/id").stat().st_mode & 0o777 == 0o600
     told = environment["OMPI_MCA_mca_base_env_list"].split(";")
     launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
     assert told == [name for name, _ in launch.environment]  # workers elsewhere get these, too
@@ -274,4 +272,4 @@ def test_worker_lets_only_the_leaders_key_in(group, tmp_path):
     (probed,) = (each["readinessProbe"]["tcpSocket"]["port"] for each in containers(worker))
     assert arguments[arguments.index("-p") + 1] == str(probed)
     assert "PasswordAuthentication=no" in arguments
-    assert (tmp_path / "ssh/authorized_keys").read_text() == "ssh-ed25519 AAAA a comment"
+    assert (tmp_path / "tmp/ssh/authorized_keys").read_text() == "ssh-ed25519 AAAA a comment"
