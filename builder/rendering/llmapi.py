@@ -13,7 +13,7 @@ import yaml
 from packaging.version import Version
 
 from builder.description import PairDescription, SelfSpeculation
-from builder.memory.shares import DEFAULT_FRACTION
+from builder.memory import KvShare
 from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 
 MODEL_YAML = Path("1") / "model.yaml"
@@ -79,7 +79,7 @@ _RENAMED_IN = Version("1.3.0rc0")
 from here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
 
 
-def write_llmapi_model(pair: PairDescription, model: Path) -> None:
+def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> None:
     """Write the folder of the target."""
     (model / "1").mkdir(parents=True)
     instances = pair.target.placement.instances
@@ -100,11 +100,11 @@ def write_llmapi_model(pair: PairDescription, model: Path) -> None:
     )
     (model / "config.pbtxt").write_text(config.text(), "utf-8")
     (model / "1" / "model.py").write_text(MODEL_PY, "utf-8")
-    settings = yaml.safe_dump(model_yaml(pair), sort_keys=False)
+    settings = yaml.safe_dump(model_yaml(pair, share), sort_keys=False)
     (model / MODEL_YAML).write_text(settings, "utf-8")
 
 
-def model_yaml(pair: PairDescription) -> dict[str, Any]:
+def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
     """What `model.yaml` says: keyword arguments of `tensorrt_llm.LLM`, and Triton's part."""
     target, limits = pair.target, pair.limits
     settings: dict[str, Any] = {
@@ -117,8 +117,7 @@ def model_yaml(pair: PairDescription) -> dict[str, Any]:
         "max_num_tokens": limits.max_num_tokens,
         "max_seq_len": limits.max_seq_len,
         "kv_cache_config": {
-            # Of what is free after a trial step; nothing else shares the device.
-            "free_gpu_memory_fraction": target.kv_cache_fraction or DEFAULT_FRACTION,
+            "free_gpu_memory_fraction": share.fraction,
             "enable_block_reuse": True,
             "dtype": target.precision.kv_cache,
         },

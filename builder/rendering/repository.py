@@ -109,7 +109,7 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     if pair.engine == TORCH:
         write_torch_models(pair, new, options.cache)
     elif pair.engine == LLMAPI:
-        write_llmapi_model(pair, new / pair.target.name)
+        write_llmapi_model(pair, new / pair.target.name, _shares(pair)[pair.target.name])
         _copy_what_is_known(pair.target, new)
     else:
         _write_compiled_models(pair, new, options)

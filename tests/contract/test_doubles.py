@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from builder.description import Runtime, load_description
+from builder.memory import KvShare
 from builder.rendering.llmapi import model_yaml
 from builder.rendering.tensorrtllm import ENGINE
 from tests.doubles.llmapi.settings import SINCE_1_3, UNTIL_1_3, checked
@@ -81,7 +82,7 @@ def test_llm_takes_the_rendered_arguments(mode, version, decodings):
         drafts=(replace(pair.target, name="draft"),),
         runtime=Runtime(version, "26.07"),
     )
-    settings = model_yaml(pair)
+    settings = model_yaml(pair, KvShare("target", 0.9, 1000))
     triton = settings.pop("triton_config")
 
     assert checked(settings, decodings)["speculative_config"]["max_draft_len"] == 7
@@ -100,5 +101,6 @@ def test_llm_takes_what_is_written(tmp_path):
     del settings["triton_config"]
 
     assert checked(settings)["speculative_config"]["decoding_type"] == "NGram"
+    assert settings["kv_cache_config"]["free_gpu_memory_fraction"] == 0.9
     with pytest.raises(ValueError, match="not permitted: max_seq_length"):
         checked(settings | {"max_seq_length": 1})
