@@ -66,6 +66,10 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
         raise BuildError(
             f"only torch engines run inside specdec; {pair.name} has {pair.engine} engines"
         )
+    if options.starts_ranks and pair.engine != TENSORRTLLM:
+        raise BuildError(
+            f"only compiled engines run in MPI ranks; {pair.name} has {pair.engine} engines"
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         new = Path(scratch) / "repository"

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -18,6 +19,7 @@ from tests.doubles.repository import (
     llmapi_repository,
 )
 from tests.doubles.tensorrtllm.built import BuiltEngine, LoadError
+from tests.doubles.tensorrtllm.call import Refusal, read_call
 
 HEADS = {
     "eagle3": {"name": "a-head"},
@@ -68,6 +70,24 @@ def test_target_without_kv_cache_reuse_does_not_load(repository, tmp_path, reuse
 
     with pytest.raises(LoadError, match="KV cache block reuse must be enabled"):
         BuiltEngine.load(engine, enable_kv_cache_reuse=reuse)
+
+
+@pytest.mark.parametrize(
+    ("num_sequences", "streaming", "words"),
+    [
+        (1, True, r"Streaming is only supported .* decoupled"),
+        (2, False, r"Batch size > 1 requires .* decoupled"),
+    ],
+)
+def test_what_is_not_decoupled_answers_once(repository, num_sequences, streaming, words):
+    """One response to one sequence, as a model that is deployed so."""
+    engine = BuiltEngine.load(repository / "draft" / ENGINE, enable_kv_cache_reuse=True)
+    numbers = np.full((num_sequences, 1), 5, dtype=np.int32)
+    arrays = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), numbers)
+    arrays["streaming"] = np.full((num_sequences, 1), streaming)
+
+    with pytest.raises(Refusal, match=words):
+        read_call(arrays, engine, is_decoupled=False, excludes_input=False)
 
 
 @pytest.mark.parametrize("mode", HEADS)

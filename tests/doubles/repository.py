@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from builder.description import EngineDescription, PairDescription, Placement, load_description
+from builder.description import PairDescription, Placement, load_description
 from builder.memory import KvShare
 from builder.rendering.launch import plan_launch
 from builder.rendering.pbtxt import parameter_line
@@ -33,8 +33,6 @@ LLMAPI_MODEL = DOUBLES / "llmapi"
 """For SPECDEC_LLMAPI_MODEL: where a rendered `llmapi` model finds its model.py."""
 NUM_RANKS = {"target": 5, "draft": 7}
 """So many ranks pad the 49152 columns of the logits, and not to the same number."""
-OLD_RELEASE = "0.19.0"
-"""Two inputs had other names."""
 
 _MODEL = """import sys
 
@@ -62,24 +60,18 @@ def compiled_repository(directory: Path) -> Path:
     return repository
 
 
-def add_odd_engines(repository: Path) -> None:
-    """Add engines that refuse what others take: `whole` answers in one piece, `narrow` is small.
-
-    `whole` is of an old release. `narrow` takes its time until it knows of a request.
-    """
+def add_narrow_engine(repository: Path) -> None:
+    """Add `narrow`: short texts, few drafts, and it takes a while until it knows of a request."""
     pair = load_description(COMPILED_PAIR)
-    engines = compiled(pair, repository.parent / "odd" / "whole")
-    whole = replace(pair.drafts[0], name="whole")
-    old = replace(pair, drafts=(whole,), runtime=replace(pair.runtime, version=OLD_RELEASE))
-    _add(repository, old, whole, engines["draft"])
-    config = repository / "whole" / "config.pbtxt"
-    config.write_text(config.read_text().replace("decoupled: true", "decoupled: false"))
-
     narrow = replace(pair.drafts[0], name="narrow")
     limits = replace(pair.limits, max_input_len=64, max_draft_len=4)
-    small = replace(pair, target=narrow, drafts=(), limits=limits)
-    engines = compiled(small, repository.parent / "odd" / "narrow")
-    _add(repository, small, narrow, engines["narrow"], double_enqueue_delay_ms="400")
+    pair = replace(pair, target=narrow, drafts=(), limits=limits)
+    model, launch = repository / narrow.name, plan_launch(pair)
+    share = KvShare(narrow.name, 0.9, limits.max_seq_len)
+    write_compiled_model(pair, narrow, model, served_at=repository, launch=launch, share=share)
+    engines = compiled(pair, repository.parent / narrow.name)
+    shutil.copytree(engines[narrow.name], model / ENGINE, dirs_exist_ok=True)
+    _swap_backend(model, double_enqueue_delay_ms="400")
 
 
 def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
@@ -93,16 +85,12 @@ def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
         install(patch, work / "site", pair.runtime.version)
         toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
         found = compile_steps(plan_steps(pair, work, toolkit, ""), work)
-    for engine, directory in zip(pair.engines, found, strict=True):
-        name_checkpoint(directory, engine)
+    engines = dict(zip(pair.engines, found, strict=True))
+    for engine, directory in engines.items():
+        for rank in directory.glob("rank*.engine"):
+            rank.write_text(str(engine.checkpoint))
         change_build(directory, gather_generation_logits=True)
-    return {each.name: directory for each, directory in zip(pair.engines, found, strict=True)}
-
-
-def name_checkpoint(directory: Path, engine: EngineDescription) -> None:
-    """Say in the files of an engine which checkpoint the double is to run."""
-    for rank in directory.glob("rank*.engine"):
-        rank.write_text(str(engine.checkpoint))
+    return {engine.name: directory for engine, directory in engines.items()}
 
 
 def change_build(directory: Path, **values: Any) -> None:
@@ -111,23 +99,6 @@ def change_build(directory: Path, **values: Any) -> None:
     config = json.loads(path.read_text())
     config["build_config"] |= values
     path.write_text(json.dumps(config))
-
-
-def _add(
-    repository: Path,
-    pair: PairDescription,
-    engine: EngineDescription,
-    compiled_engine: Path,
-    **parameters: str,
-) -> None:
-    """Render one more engine into a repository."""
-    model = repository / engine.name
-    share = KvShare(engine.name, 0.9, pair.limits.max_seq_len)
-    write_compiled_model(
-        pair, engine, model, served_at=repository, launch=plan_launch(pair), share=share
-    )
-    shutil.copytree(compiled_engine, model / ENGINE, dirs_exist_ok=True)
-    _swap_backend(model, **parameters)
 
 
 def _swap_backend(model: Path, **parameters: str) -> None:

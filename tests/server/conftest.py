@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer, port_from_environment
-from tests.doubles.repository import add_odd_engines, compiled_repository
+from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, filled
 from tests.server.collector import collecting
 from tests.server.faulty import make_faulty_repository
@@ -40,7 +40,7 @@ def server(request, tmp_path_factory):
     repository, extra_args = MODEL_REPOSITORY, ()
     if request.param == "compiled":
         repository, extra_args = compiled_repository(directory), ON_DEMAND
-        add_odd_engines(repository)
+        add_narrow_engine(repository)
         add_front_door(repository, "bare", engine_extensions="")
         alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
         add_front_door(repository, "late", engine_vocab_sizes="", **alone)

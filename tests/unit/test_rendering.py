@@ -260,6 +260,8 @@ def test_foreign_folders_are_left_alone(tmp_path):
         rendered("llama31_8b_1b", tmp_path / "mine")
     with pytest.raises(BuildError, match="only torch engines run inside specdec"):
         rendered("llama31_8b_1b", tmp_path / "new", colocated=True)
+    with pytest.raises(BuildError, match="only compiled engines run in MPI ranks"):
+        rendered("llama31_8b_eagle3", tmp_path / "new", starts_ranks=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
