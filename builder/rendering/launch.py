@@ -124,5 +124,6 @@ def _server(pair: PairDescription, rank: int = 0) -> str:
         "shm-region-prefix-name": f"specdec_{rank}_",
     }
     options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
-    options.append(f"--exit-timeout-secs={EXIT_TIMEOUT_S}")
+    # Completing configurations starts each Python model once more; rendered ones are complete.
+    options += ["--disable-auto-complete-config", f"--exit-timeout-secs={EXIT_TIMEOUT_S}"]
     return BREAK.join(['tritonserver --model-repository="$repository"', *options])

@@ -89,7 +89,7 @@ def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> No
         backend="python",
         comment=(
             f"{pair.target.model} in the PyTorch runtime of TensorRT-LLM {pair.runtime.version}.\n"
-            "max_batch_size and decoupled are those of 1/model.yaml: a server may be told not to\n"
+            "max_batch_size and decoupled are those of 1/model.yaml: the server is told not to\n"
             "complete configurations."
         ),
         inputs=INPUTS,

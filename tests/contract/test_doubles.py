@@ -1,31 +1,14 @@
-"""The doubles read rendered models and compiled engines as NVIDIA's do."""
+"""The double of the C++ backend reads compiled engines and refuses requests as that does."""
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
 
-from builder.description import Runtime, load_description
-from builder.memory import KvShare
-from builder.rendering.llmapi import model_yaml
 from builder.rendering.tensorrtllm import ENGINE
-from tests.doubles.llmapi.settings import SINCE_1_3, UNTIL_1_3, checked
-from tests.doubles.repository import (
-    LLMAPI_PAIR,
-    change_build,
-    compiled_repository,
-    llmapi_repository,
-)
+from tests.doubles.repository import change_build, compiled_repository
 from tests.doubles.tensorrtllm.built import BuiltEngine, LoadError
 from tests.doubles.tensorrtllm.call import Refusal, read_call
-
-HEADS = {
-    "eagle3": {"name": "a-head"},
-    "ngram": {"ngram_size": 3},
-    "draft_target": {},
-}
 
 
 @pytest.fixture(scope="module")
@@ -88,39 +71,3 @@ def test_what_is_not_decoupled_answers_once(repository, num_sequences, streaming
 
     with pytest.raises(Refusal, match=words):
         read_call(arrays, engine, is_decoupled=False, excludes_input=False)
-
-
-@pytest.mark.parametrize("mode", HEADS)
-@pytest.mark.parametrize(("version", "decodings"), [("1.2.1", UNTIL_1_3), ("1.3.0", SINCE_1_3)])
-def test_llm_takes_the_rendered_arguments(mode, version, decodings):
-    """Keys and types of speculation as the release has them; the other's are refused."""
-    pair = load_description(LLMAPI_PAIR)
-    head = replace(pair.self_speculation, mode=mode, **HEADS[mode])
-    pair = replace(
-        pair,
-        self_speculation=head,
-        drafts=(replace(pair.target, name="draft"),),
-        runtime=Runtime(version, "26.07"),
-    )
-    settings = model_yaml(pair, KvShare("target", 0.9, 1000))
-    triton = settings.pop("triton_config")
-
-    assert checked(settings, decodings)["speculative_config"]["max_draft_len"] == 7
-    assert (triton["max_batch_size"], triton["decoupled"]) == (0, True)
-    assert settings["kv_cache_config"]["enable_block_reuse"] == (mode != "draft_target")
-    if mode != "ngram":
-        other = SINCE_1_3 if decodings is UNTIL_1_3 else UNTIL_1_3
-        with pytest.raises(ValueError, match="Invalid decoding type"):
-            checked(settings, other)
-
-
-def test_llm_takes_what_is_written(tmp_path):
-    """The file itself, read back; an argument that nobody knows is refused."""
-    model = llmapi_repository(tmp_path) / "target" / "1"
-    settings = yaml.safe_load((model / "model.yaml").read_text())
-    del settings["triton_config"]
-
-    assert checked(settings)["speculative_config"]["decoding_type"] == "NGram"
-    assert settings["kv_cache_config"]["free_gpu_memory_fraction"] == 0.9
-    with pytest.raises(ValueError, match="not permitted: max_seq_length"):
-        checked(settings | {"max_seq_length": 1})

@@ -114,6 +114,7 @@ def test_script_starts_what_the_placement_needs(name, tmp_path):
         assert ("--model-control-mode=explicit" in arguments) == (rank > 0)
         threads = f"--backend-config=python,thread-pool-size={2 * pair.limits.inflight_limit}"
         assert threads in arguments
+        assert "--disable-auto-complete-config" in arguments
         pools = [each for each in arguments if each.startswith("--cuda-memory-pool-byte-size=")]
         assert pools == [f"--cuda-memory-pool-byte-size={i}:0" for i in range(case.num_pools)]
         assert (set(SPAWNING) <= set(arguments)) == (case.num_pools > 0)

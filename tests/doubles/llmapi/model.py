@@ -17,7 +17,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 import yaml
 from generation import Generation, RequestOutput
-from settings import checked
+from llm_args import checked
 
 from specdec.serving.tokenizing import Tokenizer
 from specdec.torch_engine.config import EngineLimits
@@ -29,16 +29,6 @@ NUM_THREADS = 64
 
 class TritonPythonModel:
     """One engine."""
-
-    @classmethod
-    def auto_complete_config(cls, auto_complete_model_config: Any) -> Any:
-        """What config.pbtxt leaves open is said in model.yaml."""
-        triton = _model_yaml()["triton_config"]
-        auto_complete_model_config.set_model_transaction_policy(
-            {"decoupled": bool(triton["decoupled"])}
-        )
-        auto_complete_model_config.set_max_batch_size(int(triton["max_batch_size"]))
-        return auto_complete_model_config
 
     def initialize(self, args: Mapping[str, str]) -> None:
         del args
