@@ -104,11 +104,22 @@ def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> No
     (model / MODEL_YAML).write_text(settings, "utf-8")
 
 
+def loaded_models(pair: PairDescription) -> dict[str, tuple[str, Path | None]]:
+    """What the runtime reads, by the name that `--checkpoint` has for it: (model, its folder)."""
+    found = {pair.target.name: (pair.target.model, pair.target.checkpoint)}
+    head = pair.self_speculation
+    if head is not None and head.mode == "eagle3":
+        found["head"] = head.name, head.checkpoint
+    if head is not None and head.mode == "draft_target":
+        found[pair.drafts[0].name] = pair.drafts[0].model, pair.drafts[0].checkpoint
+    return found
+
+
 def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
     """What `model.yaml` says: keyword arguments of `tensorrt_llm.LLM`, and Triton's part."""
     target, limits = pair.target, pair.limits
     settings: dict[str, Any] = {
-        "model": str(target.checkpoint or target.model),
+        "model": _read_from(pair, target.name),
         "backend": "pytorch",
         "dtype": target.precision.dtype,
         "tensor_parallel_size": target.placement.tensor_parallel,
@@ -133,19 +144,23 @@ def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
     return settings
 
 
+def _read_from(pair: PairDescription, name: str) -> str:
+    model, place = loaded_models(pair)[name]
+    return str(place or model)
+
+
 def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]:
     is_renamed = Version(pair.runtime.version) >= _RENAMED_IN
     model_key = "speculative_model" if is_renamed else "speculative_model_dir"
     config: dict[str, Any]
     if head.mode == "eagle3":
         kind = "Eagle3" if is_renamed else "Eagle"
-        config = {"decoding_type": kind, model_key: str(head.checkpoint or head.name)}
+        config = {"decoding_type": kind, model_key: _read_from(pair, "head")}
     elif head.mode == "ngram":
         config = {"decoding_type": "NGram", "max_matching_ngram_size": head.ngram_size or 3}
     else:
         kind = "Draft_Target" if is_renamed else "DraftTarget"
-        draft = pair.drafts[0]
-        config = {"decoding_type": kind, model_key: str(draft.checkpoint or draft.model)}
+        config = {"decoding_type": kind, model_key: _read_from(pair, pair.drafts[0].name)}
     settings: dict[str, Any] = {
         "speculative_config": config | {"max_draft_len": head.num_draft_tokens}
     }

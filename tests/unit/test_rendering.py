@@ -237,6 +237,9 @@ def test_what_is_missing_is_said():
     assert "--checkpoint target=DIRECTORY" in tokenizer
     assert "specdec build compile" in engines
     assert notices(described("smollm2_135m"), options) == []
+    (_, target, head) = notices(load_description("llama31_8b_eagle3"), options)
+    assert "--checkpoint target=DIRECTORY" in target
+    assert "'EAGLE3-LLaMA3.1-Instruct-8B', not a place: give --checkpoint head=DIRECTORY" in head
 
 
 @pytest.mark.parametrize("name", COMPILED)
