@@ -52,7 +52,6 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),
         "lookup_max_draft_tokens": str(longest),
         "target_head_name": head.mode if head is not None and pair.engine == TORCH else "",
-        "task_drafters": ",".join(f"{task}={drafter}" for task, drafter in pair.tasks),
     }
     if head is not None:
         parameters["head_num_draft_tokens"] = str(head.num_draft_tokens)

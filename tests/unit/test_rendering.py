@@ -18,7 +18,6 @@ from builder.errors import BuildError
 from builder.memory import plan_memory
 from builder.rendering.repository import RenderOptions, notices, render
 from specdec.serving.manifest import load_manifest, record
-from specdec.serving.settings import OrchestratorSettings
 
 WEIGHTS = Path(__file__).parents[2] / "model_repository"
 TARGET = WEIGHTS / "target/1/checkpoint"
@@ -212,20 +211,6 @@ def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
     its = parameters(found["specdec"])
     assert its["engine_vocab_sizes"] == "target=152064:152064,draft=151936:151936"
     assert its["engine_extensions"] == "draft_logits"
-
-
-def test_tasks_reach_the_orchestrator(tmp_path):
-    """Who drafts for which task is a parameter that its settings take."""
-    found = configurations(rendered("qwen25_14b_two_drafts", tmp_path / "repository"))
-
-    its = parameters(found["specdec"])
-    settings = OrchestratorSettings(
-        its["tokenizer_dir"],
-        tensorrt_llm_draft_model_name=its["tensorrt_llm_draft_model_name"],
-        task_drafters=its["task_drafters"],
-    )
-    assert settings.drafter_of_task["sql"] == "draft_code"
-    assert settings.drafter_of_task["creative_writing"] == "draft_chat"
 
 
 def test_what_is_missing_is_said():

@@ -115,15 +115,10 @@ class DrafterFactory:
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
-            copying = SUFFIX if self._wanted(occasion) == SUFFIX else LOOKUP
-            return [*predicted, copying, *engines, *self._heads]
+            return [*predicted, LOOKUP, *engines, *self._heads]
         if request.drafter == TREE:
             return [*predicted, LOOKUP, SUFFIX, *engines]
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
-
-    def _wanted(self, occasion: Occasion) -> str:
-        """The drafter that is configured for the request's task; empty for none."""
-        return self._settings.drafter_of_task.get(occasion.request.task, "")
 
     def _is_free(self, name: str) -> bool:
         """Whether its guesses cost nothing to make."""
@@ -172,13 +167,10 @@ class DrafterFactory:
         return Lead(name, lengths)
 
     def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
-        """As configured: for the task, else the head, else the first draft engine, else copying."""
-        wanted = self._wanted(occasion)
-        if has_copying and (not leads or (wanted and self._is_free(wanted))):
-            return Choice(COPY)
+        """As configured: the head, else the first draft engine, else copying."""
         if not leads:
-            return OFF_CHOICE
-        first = next((each for each in leads if each.name == wanted), leads[0])
+            return Choice(COPY) if has_copying else OFF_CHOICE
+        first = leads[0]
         if first.is_head:
             return Choice(first.name, self._shape(first.name, occasion).num_tokens)
         return Choice(first.name, self._num_tokens(occasion))

@@ -82,9 +82,6 @@ class OrchestratorSettings:
     control_state_file: str = ""
     """Where what was measured is kept over a restart; empty for nowhere. Relative paths start at
     the model's version directory."""
-    task_drafters: str = ""
-    """Who drafts in a task until measurement says otherwise, `task=drafter`, comma-separated: for
-    requests that name the task and no drafter."""
     classify_tasks: bool = True
     """Requests without a task are told apart by plain rules, as `auto:<task>`."""
     acceptance_by_tenant: bool = False
@@ -112,12 +109,6 @@ class OrchestratorSettings:
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
         self._check_engine_kind()
-        for task, name in self.drafter_of_task.items():
-            if name not in self.drafters:
-                raise ConfigurationError(
-                    f"task_drafters: {task} goes to {name!r}, which is no drafter; known are "
-                    f"{', '.join(self.drafters)}"
-                )
         known = {self.tensorrt_llm_model_name, *self.draft_models}
         if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
             raise ConfigurationError(
@@ -163,7 +154,7 @@ class OrchestratorSettings:
     @property
     def draft_tokenizers(self) -> dict[str, str]:
         """Directories by draft model, of those with a vocabulary of their own."""
-        return _pairs(self.draft_tokenizer_dirs)
+        return _paths(self.draft_tokenizer_dirs)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
         """Of an engine; `num_tokens` where nothing else is said of it."""
@@ -189,11 +180,7 @@ class OrchestratorSettings:
     @property
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
-        return _pairs(self.scripted_drafters)
-
-    @property
-    def drafter_of_task(self) -> dict[str, str]:
-        return _pairs(self.task_drafters)
+        return _paths(self.scripted_drafters)
 
     @property
     def control(self) -> ControlSettings:
@@ -227,6 +214,6 @@ class OrchestratorSettings:
         return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _paths(text: str) -> dict[str, str]:
     pairs = (each.partition("=") for each in text.split(",") if each)
     return {name.strip(): path.strip() for name, _, path in pairs}
