@@ -165,6 +165,15 @@ def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expecte
     assert drafts == [engine for engine in expected if engine != "target"]
 
 
+def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
+    """Qwen2.5's 7B and 0.5B have logits of two widths: who brings them together is told both."""
+    found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
+
+    its = parameters(found["specdec"])
+    assert its["engine_vocab_sizes"] == "target=152064:152064,draft=151936:151936"
+    assert its["engine_extensions"] == "draft_logits"
+
+
 def test_engines_on_one_device_share_its_memory(tmp_path):
     """Weights, buffers and the caches' tokens of both fit together, in any order of loading."""
     repository = rendered("llama31_8b_1b", tmp_path / "repository")
@@ -202,15 +211,6 @@ def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
     assert orchestrator["tensorrt_llm_draft_model_name"] == ""
     assert target["decoding_mode"] == "lookahead"
     assert [target[f"lookahead_{each}"] for each in ("window_size", "ngram_size")] == ["7", "7"]
-
-
-def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
-    """Qwen2.5's 7B and 0.5B have logits of two widths: who brings them together is told both."""
-    found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
-
-    its = parameters(found["specdec"])
-    assert its["engine_vocab_sizes"] == "target=152064:152064,draft=151936:151936"
-    assert its["engine_extensions"] == "draft_logits"
 
 
 def test_what_is_missing_is_said():
