@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.checking.findings import Finding, error, note, warning
-from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from builder.memory.remedies import MIN_CAPABILITY_FP8
 
 AMPERE, BLACKWELL = 80, 100
@@ -92,6 +92,8 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
         return
     if pair.engine == TENSORRTLLM:
         yield from _check_kv_cache(pair, engine)
+    if pair.engine == LLMAPI:
+        yield from _check_loaded_precision(engine)
     if pair.gpu is None:
         return
     capability, kind = pair.gpu.compute_capability, pair.gpu.name
@@ -114,6 +116,24 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
             f"{name}: TensorRT-LLM builds no {quantization} engines for compute capability "
             f"{capability / 10} ({kind}): INT8 and INT4 are not supported on SM100",
             "use fp8 or nvfp4",
+        )
+
+
+def _check_loaded_precision(engine: EngineDescription) -> Iterator[Finding]:
+    """The PyTorch runtime takes weights as they are stored; its KV cache has no INT8."""
+    if engine.precision.kv_cache == "int8":
+        yield error(
+            "kv_cache",
+            f"{engine.name}: an llmapi engine keeps no INT8 KV cache",
+            'kv_cache = "auto", or "fp8"',
+        )
+    if engine.precision.quantization != "none":
+        yield note(
+            "quantization",
+            f"{engine.name}: an llmapi engine does not quantise: {engine.precision.quantization} "
+            "is what its checkpoint must hold already",
+            f"--checkpoint {engine.name}=DIRECTORY of one that ModelOpt wrote "
+            "(hf_quant_config.json)",
         )
 
 

@@ -118,22 +118,13 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
         for engine in (target, draft)
     ]
     if columns[0] != columns[1]:
-        what = (
+        yield note(
+            "vocabulary_padding",
             f"the target's logits have {columns[0]:,} columns, those of {draft.name} "
-            f"{columns[1]:,}: the same {mine.num_tokens:,} tokens, padded to different sizes"
+            f"{columns[1]:,}: the same {mine.num_tokens:,} tokens, padded to different sizes. "
+            "Token ids fit; the draft's logits, which a target refuses at another width "
+            "(TensorRT-LLM issue 2789), are brought to the target's by the orchestrator",
         )
-        if pair.speculation.draft_logits:
-            yield error(
-                "vocabulary_padding",
-                f"{what}; a target refuses logits of another width (TensorRT-LLM issue 2789)",
-                "set draft_logits = false: token ids alone are exchanged, and sampled requests run "
-                "without speculation; or choose a draft of the target's padding",
-            )
-        else:
-            yield note(
-                "vocabulary_padding",
-                f"{what}. Token ids fit; logits do not, so draft_logits stays off",
-            )
 
 
 def _check_translation(

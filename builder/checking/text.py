@@ -8,7 +8,7 @@ from typing import Any
 
 from builder.checking.check import Report
 from builder.checking.findings import ERROR, SEVERITIES, WARNING
-from builder.description import TORCH, EngineDescription, PairDescription
+from builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
 from builder.memory import DeviceMemory
 from builder.memory.plan import guide_bytes
 
@@ -163,6 +163,9 @@ def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]
 def _shares(report: Report) -> str:
     if not report.shares:
         return ""
+    if report.pair.engine == LLMAPI:
+        (share,) = report.shares
+        return f"KV cache: {share.fraction:g} of what is free, about {share.max_tokens:,} tokens"
     rows: list[Sequence[str]] = [
         ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")
     ]

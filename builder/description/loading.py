@@ -36,7 +36,10 @@ def load_description(pair: str | Path) -> PairDescription:
 
 def pair_file(pair: str | Path) -> Path:
     """Return the file meant. Raises BuildError for the name of a pair that is not shipped."""
-    file = Path(pair) if str(pair).endswith(".toml") else PAIRS_DIRECTORY / f"{pair}.toml"
+    is_file = str(pair).endswith(".toml")
+    if not is_file and len(Path(pair).parts) != 1:
+        raise BuildError(f"{pair} is no pair file: name one that ends in .toml, or a shipped pair")
+    file = Path(pair) if is_file else PAIRS_DIRECTORY / f"{pair}.toml"
     if file.parent == PAIRS_DIRECTORY and not file.is_file():
         raise BuildError(f"no pair {file.stem!r}; known: {', '.join(known_pairs())}")
     return file

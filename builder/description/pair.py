@@ -126,5 +126,8 @@ class PairDescription:
 
     @property
     def engines(self) -> tuple[EngineDescription, ...]:
-        """The target, then the drafts: also the order in which they are loaded."""
+        """The target, then the drafts: so ranks and memory are given out.
+
+        Triton loads models in no order to rely on.
+        """
         return (self.target, *self.drafts)

@@ -36,7 +36,7 @@ def read_toml(file: Path) -> dict[str, Any]:
     try:
         table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
-        raise BuildError(f"{file} cannot be read: {error}") from error
+        raise BuildError(f"{file} cannot be read: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise BuildError(f"{file} is no TOML: {error}") from error
     return table

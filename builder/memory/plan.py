@@ -47,7 +47,7 @@ class EngineMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The engines on one device, in the order in which they are loaded."""
+    """The engines on one device, in the order of the pair."""
 
     device: int | None
     """Index of a GPU; None: the host."""

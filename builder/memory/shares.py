@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.description import PairDescription
+from builder.description import LLMAPI, PairDescription
 from builder.memory.plan import DeviceMemory, MemoryPlan
 
 DEFAULT_FRACTION = 0.9
@@ -43,13 +43,15 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
 
     An engine on several devices has what its fullest one allows, as TensorRT-LLM takes the smallest
     count of blocks over ranks. A `kv_cache_fraction` of the pair file is kept: it then says how
-    large the cache is, if engines load in the order of `pair.engines`. Empty without a GPU, and
+    large the cache is, if engines load in the order of `pair.engines`. So does TensorRT-LLM's own
+    for an llmapi engine, which alone knows what its runtime takes besides. Empty without a GPU, and
     where the load does not fit.
     """
     devices = [each for each in plan.devices if each.capacity is not None]
     if not devices or not plan.fits:
         return ()
-    given = {each.engine: each.fraction for device in devices for each in device.engines}
+    default = DEFAULT_FRACTION if pair.engine == LLMAPI else None
+    given = {each.engine: each.fraction or default for device in devices for each in device.engines}
     tokens: dict[str, int] = {}
     for device in devices:
         for name, budget in _budgets(device).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     launch = plan_launch(pair, starts_ranks=options.starts_ranks)
     for name, value in launch.environment:
         print(f"  {name}={value}")
-    print(f"  {launch.command}".replace('"$repository"', str(output)).replace(' "$@"', ""))
+    command = launch.command.replace('"$repository"', shlex.quote(str(output)))
+    print("  " + command.replace(' "$@"', ""))
     return 0
 
 

@@ -59,7 +59,7 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
         return Launch(comment, line.format(pair.limits.inflight_limit))
     container = CONTAINER.format(pair.runtime.container)
     if pair.engine != TENSORRTLLM:
-        return Launch(f"Inside {container}.", f'exec {_server(pair)} "$@"')
+        return Launch(f"Inside {container}.", f'exec {_server(pair)} "$@"', _visible(pair))
     num_ranks = sum(_num_ranks(each) for each in pair.engines)
     if len(pair.engines) == 1 and num_ranks == 1:
         return Launch(f"Inside {container}: one engine on one GPU.", f'exec {_server(pair)} "$@"')
@@ -76,6 +76,14 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     line = f'exec mpirun --allow-run-as-root -n 1 {BREAK.join((_server(pair), *pools))} "$@"'
     comment = f"Inside {container}: orchestrator mode, {num_ranks} workers are spawned."
     return Launch(comment, line, _orchestrator("1"))
+
+
+def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:
+    """NVIDIA's llmapi model looks at its `gpu_device_ids` only where it has several instances."""
+    instances = pair.target.placement.instances
+    if len(instances) != 1:
+        return ()
+    return (("CUDA_VISIBLE_DEVICES", ",".join(map(str, instances[0]))),)
 
 
 def _orchestrator(spawns: str) -> tuple[tuple[str, str], ...]:
@@ -116,5 +124,6 @@ def _server(pair: PairDescription, rank: int = 0) -> str:
         "shm-region-prefix-name": f"specdec_{rank}_",
     }
     options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
-    options.append(f"--exit-timeout-secs={EXIT_TIMEOUT_S}")
+    # Completing configurations starts each Python model once more; rendered ones are complete.
+    options += ["--disable-auto-complete-config", f"--exit-timeout-secs={EXIT_TIMEOUT_S}"]
     return BREAK.join(['tritonserver --model-repository="$repository"', *options])

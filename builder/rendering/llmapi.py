@@ -13,6 +13,7 @@ import yaml
 from packaging.version import Version
 
 from builder.description import PairDescription, SelfSpeculation
+from builder.memory import KvShare
 from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 
 MODEL_YAML = Path("1") / "model.yaml"
@@ -70,12 +71,15 @@ from specdec.serving.llmapi_model import TritonPythonModel
 __all__ = ["TritonPythonModel"]
 '''
 
+TRITON = {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms": 100}
+"""For Triton: the model completes its configuration with these, and looks so often who has gone."""
+
 _RENAMED_IN = Version("1.3.0rc0")
-"""Decoding types and keys got their present names on the way here; the old ones, `Eagle`,
-`Draft_Target` and `speculative_model_dir`, hold in 1.0 to 1.2 (llm_args.py)."""
+"""Up to 1.2 a table in `DecodingBaseConfig.from_dict` has the types, `Eagle` and `DraftTarget`;
+from here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
 
 
-def write_llmapi_model(pair: PairDescription, model: Path, *, kv_cache_fraction: float) -> None:
+def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> None:
     """Write the folder of the target."""
     (model / "1").mkdir(parents=True)
     instances = pair.target.placement.instances
@@ -85,24 +89,37 @@ def write_llmapi_model(pair: PairDescription, model: Path, *, kv_cache_fraction:
         backend="python",
         comment=(
             f"{pair.target.model} in the PyTorch runtime of TensorRT-LLM {pair.runtime.version}.\n"
-            "max_batch_size and decoupled come from 1/model.yaml: serve it with auto-complete on."
+            "max_batch_size and decoupled are those of 1/model.yaml: the server is told not to\n"
+            "complete configurations."
         ),
         inputs=INPUTS,
         outputs=OUTPUTS,
+        max_batch_size=TRITON["max_batch_size"],
         parameters=[Parameter("gpu_device_ids", devices, "The GPUs of each instance.")],
         num_instances=max(1, len(instances)),
     )
     (model / "config.pbtxt").write_text(config.text(), "utf-8")
     (model / "1" / "model.py").write_text(MODEL_PY, "utf-8")
-    settings = yaml.safe_dump(model_yaml(pair, kv_cache_fraction), sort_keys=False)
+    settings = yaml.safe_dump(model_yaml(pair, share), sort_keys=False)
     (model / MODEL_YAML).write_text(settings, "utf-8")
 
 
-def model_yaml(pair: PairDescription, kv_cache_fraction: float) -> dict[str, Any]:
+def loaded_models(pair: PairDescription) -> dict[str, tuple[str, Path | None]]:
+    """What the runtime reads, by the name that `--checkpoint` has for it: (model, its folder)."""
+    found = {pair.target.name: (pair.target.model, pair.target.checkpoint)}
+    head = pair.self_speculation
+    if head is not None and head.mode == "eagle3":
+        found["head"] = head.name, head.checkpoint
+    if head is not None and head.mode == "draft_target":
+        found[pair.drafts[0].name] = pair.drafts[0].model, pair.drafts[0].checkpoint
+    return found
+
+
+def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
     """What `model.yaml` says: keyword arguments of `tensorrt_llm.LLM`, and Triton's part."""
     target, limits = pair.target, pair.limits
     settings: dict[str, Any] = {
-        "model": str(target.checkpoint or target.model),
+        "model": _read_from(pair, target.name),
         "backend": "pytorch",
         "dtype": target.precision.dtype,
         "tensor_parallel_size": target.placement.tensor_parallel,
@@ -111,21 +128,25 @@ def model_yaml(pair: PairDescription, kv_cache_fraction: float) -> dict[str, Any
         "max_num_tokens": limits.max_num_tokens,
         "max_seq_len": limits.max_seq_len,
         "kv_cache_config": {
-            "free_gpu_memory_fraction": round(kv_cache_fraction, 2),
+            "free_gpu_memory_fraction": share.fraction,
             "enable_block_reuse": True,
+            "dtype": target.precision.kv_cache,
         },
     }
+    if limits.max_num_tokens < limits.max_seq_len:  # texts are longer than one step takes
+        settings["enable_chunked_prefill"] = True
     head = pair.self_speculation
     if head is not None:
         settings |= _speculation(pair, head)
         if head.mode == "draft_target":  # TensorRT-LLM PR 5448
             settings["kv_cache_config"]["enable_block_reuse"] = False
-    settings["triton_config"] = {
-        "max_batch_size": 0,
-        "decoupled": True,
-        "cancellation_check_period_ms": 100,
-    }
+    settings["triton_config"] = dict(TRITON)
     return settings
+
+
+def _read_from(pair: PairDescription, name: str) -> str:
+    model, place = loaded_models(pair)[name]
+    return str(place or model)
 
 
 def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]:
@@ -134,13 +155,12 @@ def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]
     config: dict[str, Any]
     if head.mode == "eagle3":
         kind = "Eagle3" if is_renamed else "Eagle"
-        config = {"decoding_type": kind, model_key: str(head.checkpoint or head.name)}
+        config = {"decoding_type": kind, model_key: _read_from(pair, "head")}
     elif head.mode == "ngram":
         config = {"decoding_type": "NGram", "max_matching_ngram_size": head.ngram_size or 3}
     else:
-        kind = "DraftTarget" if is_renamed else "Draft_Target"
-        draft = pair.drafts[0]
-        config = {"decoding_type": kind, model_key: str(draft.checkpoint or draft.model)}
+        kind = "Draft_Target" if is_renamed else "DraftTarget"
+        config = {"decoding_type": kind, model_key: _read_from(pair, pair.drafts[0].name)}
     settings: dict[str, Any] = {
         "speculative_config": config | {"max_draft_len": head.num_draft_tokens}
     }

@@ -38,9 +38,9 @@ class ModelConfig:
     comment: str
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
+    max_batch_size: int
+    """0: tensors have no batch dimension."""
     parameters: Sequence[Parameter] = ()
-    max_batch_size: int | None = None
-    """None leaves it to the model (`auto_complete_config`), as decoupled then is."""
     num_instances: int = 1
     max_queue_size: int | None = None
     """Requests that may wait for the engine; None: no queue policy."""
@@ -49,14 +49,15 @@ class ModelConfig:
 
     def text(self) -> str:
         """The file. The same configuration gives the same bytes."""
-        lines = [*_comment(self.comment), f'name: "{self.name}"', f'backend: "{self.backend}"']
-        if self.max_batch_size is not None:
-            lines += [
-                f"max_batch_size: {self.max_batch_size}",
-                "model_transaction_policy { decoupled: true }",
-            ]
-        lines.append("version_policy: { latest: { num_versions: 1 } }")
-        lines.append(f"instance_group [ {{ count: {self.num_instances} kind: KIND_CPU }} ]")
+        lines = [
+            *_comment(self.comment),
+            f'name: "{self.name}"',
+            f'backend: "{self.backend}"',
+            f"max_batch_size: {self.max_batch_size}",
+            "model_transaction_policy { decoupled: true }",
+            "version_policy: { latest: { num_versions: 1 } }",
+            f"instance_group [ {{ count: {self.num_instances} kind: KIND_CPU }} ]",
+        ]
         if self.max_queue_size is not None:
             lines += [
                 "dynamic_batching {",

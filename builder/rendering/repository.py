@@ -15,7 +15,7 @@ from builder.fingerprint import fingerprint
 from builder.memory import KvShare, kv_shares, plan_memory
 from builder.parameters import parameters_of, set_parameters
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
-from builder.rendering.llmapi import write_llmapi_model
+from builder.rendering.llmapi import loaded_models, write_llmapi_model
 from builder.rendering.manifest import write_manifest
 from builder.rendering.orchestrator import orchestrator_parameters, speculates_inside
 from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
@@ -66,6 +66,10 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
         raise BuildError(
             f"only torch engines run inside specdec; {pair.name} has {pair.engine} engines"
         )
+    if options.starts_ranks and pair.engine != TENSORRTLLM:
+        raise BuildError(
+            f"only compiled engines run in MPI ranks; {pair.name} has {pair.engine} engines"
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         new = Path(scratch) / "repository"
@@ -97,8 +101,12 @@ def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
             f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER_FILES[2]} and "
             f"{TOKENIZER_FILES[0]} of {pair.target.model} into {place}"
         )
-    if pair.engine == LLMAPI and pair.target.checkpoint is None:
-        found.append(f"1/model.yaml names the model {pair.target.model!r}, not a place")
+    if pair.engine == LLMAPI:
+        found += [
+            f"1/model.yaml names {model!r}, not a place: give --checkpoint {name}=DIRECTORY"
+            for name, (model, place) in loaded_models(pair).items()
+            if place is None
+        ]
     if pair.engine == TENSORRTLLM and options.engines is None:
         found.append("no engines: run `specdec build compile` and give --engines OUTPUT/engines")
     return found
@@ -109,8 +117,7 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     if pair.engine == TORCH:
         write_torch_models(pair, new, options.cache)
     elif pair.engine == LLMAPI:
-        fraction = _shares(pair)[pair.target.name].fraction
-        write_llmapi_model(pair, new / pair.target.name, kv_cache_fraction=fraction)
+        write_llmapi_model(pair, new / pair.target.name, _shares(pair)[pair.target.name])
         _copy_what_is_known(pair.target, new)
     else:
         _write_compiled_models(pair, new, options)

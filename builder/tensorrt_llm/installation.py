@@ -55,15 +55,17 @@ def find_toolkit(version: str, container: str) -> Toolkit:
         examples = next((each for each in EXAMPLES if each.is_dir()), EXAMPLES[0])
         return Toolkit(found, python, build, examples)
     raise BuildError(
-        f"TensorRT-LLM is not installed: run this in {CONTAINER.format(container)}, for instance\n"
-        f"  docker run --rm --gpus all --shm-size=8g -v $PWD:/work -w /work "
-        f"{CONTAINER.format(container)} specdec build compile …\n"
+        f"TensorRT-LLM is not installed: run this in {CONTAINER.format(container)}, for instance "
+        "in the image that builder/deploy/Dockerfile makes of it\n"
+        "  docker run --rm --gpus all --shm-size=8g --user $(id -u) -v $PWD:/work -w /work "
+        "specdec build compile …\n"
         "or see what would be done with --dry-run"
     )
 
 
 def _interpreters() -> list[str]:
-    found = (sys.executable, shutil.which("python3"), shutil.which("python"))
+    """Our own last: where it sees the system's TensorRT-LLM, it has other packages beside it."""
+    found = (shutil.which("python3"), shutil.which("python"), sys.executable)
     return list(dict.fromkeys(each for each in found if each))
 
 

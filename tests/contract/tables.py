@@ -198,6 +198,50 @@ NVIDIA_PARAMETERS = {
     "xgrammar_tokenizer_info_path",
 }
 
+# Source: all_models/llmapi/tensorrt_llm/config.pbtxt of TensorRT-LLM's triton_backend, July 2026;
+# without the inputs for images and LoRA.
+LLMAPI_INPUTS = {
+    "text_input": Tensor("TYPE_STRING", (-1,)),
+    "sampling_param_stop": Tensor("TYPE_STRING", (-1,), is_optional=True),
+    **{
+        name: Tensor(f"TYPE_{data_type}", (1,), is_optional=True)
+        for data_type, names in {
+            "BOOL": (
+                *("streaming", "stop", "return_finish_reason", "return_stop_reason"),
+                *("return_cumulative_logprob", "sampling_param_return_perf_metrics"),
+                "sampling_param_exclude_input_from_output",
+            ),
+            "INT32": (
+                *("sampling_param_best_of", "sampling_param_top_k", "sampling_param_max_tokens"),
+            ),
+            "FP32": (
+                *("sampling_param_temperature", "sampling_param_top_p"),
+                *("sampling_param_frequency_penalty", "sampling_param_presence_penalty"),
+            ),
+            "UINT64": ("sampling_param_seed",),
+        }.items()
+        for name in names
+    },
+}
+LLMAPI_OUTPUTS = {
+    "text_output": Tensor("TYPE_STRING", (-1,)),
+    "finish_reason": Tensor("TYPE_STRING", (-1,)),
+    "stop_reason": Tensor("TYPE_STRING", (-1,)),
+    "cumulative_logprob": Tensor("TYPE_FP32", (-1,)),
+    "kv_cache_reused_block": Tensor("TYPE_INT32", (-1,)),
+    "kv_cache_missed_block": Tensor("TYPE_INT32", (-1,)),
+    "kv_cache_alloc_new_blocks": Tensor("TYPE_INT32", (-1,)),
+    "kv_cache_alloc_total_blocks": Tensor("TYPE_INT32", (-1,)),
+    "kv_cache_hit_rate": Tensor("TYPE_FP32", (-1,)),
+    "arrival_time_ns": Tensor("TYPE_INT64", (1,)),
+    "first_scheduled_time_ns": Tensor("TYPE_INT64", (1,)),
+    "first_token_time_ns": Tensor("TYPE_INT64", (1,)),
+    "last_token_time_ns": Tensor("TYPE_INT64", (1,)),
+    "acceptance_rate": Tensor("TYPE_FP32", (1,)),
+    "total_accepted_draft_tokens": Tensor("TYPE_INT32", (1,)),
+    "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
+}
+
 # The model `specdec`: every input is optional, as the README's table has them.
 SPECDEC_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),

@@ -1,48 +1,40 @@
-"""The doubles declare what NVIDIA's models declare, and read engines as the backend does."""
+"""The double of the C++ backend reads compiled engines and refuses requests as that does."""
 
-from string import Template
+import shutil
 
+import numpy as np
 import pytest
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
 
-from tests.contract.declared import ROOT, tensors_of
-from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS
-from tests.doubles.repository import compile_engine
+from builder.rendering.tensorrtllm import ENGINE
+from tests.doubles.repository import change_build, compiled_repository
 from tests.doubles.tensorrtllm.built import BuiltEngine, LoadError
-
-OLD_NAMES, NEW_NAMES = {"min_length", "random_seed"}, {"min_tokens", "seed"}
-EXTERNAL = {"max_draft_len": 4, "tp_size": 5}
+from tests.doubles.tensorrtllm.call import Refusal, read_call
 
 
-@pytest.mark.parametrize("has_old_names", [False, True])
-def test_compiled_engine_has_nvidias_tensors(tmp_path, has_old_names):
-    """All that the table has, in type, dims and flags, with the names of one release."""
-    compile_engine(tmp_path, "engine", checkpoint=ROOT, has_old_names=has_old_names)
-    config = text_format.Parse(
-        (tmp_path / "engine" / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
-    )
-    inputs, outputs = tensors_of(config.input), tensors_of(config.output)
-
-    assert NVIDIA_OUTPUTS.items() <= outputs.items()
-    missing = NVIDIA_INPUTS.keys() - inputs.keys()
-    assert missing == (NEW_NAMES if has_old_names else OLD_NAMES)
-    assert all(inputs[name] == NVIDIA_INPUTS[name] for name in NVIDIA_INPUTS.keys() - missing)
-    assert {name for name, each in inputs.items() if not each.is_optional} == {
-        "input_lengths",
-        "request_output_len",
-    }
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Return a repository that came through `compile` and `render`."""
+    return compiled_repository(tmp_path_factory.mktemp("compiled"))
 
 
-def test_engine_is_what_its_config_says(tmp_path):
-    """Limits of the build, the context longer by a draft, columns padded for five devices."""
-    compile_engine(tmp_path, "engine", checkpoint=ROOT, **EXTERNAL)
+def test_engine_is_what_its_config_says(repository):
+    """Limits of the build, the context longer by a draft, columns padded for five ranks."""
+    engine = BuiltEngine.load(repository / "target" / ENGINE, enable_kv_cache_reuse=True)
 
-    engine = BuiltEngine.load(tmp_path / "engine/1/engine", enable_kv_cache_reuse=True)
-
-    assert engine.checkpoint == ROOT
-    assert (engine.max_draft_len, engine.max_seq_len) == (4, 8196)
+    assert (engine.checkpoint / "tokenizer.json").is_file()
+    assert (engine.max_draft_len, engine.max_seq_len) == (16, 8192 + 16)
     assert (engine.num_tokens, engine.num_columns) == (49152, 49155)
+
+
+def test_only_the_backend_is_swapped(repository):
+    """What serves the tests is what was rendered, but for that word and the double's own knobs."""
+    for name, num_knobs in (("target", 0), ("draft", 2)):
+        text = (repository / name / "config.pbtxt").read_text()
+
+        assert text.count('backend: "python"') == 1
+        assert text.count('key: "double_') == num_knobs
+    columns = 'key: "engine_vocab_sizes" value { string_value: "target=49152:49155,'
+    assert columns + 'draft=49152:49154" }' in (repository / "specdec/config.pbtxt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -54,20 +46,28 @@ def test_engine_is_what_its_config_says(tmp_path):
     ],
     ids=["switched off", "no paged context FMHA", "context logits"],
 )
-def test_target_without_kv_cache_reuse_does_not_load(tmp_path, reuse, build):
+def test_target_without_kv_cache_reuse_does_not_load(repository, tmp_path, reuse, build):
     """An engine for external drafts needs it, and two build flags switch it off."""
-    compile_engine(tmp_path, "engine", checkpoint=ROOT, build=build, **EXTERNAL)
+    engine = shutil.copytree(repository / "target" / ENGINE, tmp_path / "engine")
+    change_build(engine, **build)
 
     with pytest.raises(LoadError, match="KV cache block reuse must be enabled"):
-        BuiltEngine.load(tmp_path / "engine/1/engine", enable_kv_cache_reuse=reuse)
+        BuiltEngine.load(engine, enable_kv_cache_reuse=reuse)
 
 
-def test_llmapi_model_takes_text_alone():
-    """No tokens, no drafts, no logits: one required input."""
-    text = (ROOT / "tests/doubles/llmapi/config.pbtxt").read_text()
-    config = text_format.Parse(Template(text).substitute(name="x"), model_config_pb2.ModelConfig())
-    inputs = tensors_of(config.input)
+@pytest.mark.parametrize(
+    ("num_sequences", "streaming", "words"),
+    [
+        (1, True, r"Streaming is only supported .* decoupled"),
+        (2, False, r"Batch size > 1 requires .* decoupled"),
+    ],
+)
+def test_what_is_not_decoupled_answers_once(repository, num_sequences, streaming, words):
+    """One response to one sequence, as a model that is deployed so."""
+    engine = BuiltEngine.load(repository / "draft" / ENGINE, enable_kv_cache_reuse=True)
+    numbers = np.full((num_sequences, 1), 5, dtype=np.int32)
+    arrays = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), numbers)
+    arrays["streaming"] = np.full((num_sequences, 1), streaming)
 
-    assert {name for name, each in inputs.items() if not each.is_optional} == {"text_input"}
-    assert not {name for name in inputs if "ids" in name or "draft" in name or "logits" in name}
-    assert config.max_batch_size == 0
+    with pytest.raises(Refusal, match=words):
+        read_call(arrays, engine, is_decoupled=False, excludes_input=False)

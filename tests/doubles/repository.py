@@ -1,129 +1,121 @@
-"""A model repository whose engines are doubles of compiled ones."""
+"""Model repositories as `specdec build render` writes them, with doubles behind the engines.
+
+The pairs are described beside this file and go the way that they go in production: `compile`, with
+the tests' stand-in for TensorRT-LLM, then `render`. All that is changed then is the backend of a
+compiled engine, which this machine does not have, and its weights, which the stand-in cannot make.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from builder.parameters import set_parameters
+import pytest
 
-ROOT = Path(__file__).parents[2]
-NUM_TOKENS = 49152
-MAX_DRAFT_LEN = 16
-MAX_SEQ_LEN = 8192
-RENAMED = {"min_tokens": "min_length", '"seed"': '"random_seed"'}
-"""Inputs by their names before TensorRT-LLM 0.20."""
+from builder.description import PairDescription, Placement, load_description
+from builder.memory import KvShare
+from builder.rendering.launch import plan_launch
+from builder.rendering.pbtxt import parameter_line
+from builder.rendering.repository import RenderOptions, render
+from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
+from builder.tensorrt_llm.compiling import compile_steps
+from builder.tensorrt_llm.installation import find_toolkit
+from builder.tensorrt_llm.plan import plan_steps
+from specdec.serving.manifest import MANIFEST_FILE
+from tests.unit.tensorrt_llm_standin import install
+
+DOUBLES = Path(__file__).parent
+COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"
+LLMAPI_MODEL = DOUBLES / "llmapi"
+"""For SPECDEC_LLMAPI_MODEL: where a rendered `llmapi` model finds its model.py."""
+NUM_RANKS = {"target": 5, "draft": 7}
+"""So many ranks pad the 49152 columns of the logits, and not to the same number."""
 
 _MODEL = """import sys
 
 sys.path.append({root!r})
 
-from tests.doubles.{backend}.model import TritonPythonModel  # noqa: E402, F401
+from tests.doubles.tensorrtllm.model import TritonPythonModel  # noqa: E402, F401
 """
 
 
-def compile_pair(repository: Path) -> None:
-    """Put doubles in the places of target and draft, and tell `specdec` of them as one would.
+def compiled_repository(directory: Path) -> Path:
+    """Make the pair's repository below `directory`; the engines' logits are padded."""
+    pair = load_description(COMPILED_PAIR)
+    target, draft = (
+        replace(each, placement=Placement(tuple(range(count)), count))
+        for each, count in zip(pair.engines, NUM_RANKS.values(), strict=True)
+    )
+    pair = replace(pair, target=target, drafts=(draft,))
+    engines = compiled(pair, directory / "build")
+    repository = directory / "model_repository"
+    options = RenderOptions(served_at=repository, engines=engines["target"].parent)
+    render(pair, COMPILED_PAIR, repository, options)
+    (repository / MANIFEST_FILE).unlink()  # it asks for GPUs, where a machine has any
+    _swap_backend(repository / "target")
+    _swap_backend(repository / "draft", double_num_threads="1", double_num_padding="2")
+    return repository
 
-    The columns of their logits are padded, and not to the same number.
+
+def add_narrow_engine(repository: Path) -> None:
+    """Add `narrow`: short texts, few drafts, and it takes a while until it knows of a request."""
+    pair = load_description(COMPILED_PAIR)
+    narrow = replace(pair.drafts[0], name="narrow")
+    limits = replace(pair.limits, max_input_len=64, max_draft_len=4)
+    pair = replace(pair, target=narrow, drafts=(), limits=limits)
+    model, launch = repository / narrow.name, plan_launch(pair)
+    share = KvShare(narrow.name, 0.9, limits.max_seq_len)
+    write_compiled_model(pair, narrow, model, served_at=repository, launch=launch, share=share)
+    engines = compiled(pair, repository.parent / narrow.name)
+    shutil.copytree(engines[narrow.name], model / ENGINE, dirs_exist_ok=True)
+    _swap_backend(model, double_enqueue_delay_ms="400")
+
+
+def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
+    """Compile a pair by the stand-in; return the directories by engine.
+
+    The file of each rank names the checkpoint that the double runs. All return their logits, so
+    that tests see them.
     """
-    compile_engine(repository, "target", max_draft_len=MAX_DRAFT_LEN, tp_size=5)
-    compile_engine(repository, "draft", tp_size=7, double_num_threads="1", double_num_padding="2")
-    set_parameters(
-        repository / "specdec",
-        engine_extensions="draft_logits",
-        engine_vocab_sizes=f"target={NUM_TOKENS}:49155,draft={NUM_TOKENS}:49154",
-        target_head_name="",
-    )
+    work.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        install(patch, work / "site", pair.runtime.version)
+        toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+        found = compile_steps(plan_steps(pair, work, toolkit, ""), work)
+    engines = dict(zip(pair.engines, found, strict=True))
+    for engine, directory in engines.items():
+        for rank in directory.glob("rank*.engine"):
+            rank.write_text(str(engine.checkpoint))
+        change_build(directory, gather_generation_logits=True)
+    return {engine.name: directory for engine, directory in engines.items()}
 
 
-def add_odd_engines(repository: Path) -> None:
-    """Add engines that refuse what others take: `whole` answers in one piece, `narrow` is small.
-
-    `whole` has the inputs of an old release. `narrow` takes its time until it knows of a request,
-    and leaves the prompt out of its output unless told otherwise.
-    """
-    checkpoint = repository / "draft" / "1" / "checkpoint"
-    compile_engine(
-        repository, "whole", checkpoint=checkpoint, is_decoupled=False, has_old_names=True
-    )
-    compile_engine(
-        repository,
-        "narrow",
-        checkpoint=checkpoint,
-        max_draft_len=4,
-        build={"max_input_len": 64},
-        exclude_input_in_output="true",
-        double_enqueue_delay_ms="400",
-    )
+def change_build(directory: Path, **values: Any) -> None:
+    """Change the build_config of a compiled engine."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["build_config"] |= values
+    path.write_text(json.dumps(config))
 
 
-def compile_engine(
-    repository: Path,
-    name: str,
-    *,
-    checkpoint: Path | None = None,
-    max_draft_len: int = 0,
-    tp_size: int = 1,
-    is_decoupled: bool = True,
-    has_old_names: bool = False,
-    build: dict[str, Any] | None = None,
-    **parameters: str,
-) -> None:
-    """Make a model, or make one of the repository anew, from its checkpoint or another.
-
-    `build`: what differs in the build_config of its engine.
-    """
-    version = repository / name / "1"
-    engine = version / "engine"
-    engine.mkdir(parents=True)
-    (engine / "rank0.engine").symlink_to(checkpoint or version / "checkpoint")
-    configuration = {
-        "version": "1.2.1",
-        "pretrained_config": {"vocab_size": NUM_TOKENS, "mapping": {"tp_size": tp_size}},
-        "build_config": {
-            "max_batch_size": 64,
-            "max_input_len": MAX_SEQ_LEN,
-            "max_seq_len": MAX_SEQ_LEN + max_draft_len,
-            "max_draft_len": max_draft_len,
-            "speculative_decoding_mode": 2 if max_draft_len else 1,
-            "gather_context_logits": False,
-            "gather_generation_logits": True,
-            "plugin_config": {"use_paged_context_fmha": True},
-        }
-        | (build or {}),
-    }
-    (engine / "config.json").write_text(json.dumps(configuration))
-    text = (Path(__file__).parent / "tensorrtllm" / "config.pbtxt").read_text()
-    text = Template(text).substitute(name=name, engine=engine)
-    if not is_decoupled:
-        text = text.replace("decoupled: true", "decoupled: false")
-    if has_old_names:
-        for new, old in RENAMED.items():
-            text = text.replace(new, old)
-    (version.parent / "config.pbtxt").write_text(text)
-    set_parameters(version.parent, **parameters)
-    write_model(version, "tensorrtllm")
+def _swap_backend(model: Path, **parameters: str) -> None:
+    """Let the double serve a model of the C++ backend, with `parameters` of the double's own."""
+    config = model / "config.pbtxt"
+    text = config.read_text()
+    assert text.count('backend: "tensorrtllm"') == 1
+    text = text.replace('backend: "tensorrtllm"', 'backend: "python"')
+    own = [parameter_line(name, value) for name, value in parameters.items()]
+    config.write_text("\n".join([text.rstrip(), *own, ""]))
+    (model / "1" / "model.py").write_text(_MODEL.format(root=str(DOUBLES.parents[1])))
 
 
-def serve_llmapi(repository: Path) -> None:
-    """Put a double of the `llmapi` model in the place of both engines."""
-    shutil.rmtree(repository / "draft")
-    model = repository / "target"
-    text = (Path(__file__).parent / "llmapi" / "config.pbtxt").read_text()
-    (model / "config.pbtxt").write_text(Template(text).substitute(name="target"))
-    write_model(model / "1", "llmapi")
-    set_parameters(
-        repository / "specdec",
-        engine_kind="llmapi",
-        tensorrt_llm_draft_model_name="",
-        target_head_name="",
-    )
-
-
-def write_model(version: Path, backend: str) -> None:
-    """Write the model.py of a double."""
-    (version / "model.py").write_text(_MODEL.format(root=str(ROOT), backend=backend))
+def llmapi_repository(directory: Path) -> Path:
+    """Make the repository of a target that guesses by itself; serve it with LLMAPI_MODEL."""
+    repository = directory / "model_repository"
+    pair = load_description(LLMAPI_PAIR)
+    render(pair, LLMAPI_PAIR, repository, RenderOptions(served_at=repository))
+    (repository / MANIFEST_FILE).unlink()
+    return repository

@@ -1,7 +1,7 @@
 """Live tritonservers for the server tests, started by the launcher as `make serve` does.
 
 Tests run on every set of engines, unless the marker `engines` says which: `torch`, the default
-pair, and `compiled`, strict doubles of NVIDIA's C++ backend behind the same orchestrator.
+pair, and `compiled`, strict doubles of NVIDIA's C++ backend in a rendered repository.
 """
 
 import os
@@ -11,11 +11,11 @@ import pytest
 
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer, port_from_environment
-from tests.doubles.repository import add_odd_engines, compile_pair
+from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, filled
 from tests.server.collector import collecting
 from tests.server.faulty import make_faulty_repository
-from tests.server.live import MODEL_REPOSITORY, copy_repository
+from tests.server.live import MODEL_REPOSITORY
 
 ENGINES = ("torch", "compiled")
 ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
@@ -39,9 +39,8 @@ def server(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("server")
     repository, extra_args = MODEL_REPOSITORY, ()
     if request.param == "compiled":
-        repository, extra_args = copy_repository(directory), ON_DEMAND
-        compile_pair(repository)
-        add_odd_engines(repository)
+        repository, extra_args = compiled_repository(directory), ON_DEMAND
+        add_narrow_engine(repository)
         add_front_door(repository, "bare", engine_extensions="")
         alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
         add_front_door(repository, "late", engine_vocab_sizes="", **alone)

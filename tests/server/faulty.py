@@ -6,7 +6,7 @@ from pathlib import Path
 
 from builder.parameters import set_parameters
 from loadtest.bench.repository import add_front_door
-from tests.doubles.repository import compile_pair
+from tests.doubles.repository import compiled_repository
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
@@ -46,9 +46,10 @@ class TritonPythonModel:
 
 def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path:
     """Make the repository; the model `hanging` hangs until `release` exists."""
-    repository = copy_repository(directory)
     if engines == "compiled":
-        compile_pair(repository)
+        repository = compiled_repository(directory)
+    else:
+        repository = copy_repository(directory)
     set_parameters(
         repository / "specdec",
         tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),

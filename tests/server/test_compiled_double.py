@@ -18,7 +18,6 @@ PROMPT = list(range(500, 540))
 BOTH = ("output_ids", "sequence_length")
 ENDS_WITHIN_S = 2.0
 """A hundred milliseconds on an idle machine."""
-BATCH = {name: np.ones((2, 1), dtype=np.int32) for name in ("input_ids", "input_lengths")}
 
 
 @pytest.fixture(scope="module")
@@ -106,18 +105,8 @@ REFUSED = {
         *("narrow", call(input_ids=tensor(*range(65)), input_lengths=tensor(65)), BOTH),
         r"Prompt length \(65\) exceeds maximum input length \(64\)",
     ),
-    "stream in one piece": (
-        *("whole", call(streaming=tensor(True)), BOTH),
-        "Streaming is only supported .* decoupled",
-    ),
-    "batch in one piece": (
-        *("whole", BATCH | {"request_output_len": np.ones((2, 1), dtype=np.int32)}, BOTH),
-        "Batch size > 1 requires .* decoupled",
-    ),
     "old name": ("target", call(random_seed=tensor(1, dtype=np.uint64)), BOTH, "random_seed"),
     "older name": ("target", call(min_length=tensor(1)), BOTH, "min_length"),
-    "new name": ("whole", call(seed=tensor(1, dtype=np.uint64)), BOTH, "seed"),
-    "newer name": ("whole", call(min_tokens=tensor(1)), BOTH, "min_tokens"),
     "our prompt_length": ("target", call(prompt_length=tensor(3)), BOTH, "prompt_length"),
     "our verification": ("target", call(verification=tensor("block")), BOTH, "verification"),
     "our trees": ("target", call(draft_parents=tensor(-1)), BOTH, "draft_parents"),

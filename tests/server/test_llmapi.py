@@ -1,6 +1,7 @@
 """In front of an engine that takes text and speculates inside: the same front door.
 
-The engine is a double of TensorRT-LLM's `llmapi` model.
+The repository is one that `specdec build render` wrote; a double of TensorRT-LLM's `llmapi` model
+is found where NVIDIA's would be.
 """
 
 import time
@@ -14,11 +15,10 @@ from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, col
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer
 from specdec.serving.tokenizing import Tokenizer
-from tests.doubles.repository import serve_llmapi
+from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
     MODEL_REPOSITORY,
     Failure,
-    copy_repository,
     is_idle,
     metrics,
     num_inflight,
@@ -36,11 +36,12 @@ WITHIN_S = 10.0
 def running(tmp_path_factory):
     """Return a server whose only engine is a double of the `llmapi` model."""
     directory = tmp_path_factory.mktemp("llmapi")
-    repository = copy_repository(directory)
-    serve_llmapi(repository)
+    repository = llmapi_repository(directory)
     add_front_door(repository, "orphan", tensorrt_llm_model_name="nowhere")
-    with TritonServer(repository, log_path=directory / "server.log") as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECDEC_LLMAPI_MODEL", str(LLMAPI_MODEL))
+        with TritonServer(repository, log_path=directory / "server.log") as server:
+            yield server
 
 
 @pytest.fixture(scope="module")
@@ -122,19 +123,18 @@ def test_messages_are_the_template_of_the_target(client, tokenizer):
     assert by_messages.final.num_input_tokens == by_text.final.num_input_tokens
 
 
-def test_stop_words_end_the_answer_before_them(client):
-    """However the engine's chunks fall; its own stop words are not used."""
+def test_stop_words_end_the_answer_before_them(running, client):
+    """However the engine's chunks fall; its own are not used, so that it must be told to stop."""
     free = client.generate(GenerationRequest(text_input=COUNT, max_tokens=MAX_TOKENS))
     stop = free.text[len(free.text) // 2 :][:6]
 
     stopped = collect(
-        client.stream(
-            GenerationRequest(text_input=COUNT, max_tokens=MAX_TOKENS, stop_words=["no", stop])
-        )
+        client.stream(GenerationRequest(text_input=COUNT, max_tokens=4000, stop_words=["no", stop]))
     )
 
     assert stopped.text == free.text[: free.text.index(stop)]
     assert stopped.final.finish_reason == "stop"
+    wait_for(lambda: is_idle(running), WITHIN_S)
 
 
 def test_prompt_comes_first_where_it_is_asked_for(client):

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.engines("compiled")
 CERTAIN = "As a result, it is important"
 UNCERTAIN = f"{CERTAIN} to"
 """The first round is the target's alone, and says one word here; the next one may say many."""
-NUM_DRAWS = 1200
-RARE = 10
+NUM_DRAWS = 480
+RARE = 5
 SIGNIFICANT = 1e-4
 PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
 

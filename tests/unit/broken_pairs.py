@@ -26,7 +26,7 @@ DOCUMENT = PAIRS_DIRECTORY / "BROKEN.md"
 ABSENT = object()
 WORDS = ("fox", "def", "three", "user", "2024")
 
-A70, A8, TWO, QWEN = "llama31_70b_8b", "llama31_8b_1b", "qwen25_14b_two_drafts", "qwen25_7b_05b"
+A70, A8, TWO = "llama31_70b_8b", "llama31_8b_1b", "qwen25_14b_two_drafts"
 SMALL, HEAD, LOOKUP, TINY = "llama31_70b_1b", "llama31_8b_eagle3", "llama31_8b_lookup", "tiny"
 CPU = "smollm2_135m"
 
@@ -162,6 +162,8 @@ BROKEN = (
            ("an INT8 KV cache switches paged context FMHA off",)),
     Broken(A8, "an FP8 KV cache in the draft", {"drafts.draft.precision.kv_cache": "fp8"},
            "kv_cache", ("reads the whole text again in each round",), "warning"),
+    Broken(HEAD, "an INT8 KV cache in the PyTorch runtime", {
+        "target.precision.kv_cache": "int8"}, "kv_cache", ("keeps no INT8 KV cache",)),
     Broken(CPU, "FP8 on the CPU", {"target.precision.quantization": "fp8"}, "quantization",
            ("a torch engine has quantization none or int8_wo",)),
     # Target and draft.
@@ -170,8 +172,6 @@ BROKEN = (
     Broken(A8, "the same number of tokens, another family", {"drafts.draft.shape": {
         **read_toml(PAIRS_DIRECTORY.parent / "shapes.toml")["Llama-3.2-1B"], "family": "mine"}},
            "family", ("is of the family mine", "no proof of the same tokens"), "warning"),
-    Broken(QWEN, "logits of another width", {"speculation.draft_logits": True},
-           "vocabulary_padding", ("152,064 columns", "151,936", "draft_logits = false")),
     Broken(A8, "an unknown translation", {"drafts.draft.translation": "words"}, "translation",
            ("'words' is not known", "text, tokens")),
     Broken(A8, "rows taken out of a compiled head", {

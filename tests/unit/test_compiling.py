@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -222,6 +223,18 @@ def test_other_release_than_asked_for(installed):
 
     with pytest.raises(BuildError, match=r"this is TensorRT-LLM 1\.1\.0, the pair is for 1\.2\.1"):
         find_toolkit(VERSION, "26.07")
+
+
+def test_python_on_path_goes_before_our_own(installed, tmp_path, monkeypatch):
+    """An environment over the system's packages sees its TensorRT-LLM, but not what that needs."""
+    installed()
+    theirs = tmp_path / "system" / "python3"
+    theirs.parent.mkdir()
+    theirs.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    theirs.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(theirs.parent), os.environ["PATH"]]))
+
+    assert find_toolkit(VERSION, "26.07").python == str(theirs)
 
 
 @pytest.mark.parametrize("mode", ["eagle", "medusa", "redrafter", "lookahead"])

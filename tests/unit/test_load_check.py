@@ -101,6 +101,15 @@ def test_what_was_rendered_is_served(compiled):
     assert problems(repository) == ""
 
 
+def test_engines_of_another_front_door_are_held_to_nothing(compiled):
+    """Several orchestrators may share a repository: each asks only its own drafts for logits."""
+    repository = compiled(draft={"gather_generation_logits": False})
+    alone = replace(SETTINGS, tensorrt_llm_draft_model_name="")
+
+    assert "--gather_generation_logits" in problems(repository)
+    assert problems(repository, alone) == ""
+
+
 @pytest.mark.parametrize(
     ("engine", "changes", "message"),
     [

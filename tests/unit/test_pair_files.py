@@ -110,7 +110,9 @@ def test_unreadable_file_says_where(tmp_path, text, message):
 
 def test_missing_file_is_named(tmp_path):
     """A path that leads nowhere is said to."""
-    with pytest.raises(BuildError, match=r"p\.toml cannot be read"):
+    with pytest.raises(BuildError, match=r"is no pair file: name one that ends in \.toml"):
+        load_description(tmp_path)
+    with pytest.raises(BuildError, match=r"p\.toml cannot be read: No such file"):
         load_description(tmp_path / "p.toml")
 
 

@@ -16,7 +16,6 @@ from builder.description import TORCH, Placement, known_pairs, load_description
 from builder.description.loading import pair_file
 from builder.errors import BuildError
 from builder.memory import plan_memory
-from builder.rendering.launch import plan_launch
 from builder.rendering.repository import RenderOptions, notices, render
 from specdec.serving.manifest import load_manifest, record
 
@@ -166,6 +165,15 @@ def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expecte
     assert drafts == [engine for engine in expected if engine != "target"]
 
 
+def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
+    """Qwen2.5's 7B and 0.5B have logits of two widths: who brings them together is told both."""
+    found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
+
+    its = parameters(found["specdec"])
+    assert its["engine_vocab_sizes"] == "target=152064:152064,draft=151936:151936"
+    assert its["engine_extensions"] == "draft_logits"
+
+
 def test_engines_on_one_device_share_its_memory(tmp_path):
     """Weights, buffers and the caches' tokens of both fit together, in any order of loading."""
     repository = rendered("llama31_8b_1b", tmp_path / "repository")
@@ -178,48 +186,6 @@ def test_engines_on_one_device_share_its_memory(tmp_path):
         taken += engine.fixed + num_tokens * engine.kv_bytes_per_token
         assert 0 < float(found[engine.engine]["kv_cache_free_gpu_mem_fraction"]) < 1
     assert 0.8 * device.capacity < taken <= device.capacity
-
-
-LINES = {
-    "llama31_8b_lookup": ["exec tritonserver --model-repository="],
-    "llama31_8b_eagle3": ["exec tritonserver --model-repository="],
-    "llama31_70b_8b": [
-        "export TRTLLM_ORCHESTRATOR=1",
-        "export TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=1",
-        "exec mpirun --allow-run-as-root -n 1 tritonserver ",
-        "--cuda-memory-pool-byte-size=4:0",
-    ],
-    "smollm2_135m": ['exec specdec serve --model-repository "$repository" --inflight-limit 64'],
-}
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_launch_line(name):
-    """One engine: plain; several: an orchestrator that spawns; on any machine: our launcher."""
-    pair = load_description(name)
-    script = plan_launch(pair).script(pair)
-
-    for line in LINES[name]:
-        assert line in script
-
-
-def test_one_engine_on_several_gpus_runs_in_leader_mode():
-    """A tritonserver for each rank; all but the first load the engine alone and serve nobody."""
-    pair = placed("llama31_8b_lookup", target=Placement((0, 1), 2))
-    launch = plan_launch(pair)
-
-    assert launch.environment == ()
-    assert launch.command.count("-n 1 tritonserver") == 2
-    assert launch.command.count("--load-model=target") == 1
-    assert launch.command.count('"$@"') == 1
-
-
-def test_ranks_by_hand_are_one_more_than_workers():
-    """With MPI that may not spawn, rank 0 is the orchestrator."""
-    launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
-
-    assert launch.command.count("-n 1 tritonserver") == 6
-    assert ("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0") in launch.environment
 
 
 def test_engines_can_live_in_specdec(tmp_path):
@@ -256,6 +222,9 @@ def test_what_is_missing_is_said():
     assert "--checkpoint target=DIRECTORY" in tokenizer
     assert "specdec build compile" in engines
     assert notices(described("smollm2_135m"), options) == []
+    (_, target, head) = notices(load_description("llama31_8b_eagle3"), options)
+    assert "--checkpoint target=DIRECTORY" in target
+    assert "'EAGLE3-LLaMA3.1-Instruct-8B', not a place: give --checkpoint head=DIRECTORY" in head
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -279,6 +248,8 @@ def test_foreign_folders_are_left_alone(tmp_path):
         rendered("llama31_8b_1b", tmp_path / "mine")
     with pytest.raises(BuildError, match="only torch engines run inside specdec"):
         rendered("llama31_8b_1b", tmp_path / "new", colocated=True)
+    with pytest.raises(BuildError, match="only compiled engines run in MPI ranks"):
+        rendered("llama31_8b_eagle3", tmp_path / "new", starts_ranks=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

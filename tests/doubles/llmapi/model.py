@@ -1,9 +1,11 @@
-"""The model: requests in, cumulative text out, stops by id, a look for clients that have gone."""
+"""The model: requests in, cumulative text out, stops by id, a look for clients that have gone.
+
+Loaded as NVIDIA's is: by file, with this folder on the path, in the directory of a rendered model.
+"""
 
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -13,14 +15,15 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+import yaml
+from generation import Generation, RequestOutput
+from llm_args import checked
 
 from specdec.serving.tokenizing import Tokenizer
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
-from tests.doubles.llmapi.generation import Generation, RequestOutput
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-CANCELLATION_CHECK_PERIOD_S = 0.1
 NUM_THREADS = 64
 
 
@@ -28,10 +31,12 @@ class TritonPythonModel:
     """One engine."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        config = json.loads(args["model_config"])
-        directory = Path(pb_utils.get_model_dir())
-        checkpoint = directory / config["parameters"]["checkpoint_dir"]["string_value"]
-        self._is_decoupled = config["model_transaction_policy"]["decoupled"]
+        del args
+        settings = _model_yaml()
+        triton = settings.pop("triton_config")
+        self._is_decoupled = bool(triton["decoupled"])
+        self._period_s = triton["cancellation_check_period_ms"] / 1000
+        checkpoint = Path(checked(settings)["model"])
         self._tokenizer = Tokenizer(checkpoint)
         self._engine = TorchEngine(EngineSettings(checkpoint, EngineLimits()))
         self._threads = ThreadPoolExecutor(NUM_THREADS)
@@ -104,11 +109,17 @@ class TritonPythonModel:
 
     def _look_for_cancelled(self) -> None:
         while self._is_open:
-            time.sleep(CANCELLATION_CHECK_PERIOD_S)
+            time.sleep(self._period_s)
             with self._lock:
                 for generation, sender in self._running.values():
                     if sender.is_cancelled():
                         generation.abort()
+
+
+def _model_yaml() -> dict[str, Any]:
+    text = (Path(pb_utils.get_model_dir()) / "model.yaml").read_text("utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 def _values(request: Any) -> dict[str, Any]:

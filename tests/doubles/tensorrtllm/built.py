@@ -33,7 +33,7 @@ class BuiltEngine:
 
     @classmethod
     def load(cls, directory: Path, *, enable_kv_cache_reuse: bool) -> BuiltEngine:
-        """Reads `directory`; its rank0.engine is a link to a checkpoint. Raises LoadError."""
+        """Reads `directory`; its rank0.engine names a checkpoint. Raises LoadError."""
         try:
             raw: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
         except OSError as error:
@@ -52,7 +52,7 @@ class BuiltEngine:
             )
         parallelism = model["mapping"]["tp_size"]
         return cls(
-            checkpoint=(directory / "rank0.engine").resolve(strict=True),
+            checkpoint=Path((directory / "rank0.engine").read_text("utf-8")),
             max_batch_size=build["max_batch_size"],
             max_input_len=build["max_input_len"],
             max_seq_len=build["max_seq_len"],

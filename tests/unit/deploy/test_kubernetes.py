@@ -7,6 +7,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from builder.cli import _parser
+from builder.description import load_description
+from builder.pair_options import checkpoints
+from builder.refresh.cli import _parser as refresh_parser
+from builder.rendering.launch import plan_launch
 from specdec.serving.installation import find_installation, server_environment
 from specdec.serving.supervisor import KILL_GRACE_S
 from tests.manifests import DEPLOY, KUBERNETES, container, documents, pod
@@ -151,6 +156,34 @@ def test_refresh_has_the_key_of_the_server():
     assert key in job["env"]
 
 
+def test_engine_build_speaks_the_builders_language():
+    """Its steps are commands of `specdec build`, and hand on what they make."""
+    job = pod(OBJECTS["Job specdec-engine-build"])
+    steps = {}
+    for each in (*job["initContainers"], *job["containers"]):
+        assert each["command"][:2] == ["specdec", "build"]
+        steps[each["name"]] = _parser().parse_args([*each["command"][2:], *each["args"]])
+
+    assert [(name, step.command) for name, step in steps.items()] == [
+        (name, name) for name in ("check", "compile", "render")
+    ]
+    assert {step.pair for step in steps.values()} == {"/pair/pair.toml"}
+    assert steps["render"].engines == steps["compile"].output / "engines"
+    started = " ".join(container()["command"])
+    assert f"{steps['render'].output}/launch.sh" in started
+    pair = load_description("llama31_8b_1b")  # the comment at its head names this one
+    for step in steps.values():
+        assert checkpoints(step).keys() == {each.name for each in pair.engines}
+
+
+def test_refresh_speaks_the_builders_language():
+    """The nightly command is one of `specdec build`."""
+    (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
+
+    assert job["command"] == ["specdec", "build", "refresh"]
+    refresh_parser().parse_args(job["args"])
+
+
 def test_autoscaler_asks_for_what_the_adapter_serves():
     """The metric's name and the deployment's."""
     spec = OBJECTS["HorizontalPodAutoscaler specdec"]["spec"]
@@ -184,6 +217,59 @@ def test_rules_for_the_operator():
     assert together["spec"] == yaml.safe_load(rules)
 
 
-def test_launch_script_is_valid():
-    """Bash can read it."""
-    subprocess.run(["bash", "-n", MULTINODE / "launch.sh"], check=True)
+@pytest.fixture
+def group(tmp_path):
+    """Return a function that runs the script of a pod in a group, its places below `tmp_path`.
+
+    What it starts writes down its arguments and what MPI is told.
+    """
+    secrets = tmp_path / "secrets/ssh"
+    secrets.mkdir(parents=True)
+    (secrets / "id").write_text("a private key")
+    (secrets / "id.pub").write_text("ssh-ed25519 AAAA a comment")
+    for place in ("tmp", "models/repository", "usr/sbin"):
+        (tmp_path / place).mkdir(parents=True)
+    records = f'echo "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n'
+    (tmp_path / "models/repository/launch.sh").write_text(records)
+    (tmp_path / "usr/sbin/sshd").write_text(f"#!/bin/bash\n{records}")
+    (tmp_path / "usr/sbin/sshd").chmod(0o755)
+    script = (MULTINODE / "launch.sh").read_text()
+    script = re.sub(r"(?<![\w.}])/(tmp|secrets|models|usr/sbin)/", rf"{tmp_path}/\1/", script)
+
+    def run(*arguments, **environment):
+        known = {"PATH": "/usr/bin:/bin", "GPUS_PER_POD": "8", "LWS_GROUP_SIZE": "1"}
+        subprocess.run(
+            ["bash", "-c", script, "launch.sh", *arguments], env=known | environment, check=True
+        )
+        lines = (tmp_path / "environment").read_text().splitlines()
+        said = dict(line.split("=", 1) for line in lines if "=" in line)
+        return (tmp_path / "arguments").read_text().split(), said
+
+    return run
+
+
+def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
+    """A slot for each GPU and one for the rank that directs; keys as ssh wants them."""
+    arguments, environment = group(
+        *("leader", "--log-format=ISO8601"), LWS_LEADER_ADDRESS="specdec-0.specdec.default"
+    )
+
+    assert arguments == ["--log-format=ISO8601"]
+    assert (tmp_path / "tmp/hosts").read_text().split()[1] == "slots=9"
+    assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "tmp/hosts")
+    assert (tmp_path / "tmp/ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"
+    assert (tmp_path / "tmp/ssh/id").stat().st_mode & 0o777 == 0o600
+    told = environment["OMPI_MCA_mca_base_env_list"].split(";")
+    launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
+    assert told == [name for name, _ in launch.environment]  # workers elsewhere get these, too
+
+
+def test_worker_lets_only_the_leaders_key_in(group, tmp_path):
+    """It listens where the leader and the probe look, and has the key for its own as well."""
+    arguments, _ = group("worker")
+
+    worker = TEMPLATES["workerTemplate of LeaderWorkerSet"]
+    (probed,) = (each["readinessProbe"]["tcpSocket"]["port"] for each in containers(worker))
+    assert arguments[arguments.index("-p") + 1] == str(probed)
+    assert "PasswordAuthentication=no" in arguments
+    assert (tmp_path / "tmp/ssh/authorized_keys").read_text() == "ssh-ed25519 AAAA a comment"

@@ -8,7 +8,6 @@ always asked to stream: a request that does not and is stopped is never answered
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,22 +66,22 @@ class LlmapiTarget:
         """See TargetEngine; `context` is the prompt, which the engine gets as text."""
         del context
         is_over = False
+        responses = self._requests.responses(self._inputs(max_tokens), _OUTPUTS)
         try:
-            with closing(self._requests.responses(self._inputs(max_tokens), _OUTPUTS)) as responses:
-                for response in responses:
-                    reason = _text(response, "finish_reason")
-                    is_over = reason not in _GOES_ON
-                    if is_over and reason not in _ENDS:
-                        raise EngineFailedError(f"{self._model}: the answer ended by {reason!r}")
-                    if is_over:
-                        self._count(response)
-                    text = _text(response, "text_output")
-                    tokens = self._tokens.add(text, is_last=is_over)
-                    if tokens or is_over:
-                        yield Verification(tokens, ended=reason == "stop")
+            for response in responses:
+                reason = _text(response, "finish_reason")
+                is_over = reason not in _GOES_ON
+                if is_over and reason not in _ENDS:
+                    raise EngineFailedError(f"{self._model}: the answer ended by {reason!r}")
+                if is_over:
+                    self._count(response)
+                tokens = self._tokens.add(_text(response, "text_output"), is_last=is_over)
+                if tokens or is_over:
+                    yield Verification(tokens, ended=reason == "stop")
         finally:
-            if not is_over:
+            if not is_over:  # Stopped first: of a closed one there is nothing left to stop.
                 self._requests.abort()
+            responses.close()
         if not is_over:
             raise EngineFailedError(f"{self._model}: the stream ended without a finish_reason")
 

@@ -98,7 +98,11 @@ def engine_problems(
         yield from _of_any_engine(name, engine, recorded, manifest, settings)
         if name == settings.tensorrt_llm_model_name:
             yield from _of_target(name, engine, settings)
-        elif settings.has_draft_logits and not engine.gathers_generation_logits:
+        elif (
+            name in settings.draft_models
+            and settings.has_draft_logits
+            and not engine.gathers_generation_logits
+        ):
             yield (
                 f"{name}: was built without --gather_generation_logits, which engine_extensions = "
                 "draft_logits needs"

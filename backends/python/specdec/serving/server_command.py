@@ -144,6 +144,8 @@ def server_command(
     for kind, port in settings.ports.items():
         command += [f"--{kind}-address={settings.address}", f"--{kind}-port={port}"]
     command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
+    # Completing configurations starts each Python model once more; ours are complete.
+    command.append("--disable-auto-complete-config")
     command.append(f"--exit-timeout-secs={settings.exit_timeout_s}")
     command.append(f"--log-verbose={settings.log_verbose}")
     if settings.trace_url:
