@@ -69,7 +69,7 @@ def test_new_task_starts_from_all_others():
     found = book.estimate("sql", "draft", "greedy", NOW)
 
     assert found.alphas[0] == pytest.approx(0.9, abs=0.05)
-    assert found.num_judged == 0
+    assert book.num_rounds("new", "draft", "greedy", 0.0) == 0
 
 
 def test_estimate_follows_a_draft_that_goes_stale():

@@ -102,8 +102,6 @@ class Acceptance:
     mean_drafted: float
     mean_accepted: float
     """Guesses of an offer, and how many of them stood, whatever its length."""
-    num_judged: float
-    """Guesses that the task's own estimate rests on, as far as they are remembered."""
     num_asked: float = 0.0
     """Rounds, of all levels."""
 
@@ -152,7 +150,7 @@ class AcceptanceBook:
         ]
         offers, errors = 1.0, [0.0] * num_positions
         alphas: Sequence[float] | None = None
-        num_judged = mean_drafted = mean_accepted = num_asked = 0.0
+        mean_drafted = mean_accepted = num_asked = 0.0
         for tally in levels:
             age = tally.age(now_s)
             num_offered = tally.num_offered * age
@@ -164,17 +162,19 @@ class AcceptanceBook:
             judged = [each * age for each in tally.judged[:num_positions]]
             right = [each * age for each in tally.right[:num_positions]]
             alphas, errors = _by_position(judged, right, alphas)
-            num_judged = sum(judged)
         if alphas is None:
             alphas, errors = _by_position([0.0] * num_positions, [0.0] * num_positions, None)
-        if (task, drafter, band) not in self.tallies:
-            num_judged = 0.0
         if optimism:
             alphas = [
                 min(0.99, alpha + optimism * error)
                 for alpha, error in zip(alphas, errors, strict=True)
             ]
-        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_judged, num_asked)
+        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_asked)
+
+    def num_rounds(self, task: str, drafter: str, band: str, now_s: float) -> float:
+        """Rounds of the task in which it was asked, as far as they are remembered."""
+        tally = self.tallies.get((task, drafter, band))
+        return 0.0 if tally is None else tally.num_asked * tally.age(now_s)
 
     def alpha(self, task: str, drafter: str) -> tuple[float, float]:
         """α̂ over all positions and bands of a task, and how many judged guesses it rests on."""
