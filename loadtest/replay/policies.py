@@ -60,6 +60,9 @@ class Fixed:
     def finish(self) -> None:
         """Nothing to learn."""
 
+    def leave(self) -> None:
+        """Nothing to forget."""
+
 
 class Oracle:
     """Of each task the fixed choice that turned out best for it in this phase."""
@@ -138,6 +141,9 @@ class _Steered:
 
     def finish(self) -> None:
         self.steering.finish()
+        self.leave()
+
+    def leave(self) -> None:
         self.steering.leave()
 
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from specdec.control.choices import COPY
 from specdec.control.expectation import expected_tokens_by_length
 
 MAX_POSITIONS = 16
@@ -141,14 +142,15 @@ class AcceptanceBook:
     ) -> Acceptance:
         """The posterior mean of so many positions, `optimism` standard errors above it.
 
-        A task starts from all tasks together, these from all bands, those from UNKNOWN.
+        A task starts from all tasks together, these from all bands, those from UNKNOWN. Of who
+        copies nothing is expected at first: it stands in nobody's way as long as it is not seen.
         """
         levels = [
             self.tallies[key]
             for key in (("", drafter, ""), ("", drafter, band), (task, drafter, band))
             if key in self.tallies
         ]
-        offers, errors = 1.0, [0.0] * num_positions
+        offers, errors = float(not drafter.startswith(COPY)), [0.0] * num_positions
         alphas: Sequence[float] | None = None
         mean_drafted = mean_accepted = num_asked = 0.0
         for tally in levels:
