@@ -10,6 +10,7 @@ nothing about positions that they did not have. With one α for all positions it
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,15 @@ POOL_WEIGHT = 8.0
 
 UNKNOWN = 0.6
 """The conditional acceptance of a drafter of which nothing is known: it is worth a trial."""
+
+EXPECTED_DRIFT = 0.2
+"""By which first guesses may be better or worse than expected of their tasks without a meaning."""
+
+ALARM = 10.0
+"""Sum of what is beyond, in guesses, at which a drafter is taken to have changed."""
+
+KEPT_ROUNDS = 16.0
+"""What was known before a change counts like at most so many rounds behind it."""
 
 _GROWTH = math.exp(1 / MEMORY_ROUNDS)
 _RESCALE_AT = 1e100
@@ -65,6 +75,10 @@ class Tally:
         if self.weight > _RESCALE_AT:
             self._rescale()
 
+    def fade(self) -> None:
+        """All that is known counts like KEPT_ROUNDS at most."""
+        self.weight = max(self.weight, self.num_asked / KEPT_ROUNDS)
+
     def age(self, now_s: float) -> float:
         """What a count is worth now, as a factor."""
         idle_s = max(0.0, now_s - self.last_s)
@@ -79,6 +93,27 @@ class Tally:
         self.judged = [each * factor for each in self.judged]
         self.right = [each * factor for each in self.right]
         self.weight = 1.0
+
+
+@dataclass(slots=True)
+class Drift:
+    """Whether a drafter has become another: a draft gone stale, or mended, or asked other things.
+
+    Page's cumulative sums (1954), one for each direction, of right - expected on first guesses.
+    Memory alone would follow too, but over hundreds of rounds of each task.
+    """
+
+    worse: float = 0.0
+    better: float = 0.0
+
+    def has_changed(self, surprise: float) -> bool:
+        """With one guess more, `surprise` above what was expected."""
+        self.worse = max(0.0, self.worse - surprise - EXPECTED_DRIFT)
+        self.better = max(0.0, self.better + surprise - EXPECTED_DRIFT)
+        if max(self.worse, self.better) < ALARM:
+            return False
+        self.worse = self.better = 0.0
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +156,10 @@ class AcceptanceBook:
     def __init__(self) -> None:
         self.tallies: dict[tuple[str, str, str], Tally] = {}
         """By task, drafter, band; task "" is all tasks together, band "" all bands."""
+        self._drifts: dict[tuple[str, str], Drift] = defaultdict(Drift)
 
     def add(self, task: str, band: str, offer: Offer, now_s: float) -> None:
+        self._watch(task, band, offer, now_s)
         for key in (
             (task, offer.drafter, band),
             ("", offer.drafter, band),
@@ -193,6 +230,17 @@ class AcceptanceBook:
             return None
         alpha, _ = self.alpha(task, drafter)
         return sum(alpha**place for place in range(1, num_tokens + 1)) / num_tokens
+
+    def _watch(self, task: str, band: str, offer: Offer, now_s: float) -> None:
+        """Forgets most of a drafter that has changed. Copies come in runs: that is no change."""
+        if not offer.depth or offer.drafter.startswith(COPY):
+            return
+        expected = self.estimate(task, offer.drafter, band, now_s, 1).alphas[0]
+        surprise = float(offer.num_accepted > 0) - expected
+        if self._drifts[offer.drafter, band].has_changed(surprise):
+            for (_, drafter, each), tally in self.tallies.items():
+                if drafter == offer.drafter and each in ("", band):
+                    tally.fade()
 
     def _tally(self, key: tuple[str, str, str]) -> Tally:
         if key not in self.tallies:
