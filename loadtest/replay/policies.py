@@ -86,14 +86,14 @@ class Controlled:
         default: Choice = DEFAULT,
     ) -> None:
         self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
-        self._traffic = Traffic()
+        self.traffic = Traffic()
         self._leads = leads
         self._default = default
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
-        self._traffic.set_inflight(num_streams)
+        self.traffic.set_inflight(num_streams)
         situation = Situation(task, "greedy", self._leads, True, self._default)
-        steering = Steering(self.controller, situation, self._traffic, answer.num_prompt)
+        steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
         return _Steered(steering, {lead.name: lead for lead in self._leads})
 
 

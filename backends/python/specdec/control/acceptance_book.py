@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specdec.control.choices import COPY
+from specdec.control.drift import Drift
 from specdec.control.expectation import expected_tokens_by_length
 
 MAX_POSITIONS = 16
@@ -30,12 +31,6 @@ POOL_WEIGHT = 8.0
 
 UNKNOWN = 0.6
 """The conditional acceptance of a drafter of which nothing is known: it is worth a trial."""
-
-EXPECTED_DRIFT = 0.2
-"""By which first guesses may be better or worse than expected of their tasks without a meaning."""
-
-ALARM = 10.0
-"""Sum of what is beyond, in guesses, at which a drafter is taken to have changed."""
 
 KEPT_ROUNDS = 16.0
 """What was known before a change counts like at most so many rounds behind it."""
@@ -93,27 +88,6 @@ class Tally:
         self.judged = [each * factor for each in self.judged]
         self.right = [each * factor for each in self.right]
         self.weight = 1.0
-
-
-@dataclass(slots=True)
-class Drift:
-    """Whether a drafter has become another: a draft gone stale, or mended, or asked other things.
-
-    Page's cumulative sums (1954), one for each direction, of right - expected on first guesses.
-    Memory alone would follow too, but over hundreds of rounds of each task.
-    """
-
-    worse: float = 0.0
-    better: float = 0.0
-
-    def has_changed(self, surprise: float) -> bool:
-        """With one guess more, `surprise` above what was expected."""
-        self.worse = max(0.0, self.worse - surprise - EXPECTED_DRIFT)
-        self.better = max(0.0, self.better + surprise - EXPECTED_DRIFT)
-        if max(self.worse, self.better) < ALARM:
-            return False
-        self.worse = self.better = 0.0
-        return True
 
 
 @dataclass(frozen=True, slots=True)
