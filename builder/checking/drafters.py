@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from builder.checking.findings import Finding, error, note, warning
 from builder.checking.limits import COPYING
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
+from specdec.serving.drafter_names import PREDICTION
 
 MODES_OF = {
     TORCH: ("eagle3", "medusa"),
@@ -43,13 +44,7 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
                 f"drafters names {name!r}, which is no draft of this pair and no way to copy",
                 f"one of: {', '.join(known) or 'none: an llmapi engine speculates inside'}",
             )
-    for task, name in pair.tasks:
-        if name not in known:
-            yield error(
-                "task",
-                f"[tasks]: {task} goes to {name!r}, which is no drafter of this pair",
-                f"one of: {', '.join(known)}",
-            )
+    yield from _check_tasks(pair, [name for name in known if name != PREDICTION])
     named = {*pair.speculation.drafters, *(name for _, name in pair.tasks)}
     if pair.engine != LLMAPI:
         for draft in pair.drafts:
@@ -60,6 +55,22 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
                     "name it",
                     f"add {draft.name!r} to drafters, or leave the draft out",
                 )
+
+
+def _check_tasks(pair: PairDescription, known: list[str]) -> Iterator[Finding]:
+    for task, name in pair.tasks:
+        if name not in known:
+            yield error(
+                "task",
+                f"[tasks]: {task} goes to {name!r}, which drafts for no task of this pair",
+                f"one of: {', '.join(known)}",
+            )
+        if not task or set(task) & set('=,"'):
+            yield error(
+                "task",
+                f"[tasks]: {task!r} cannot be sent to a drafter: a label has no '=', ',' or '\"'",
+                "rename the task, here and in requests",
+            )
 
 
 def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding]:

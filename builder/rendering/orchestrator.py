@@ -51,6 +51,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "max_draft_len": str(limits.max_draft_len),
         "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),
         "lookup_max_draft_tokens": str(longest),
+        "task_drafters": ",".join(f"{task}={drafter}" for task, drafter in pair.tasks),
         "target_head_name": head.mode if head is not None and pair.engine == TORCH else "",
     }
     if head is not None:

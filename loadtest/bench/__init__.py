@@ -11,6 +11,7 @@ import sys
 _BENCHES = {
     "engine": "the torch engine's tokens against transformers in float32",
     "acceptance": "tau and alpha by task, drafter, verification and temperature",
+    "batches": "requests that speculate and plain ones in one batch or apart, eight streams",
     "classify": "how often the rules for requests without a task name the right one",
     "step": "a target pass against the time that reading its bytes takes",
     "crowd": "fairness among 48 streams, ten times the limit offered, 256 streams",

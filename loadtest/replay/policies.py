@@ -60,6 +60,9 @@ class Fixed:
     def finish(self) -> None:
         """Nothing to learn."""
 
+    def leave(self) -> None:
+        """Nothing to forget."""
+
 
 class Oracle:
     """Of each task the fixed choice that turned out best for it in this phase."""
@@ -83,14 +86,14 @@ class Controlled:
         default: Choice = DEFAULT,
     ) -> None:
         self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
-        self._traffic = Traffic()
+        self.traffic = Traffic()
         self._leads = leads
         self._default = default
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
-        self._traffic.set_inflight(num_streams)
+        self.traffic.set_inflight(num_streams)
         situation = Situation(task, "greedy", self._leads, True, self._default)
-        steering = Steering(self.controller, situation, self._traffic, answer.num_prompt)
+        steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
         return _Steered(steering, {lead.name: lead for lead in self._leads})
 
 
@@ -138,6 +141,9 @@ class _Steered:
 
     def finish(self) -> None:
         self.steering.finish()
+        self.leave()
+
+    def leave(self) -> None:
         self.steering.leave()
 
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:

@@ -48,6 +48,9 @@ class Rider(Protocol):
     def finish(self) -> None:
         """The request has its answer."""
 
+    def leave(self) -> None:
+        """The request goes away without it."""
+
 
 class Policy(Protocol):
     """Decides for all requests."""
@@ -159,6 +162,8 @@ class World:
                 streams[place] = begin(place)
             heapq.heappush(agenda, (end_s, place))
         score.seconds = self.now_s - start_s
+        for stream in streams:
+            stream.rider.leave()
         return score
 
     def _round(

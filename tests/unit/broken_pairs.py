@@ -220,6 +220,8 @@ BROKEN = (
            ("'draft2'", "one of: draft, lookup, suffix, prediction")),
     Broken(TWO, "a task for a drafter that is not there", {"tasks.sql": "draft_sql"}, "task",
            ("sql goes to 'draft_sql'", "draft_chat, draft_code")),
+    Broken(TWO, "a task that no parameter can hold", {"tasks.a=b": "draft_chat"}, "task",
+           ("'a=b' cannot be sent", "rename the task")),
     Broken(TWO, "a draft that nobody asks", {
         "speculation.drafters": ["lookup", "draft_chat"], "tasks": ABSENT},
            "unused_draft", ("draft_code is built and takes memory",), "warning"),

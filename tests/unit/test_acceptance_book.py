@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from specdec.control.acceptance_book import (
     AcceptanceBook,
     Offer,
 )
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD
 
 NOW = 1e9
 
@@ -69,7 +71,19 @@ def test_new_task_starts_from_all_others():
     found = book.estimate("sql", "draft", "greedy", NOW)
 
     assert found.alphas[0] == pytest.approx(0.9, abs=0.05)
-    assert found.num_judged == 0
+    assert book.num_rounds("new", "draft", "greedy", 0.0) == 0
+
+
+def test_copies_are_not_expected_before_they_are_seen():
+    """Or they would seem to take every round from a head that nobody has asked yet."""
+    book = AcceptanceBook()
+    expected = {"head": 1.0, COPY: 0.0, COPY_BESIDE_HEAD: 0.0}
+    found = {name: book.estimate("sql", name, "greedy", NOW, 0).offers for name in expected}
+    assert found == expected
+
+    for _ in range(200):
+        book.add("sql", "greedy", Offer(COPY, 7, 7, 3), NOW)
+    assert book.estimate("sql", COPY, "greedy", NOW, 0).offers > 0.9
 
 
 def test_estimate_follows_a_draft_that_goes_stale():
@@ -79,6 +93,48 @@ def test_estimate_follows_a_draft_that_goes_stale():
     fill(book, "code", (0.3,), 3 * MEMORY_ROUNDS, seed=2)
 
     assert book.estimate("code", "draft", "greedy", NOW).alphas[0] == pytest.approx(0.3, abs=0.08)
+
+
+def fill_by_turns(book, alphas, num_turns, seed):
+    """Rounds of two guesses, one of each task after the other; `alphas` by task."""
+    rng = random.Random(seed)
+    for _ in range(num_turns):
+        for task, alpha in alphas.items():
+            (accepted,) = rounds_of((alpha, alpha), 1, rng)
+            book.add(task, "greedy", Offer("draft", 2, 2, accepted), NOW)
+
+
+def first_alphas(book, tasks):
+    """α̂ of the first guess by task."""
+    return [book.estimate(task, "draft", "greedy", NOW).alphas[0] for task in tasks]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_change_is_noticed_over_all_tasks(seed):
+    """Ten tasks, twenty rounds of each: none could tell by its own; the same when it is mended."""
+    book = AcceptanceBook()
+    fresh = {f"task {number}": 0.45 + 0.05 * number for number in range(10)}
+    stale = dict.fromkeys(fresh, 0.1)
+    fill_by_turns(book, fresh, 400, seed)
+
+    fill_by_turns(book, stale, 20, seed)
+    assert statistics.mean(first_alphas(book, stale)) < 0.4
+    fill_by_turns(book, stale, 200, seed)
+    fill_by_turns(book, fresh, 20, seed + 1)
+    assert statistics.mean(first_alphas(book, fresh)) > 0.35
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tasks_that_differ_are_no_change(seed):
+    """Whatever their order, all that is remembered of them counts."""
+    book, alphas = AcceptanceBook(), {"code": 0.95, "chat": 0.2, "sql": 0.5}
+    fill_by_turns(book, alphas, 2000, seed)
+    for task, alpha in alphas.items():
+        fill(book, task, (alpha, alpha), 500, seed=seed)
+
+    assert first_alphas(book, alphas) == pytest.approx(list(alphas.values()), abs=0.1)
+    remembered = [book.num_rounds(task, "draft", "greedy", NOW) for task in alphas]
+    assert min(remembered) > 0.9 * MEMORY_ROUNDS
 
 
 def test_what_is_old_counts_less():

@@ -18,6 +18,7 @@ from builder.errors import BuildError
 from builder.memory import plan_memory
 from builder.rendering.repository import RenderOptions, notices, render
 from specdec.serving.manifest import load_manifest, record
+from specdec.serving.settings import OrchestratorSettings
 
 WEIGHTS = Path(__file__).parents[2] / "model_repository"
 TARGET = WEIGHTS / "target/1/checkpoint"
@@ -211,6 +212,19 @@ def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
     assert orchestrator["tensorrt_llm_draft_model_name"] == ""
     assert target["decoding_mode"] == "lookahead"
     assert [target[f"lookahead_{each}"] for each in ("window_size", "ngram_size")] == ["7", "7"]
+
+
+def test_tasks_are_sent_to_their_drafters(tmp_path):
+    """As the pair says, in words that the orchestrator takes."""
+    found = parameters(configurations(rendered("qwen25_14b_two_drafts", tmp_path / "r"))["specdec"])
+
+    settings = OrchestratorSettings(
+        tokenizer_dir="",
+        tensorrt_llm_draft_model_name=found["tensorrt_llm_draft_model_name"],
+        task_drafters=found["task_drafters"],
+    )
+    assert settings.routes == dict(load_description("qwen25_14b_two_drafts").tasks)
+    assert set(settings.routes.values()) == {"draft_chat", "draft_code"}
 
 
 def test_what_is_missing_is_said():

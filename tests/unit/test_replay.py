@@ -90,6 +90,15 @@ def test_controller_is_never_much_slower_than_off(trace, num_streams):
     assert own >= 0.97 * pace(trace, Fixed(OFF_CHOICE), phase)
 
 
+def test_requests_leave_with_their_phase(trace):
+    """What the last phase had in flight is not in the way of the next one."""
+    auto, world = controlled(trace)
+
+    world.run(Phase("short", 800, 8, ("sql", "translation")), auto)
+
+    assert auto.traffic.num_looping == auto.traffic.num_extra_rows == 0
+
+
 def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
     """On a task whose best choice nobody has told it."""
     phase = Phase("one task", NUM_TOKENS, 1, ("code_generation",))

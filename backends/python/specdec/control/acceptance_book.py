@@ -10,9 +10,12 @@ nothing about positions that they did not have. With one α for all positions it
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from specdec.control.choices import COPY
+from specdec.control.drift import Drift
 from specdec.control.expectation import expected_tokens_by_length
 
 MAX_POSITIONS = 16
@@ -28,6 +31,9 @@ POOL_WEIGHT = 8.0
 
 UNKNOWN = 0.6
 """The conditional acceptance of a drafter of which nothing is known: it is worth a trial."""
+
+KEPT_ROUNDS = 16.0
+"""What was known before a change counts like at most so many rounds behind it."""
 
 _GROWTH = math.exp(1 / MEMORY_ROUNDS)
 _RESCALE_AT = 1e100
@@ -63,6 +69,10 @@ class Tally:
                 self.right[place] += self.weight
         if self.weight > _RESCALE_AT:
             self._rescale()
+
+    def fade(self) -> None:
+        """All that is known counts like KEPT_ROUNDS at most."""
+        self.weight = max(self.weight, self.num_asked / KEPT_ROUNDS)
 
     def age(self, now_s: float) -> float:
         """What a count is worth now, as a factor."""
@@ -102,8 +112,6 @@ class Acceptance:
     mean_drafted: float
     mean_accepted: float
     """Guesses of an offer, and how many of them stood, whatever its length."""
-    num_judged: float
-    """Guesses that the task's own estimate rests on, as far as they are remembered."""
     num_asked: float = 0.0
     """Rounds, of all levels."""
 
@@ -122,8 +130,10 @@ class AcceptanceBook:
     def __init__(self) -> None:
         self.tallies: dict[tuple[str, str, str], Tally] = {}
         """By task, drafter, band; task "" is all tasks together, band "" all bands."""
+        self._drifts: dict[tuple[str, str], Drift] = defaultdict(Drift)
 
     def add(self, task: str, band: str, offer: Offer, now_s: float) -> None:
+        self._watch(task, band, offer, now_s)
         for key in (
             (task, offer.drafter, band),
             ("", offer.drafter, band),
@@ -143,16 +153,17 @@ class AcceptanceBook:
     ) -> Acceptance:
         """The posterior mean of so many positions, `optimism` standard errors above it.
 
-        A task starts from all tasks together, these from all bands, those from UNKNOWN.
+        A task starts from all tasks together, these from all bands, those from UNKNOWN. Of who
+        copies nothing is expected at first: it stands in nobody's way as long as it is not seen.
         """
         levels = [
             self.tallies[key]
             for key in (("", drafter, ""), ("", drafter, band), (task, drafter, band))
             if key in self.tallies
         ]
-        offers, errors = 1.0, [0.0] * num_positions
+        offers, errors = float(not drafter.startswith(COPY)), [0.0] * num_positions
         alphas: Sequence[float] | None = None
-        num_judged = mean_drafted = mean_accepted = num_asked = 0.0
+        mean_drafted = mean_accepted = num_asked = 0.0
         for tally in levels:
             age = tally.age(now_s)
             num_offered = tally.num_offered * age
@@ -164,17 +175,19 @@ class AcceptanceBook:
             judged = [each * age for each in tally.judged[:num_positions]]
             right = [each * age for each in tally.right[:num_positions]]
             alphas, errors = _by_position(judged, right, alphas)
-            num_judged = sum(judged)
         if alphas is None:
             alphas, errors = _by_position([0.0] * num_positions, [0.0] * num_positions, None)
-        if (task, drafter, band) not in self.tallies:
-            num_judged = 0.0
         if optimism:
             alphas = [
                 min(0.99, alpha + optimism * error)
                 for alpha, error in zip(alphas, errors, strict=True)
             ]
-        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_judged, num_asked)
+        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_asked)
+
+    def num_rounds(self, task: str, drafter: str, band: str, now_s: float) -> float:
+        """Rounds of the task in which it was asked, as far as they are remembered."""
+        tally = self.tallies.get((task, drafter, band))
+        return 0.0 if tally is None else tally.num_asked * tally.age(now_s)
 
     def alpha(self, task: str, drafter: str) -> tuple[float, float]:
         """α̂ over all positions and bands of a task, and how many judged guesses it rests on."""
@@ -191,6 +204,17 @@ class AcceptanceBook:
             return None
         alpha, _ = self.alpha(task, drafter)
         return sum(alpha**place for place in range(1, num_tokens + 1)) / num_tokens
+
+    def _watch(self, task: str, band: str, offer: Offer, now_s: float) -> None:
+        """Forgets most of a drafter that has changed. Copies come in runs: that is no change."""
+        if not offer.depth or offer.drafter.startswith(COPY):
+            return
+        expected = self.estimate(task, offer.drafter, band, now_s, 1).alphas[0]
+        surprise = float(offer.num_accepted > 0) - expected
+        if self._drifts[offer.drafter, band].has_changed(surprise):
+            for (_, drafter, each), tally in self.tallies.items():
+                if drafter == offer.drafter and each in ("", band):
+                    tally.fade()
 
     def _tally(self, key: tuple[str, str, str]) -> Tally:
         if key not in self.tallies:

@@ -65,6 +65,8 @@ class Situation:
     may_be_off: bool = True
     is_fixed: bool = False
     """The request says who drafts: the default is the only choice."""
+    is_routed: bool = False
+    """The operator says who drafts for this task: the default stands until it is measured."""
 
     def with_length(self, num_tokens: int) -> Choice:
         """The default with another number of guesses, as near to it as its lead can."""

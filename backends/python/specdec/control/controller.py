@@ -49,6 +49,9 @@ VARY_SHARE = 1 / 8
 """Of the choices that are made with a guess more or less: what a guess costs, and how often the one
 behind the last stands, is seen only where lengths differ."""
 
+ROUTED_ROUNDS = 32
+"""In which the drafter that the operator sends a task to is asked, before it must be the best."""
+
 MIN_TIMED = 16
 """Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
 until then trials go to them."""
@@ -232,6 +235,10 @@ class Controller:
             return OFF_CHOICE  # First of all it is seen what there is to gain.
         if not promised:
             return situation.default
+        routed = situation.with_length(situation.default.num_tokens)
+        is_new = self._num_rounds(situation, routed.lead) < ROUTED_ROUNDS
+        if situation.is_routed and is_new and routed in promised:
+            return routed
         # What was never timed looks as if it cost nothing: that is for trials to find out.
         known = [each for each in promised if self._is_timed(each) or each == situation.default]
         best = max(known, key=lambda choice: promised[choice])
@@ -270,7 +277,7 @@ class Controller:
         task.num_trials += 1
         is_revisit = task.num_trials % REVISIT_EVERY == 0
         if is_revisit:
-            known = {each.lead: self._num_judged(situation, each.lead) for each in others}
+            known = {each.lead: self._num_rounds(situation, each.lead) for each in others}
             least = min(known.values())
             others = {each: speed for each, speed in others.items() if known[each.lead] == least}
         candidate = max(others, key=lambda choice: others[choice])
@@ -278,9 +285,8 @@ class Controller:
             return None
         return self._moderate(situation, candidate, promised)
 
-    def _num_judged(self, situation: Situation, drafter: str) -> float:
-        now_s = self._clock()
-        return self.book.estimate(situation.task, drafter, situation.band, now_s).num_judged
+    def _num_rounds(self, situation: Situation, drafter: str) -> float:
+        return self.book.num_rounds(situation.task, drafter, situation.band, self._clock())
 
     def _moderate(
         self, situation: Situation, candidate: Choice, promised: Mapping[Choice, float]

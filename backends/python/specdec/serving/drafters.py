@@ -115,7 +115,9 @@ class DrafterFactory:
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
-            return [*predicted, LOOKUP, *engines, *self._heads]
+            routed = occasion.task.drafter
+            copying = [routed] if routed and self._is_free(routed) else []
+            return list(dict.fromkeys([*predicted, *copying, LOOKUP, *engines, *self._heads]))
         if request.drafter == TREE:
             return [*predicted, LOOKUP, SUFFIX, *engines]
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
@@ -142,14 +144,16 @@ class DrafterFactory:
         }
         copying = [self._named(name, occasion) for name in names if self._is_free(name)]
         leads = (*(each.lead for each in heads.values()), *(each.lead for each in engines.values()))
+        routed = None if is_fixed else self._routed(occasion, leads)
         situation = Situation(
-            task=occasion.task,
+            task=occasion.task.label,
             band=occasion.band,
             leads=leads,
             has_copying=bool(copying),
-            default=self._default(leads, bool(copying), occasion),
+            default=routed or self._default(leads, bool(copying), occasion),
             may_be_off=not is_fixed and occasion.request.num_draft_tokens is None,
             is_fixed=is_fixed,
+            is_routed=routed is not None,
         )
         steering = Steering(self._controller, situation, self._traffic, len(occasion.prompt))
         return SteeredDrafter(steering, copying, engines, heads)
@@ -170,10 +174,20 @@ class DrafterFactory:
         """As configured: the head, else the first draft engine, else copying."""
         if not leads:
             return Choice(COPY) if has_copying else OFF_CHOICE
-        first = leads[0]
-        if first.is_head:
-            return Choice(first.name, self._shape(first.name, occasion).num_tokens)
-        return Choice(first.name, self._num_tokens(occasion))
+        return self._usual(leads[0], occasion)
+
+    def _routed(self, occasion: Occasion, leads: Sequence[Lead]) -> Choice | None:
+        """Of the drafter that the request's task goes to; None where it cannot draft for it."""
+        name = occasion.task.drafter
+        if name is not None and self._is_free(name):
+            return Choice(COPY)
+        return next((self._usual(each, occasion) for each in leads if each.name == name), None)
+
+    def _usual(self, lead: Lead, occasion: Occasion) -> Choice:
+        """With as many guesses as are configured."""
+        if lead.is_head:
+            return Choice(lead.name, self._shape(lead.name, occasion).num_tokens)
+        return Choice(lead.name, self._num_tokens(occasion))
 
     def _alone(self, name: str, occasion: Occasion) -> Drafter:
         """A drafter beside which nobody else drafts: an engine may work ahead."""

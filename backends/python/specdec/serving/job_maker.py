@@ -19,7 +19,7 @@ from specdec.serving.placement import PlacedEngines
 from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest
 from specdec.serving.settings import OrchestratorSettings
-from specdec.serving.task_labels import TaskLabeler
+from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.verification import choose_verification
 
@@ -52,7 +52,7 @@ class JobMaker:
             self._prompt_log.offer(request.tenant, request.task, prompt)
         seed = secrets.randbits(63) if request.seed is None else request.seed
         target_clock, draft_clock = EngineClock(), EngineClock()
-        task = self._labeler.label(request, prompt)
+        task = self._labeler.task(request, prompt)
         engines = (
             self._one_engine(request, request_id, seed, flight, target_clock)
             if self._settings.is_llmapi
@@ -68,7 +68,7 @@ class JobMaker:
             engines=engines,
             target_clock=target_clock,
             draft_clock=draft_clock,
-            task_label=task,
+            task_label=task.label,
             arrival_s=arrival_s,
         )
 
@@ -81,7 +81,7 @@ class JobMaker:
         flight: Flight,
         target_clock: EngineClock,
         draft_clock: EngineClock,
-        task: str,
+        task: Task,
     ) -> JobEngines:
         """The target, and who drafts for it."""
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id

@@ -9,6 +9,7 @@ from specdec.engines.protocol import EngineClock, TokenIds
 from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.flight import Flight
 from specdec.serving.request import GenerationRequest
+from specdec.serving.task_labels import Task
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
 """Temperatures up to each limit are counted together."""
@@ -25,8 +26,7 @@ class Occasion:
     end_id: int | None
     flight: Flight
     clock: EngineClock
-    task: str
-    """Its label in metrics and measurements; the number of labels is bounded."""
+    task: Task
 
     @property
     def band(self) -> str:

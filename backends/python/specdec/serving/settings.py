@@ -84,6 +84,9 @@ class OrchestratorSettings:
     the model's version directory."""
     classify_tasks: bool = True
     """Requests without a task are told apart by plain rules, as `auto:<task>`."""
+    task_drafters: str = ""
+    """Who drafts first for which task, `task=drafter`, comma-separated: until it is measured there,
+    and for good where nothing is. `auto:<task>` goes where the task goes."""
     acceptance_by_tenant: bool = False
     """Acceptance is measured apart for each tenant: the task label is `tenant/task`."""
 
@@ -109,6 +112,7 @@ class OrchestratorSettings:
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
         self._check_engine_kind()
+        self._check_routes()
         known = {self.tensorrt_llm_model_name, *self.draft_models}
         if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
             raise ConfigurationError(
@@ -137,6 +141,16 @@ class OrchestratorSettings:
                 "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
             )
 
+    def _check_routes(self) -> None:
+        known = () if self.is_llmapi else tuple(n for n in self.drafters if n != PREDICTION)
+        for entry in filter(None, (each.strip() for each in self.task_drafters.split(","))):
+            task, _, drafter = (part.strip() for part in entry.partition("="))
+            if not task or drafter not in known:
+                raise ConfigurationError(
+                    f"task_drafters has {entry!r}; an entry is task=drafter, with one of the "
+                    f"drafters {', '.join(known) or 'of this engine: it has none'}"
+                )
+
     @property
     def is_llmapi(self) -> bool:
         """The engine speculates by itself."""
@@ -154,7 +168,7 @@ class OrchestratorSettings:
     @property
     def draft_tokenizers(self) -> dict[str, str]:
         """Directories by draft model, of those with a vocabulary of their own."""
-        return _paths(self.draft_tokenizer_dirs)
+        return _pairs(self.draft_tokenizer_dirs)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
         """Of an engine; `num_tokens` where nothing else is said of it."""
@@ -178,9 +192,14 @@ class OrchestratorSettings:
         return tuple(name + HEAD_TREE for name in self.heads)
 
     @property
+    def routes(self) -> dict[str, str]:
+        """Drafters by task."""
+        return _pairs(self.task_drafters)
+
+    @property
     def scripts(self) -> dict[str, str]:
         """Files by scripted drafter."""
-        return _paths(self.scripted_drafters)
+        return _pairs(self.scripted_drafters)
 
     @property
     def control(self) -> ControlSettings:
@@ -214,6 +233,6 @@ class OrchestratorSettings:
         return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
 
 
-def _paths(text: str) -> dict[str, str]:
+def _pairs(text: str) -> dict[str, str]:
     pairs = (each.partition("=") for each in text.split(",") if each)
-    return {name.strip(): path.strip() for name, _, path in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,6 +1,8 @@
-"""Under which task a request is counted: the one that it names, or what its text looks like."""
+"""Which task a request is of: the one that it names, or what its text looks like."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from specdec.control.classify import classify
 from specdec.engines.protocol import TokenIds
@@ -13,8 +15,22 @@ MAX_CLASSIFIED_TOKENS = 1024
 """Of a prompt that comes as tokens, as text to tell its task by."""
 
 
+CLASSIFIED = "auto:"
+"""Before a task that was told by the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one request's task means for it."""
+
+    label: str
+    """In metrics and measurements; the number of labels is bounded."""
+    drafter: str | None = None
+    """Who the operator says should draft for it, if anybody."""
+
+
 class TaskLabeler:
-    """Gives labels, of which there is a bounded number."""
+    """Tells tasks. Those that the operator names keep their label, whatever clients send."""
 
     def __init__(
         self, settings: OrchestratorSettings, tokenizer: Tokenizer, labels: TaskLabels
@@ -22,16 +38,21 @@ class TaskLabeler:
         self._classifies = settings.classify_tasks
         self._is_by_tenant = settings.acceptance_by_tenant
         self._tokenizer = tokenizer
+        self._routes = settings.routes
         self._labels = labels
+        for name in self._routes:
+            labels.label(name)
 
-    def label(self, request: GenerationRequest, prompt: TokenIds) -> str:
+    def task(self, request: GenerationRequest, prompt: TokenIds) -> Task:
         task = request.task
         if task == DEFAULT_TASK and self._classifies:
             found = classify(self._question(request, prompt))
-            task = f"auto:{found}" if found else DEFAULT_TASK
-        if self._is_by_tenant and request.tenant:
-            task = f"{request.tenant}/{task}"
-        return self._labels.label(task)
+            task = f"{CLASSIFIED}{found}" if found else DEFAULT_TASK
+        drafter = self._routes.get(task) or self._routes.get(task.removeprefix(CLASSIFIED))
+        if self._is_by_tenant:  # One slash, of the label's own: nobody can name another's label.
+            owner = (request.tenant,) if request.tenant else ()
+            task = "/".join(part.replace("/", "%2F") for part in (*owner, task))
+        return Task(self._labels.label(task), drafter)
 
     def _question(self, request: GenerationRequest, prompt: TokenIds) -> str:
         """The text to tell the task by."""
