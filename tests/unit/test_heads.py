@@ -75,6 +75,19 @@ def test_what_was_not_read_is_computed_anew(target: Path, heads: dict[str, Path]
     )
 
 
+def test_what_a_tree_made_superfluous_is_not_read(target: Path, heads: dict[str, Path]) -> None:
+    """The same text beside itself, once with a tree: its copies go, this one's blocks too."""
+    scheduler = Scheduler(LlamaModel(target, 8192, CPU, head=heads["eagle3"]), LIMITS)
+    context = prompt_of(11, 40)
+    run(scheduler, make_task(context, num_next=0))
+
+    plain = make_task(context, num_next=0)
+    tree = make_task(context, (5, 6, 7), num_next=0, parents=(-1, -1, 0))
+    first, second = run(scheduler, plain, tree)
+
+    assert first.tokens == second.tokens[:1]
+
+
 def test_guesses_do_not_depend_on_the_company(target: Path, heads: dict[str, Path]) -> None:
     """Alone or among others, read along or asked at once."""
     contexts = [prompt_of(seed, 30 + seed) for seed in range(8)]

@@ -127,8 +127,15 @@ class Scheduler:
             self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
             self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
-        # Nobody waits for a head that only reads along.
-        read(self._model, {task: each for task, each in readings.items() if task not in awaited})
+        # Nobody waits for a head that only reads along; what a tree made superfluous is gone.
+        read(
+            self._model,
+            {
+                running: each
+                for running, each in readings.items()
+                if running not in awaited and each.sequence.blocks
+            },
+        )
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]

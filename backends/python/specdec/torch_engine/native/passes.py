@@ -86,10 +86,15 @@ def run_rows(
 ) -> Tensor:
     """One pass → [asked, hidden] float32 behind the final norm.
 
+    Raises IndexError for a row beyond its sequence's blocks: the library would write anywhere.
     `first_layer`: of the cache, where the model's layers begin. `given` [T, hidden] float32: what
     a head starts from; `carried` [asked, hidden] gets what it says before the norm.
     """
     sequences = rows.sequences
+    for sequence, own in zip(sequences, rows.positions, strict=True):
+        num_positions = len(sequence.blocks) * cache.block_size
+        if own[-1] >= num_positions:
+            raise IndexError(f"position {own[-1]} of a sequence with room for {num_positions}")
     arrays = (
         _int32(rows.tokens),
         _int32(np.concatenate(rows.positions)),
