@@ -5,7 +5,13 @@ import time
 
 import pytest
 
-from specdec.errors import DeadlineExceededError, OverloadedError, RequestCancelledError
+from specdec.errors import (
+    DeadlineExceededError,
+    EngineLostError,
+    OverloadedError,
+    RequestCancelledError,
+)
+from specdec.serving import flight
 from specdec.serving.flight import Flight, FlightControl
 
 PATIENCE_S = 30.0
@@ -116,8 +122,8 @@ def test_calls_of_a_flight_that_is_over_are_ended_again_and_again(control):
     flights[0].watch(calls[0])
     flights[0].watch(calls[1])
     flights[1].watch(calls[2])
-    for flight in flights:
-        control.admit(flight)
+    for each in flights:
+        control.admit(each)
 
     leaving.has_gone = True
 
@@ -125,15 +131,62 @@ def test_calls_of_a_flight_that_is_over_are_ended_again_and_again(control):
     assert calls[2].num_aborts == 0
 
 
+def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypatch):
+    """An engine that hangs hears no stop: after a while the client is answered without it."""
+    monkeypatch.setattr(flight, "GRACE_S", 0.05)
+    stuck, given_up, was_given_up = new_flight(deadline_s=0.0), [], threading.Event()
+    stuck.watch(Call())
+
+    def give_up(error):
+        if control.release(stuck):
+            given_up.append(error)
+            was_given_up.set()
+
+    stuck.give_up = give_up
+    control.admit(stuck)
+
+    assert was_given_up.wait(PATIENCE_S)
+    assert isinstance(given_up[0], DeadlineExceededError)
+    assert not control.release(stuck)
+
+
+def test_all_who_wait_for_a_dead_target_are_answered(counts, monkeypatch):
+    """One is asked whether its target lives; if it does not, none of them can be answered."""
+
+    class Dead(Call):
+        def check(self):
+            raise EngineLostError("target: Stub process is not healthy")
+
+    monkeypatch.setattr(flight, "CHECK_EVERY_S", 0.01)
+    control, answered = FlightControl(2, 0.001, counts.append), []
+    both = threading.Barrier(3)
+    for _ in range(2):
+        lost = new_flight()
+        lost.watch(Dead(), is_target=True)
+
+        def give_up(error, lost=lost):
+            if control.release(lost):
+                answered.append(error)
+                threading.Thread(target=both.wait, args=(PATIENCE_S,), daemon=True).start()
+
+        lost.give_up = give_up
+        control.admit(lost)
+
+    both.wait(PATIENCE_S)
+    control.close()
+    assert [type(error) for error in answered] == [EngineLostError] * 2
+    assert counts[-1] == 0
+
+
 def test_nobody_asks_about_a_flight_that_has_landed(control):
     """Triton frees a request with its last response: from then on it must not be asked."""
     client = Client()
-    flight = new_flight(client, deadline_s=0.0)
-    control.admit(flight)
+    landing = new_flight(client, deadline_s=0.0)
+    control.admit(landing)
 
-    control.release(flight)
+    control.release(landing)
 
     num_asked = client.num_asked
-    flight.poll()
-    assert flight.over() is None
+    landing.poll()
+    assert landing.over() is None
     assert client.num_asked == num_asked

@@ -71,6 +71,10 @@ class EngineFailedError(SpecdecError):
     status = Status.UNAVAILABLE
 
 
+class EngineLostError(EngineFailedError):
+    """The engine's process has died; calls that it had will never be answered."""
+
+
 class DraftTimeoutError(EngineFailedError):
     """A draft engine took too long; counted, never seen by a client."""
 

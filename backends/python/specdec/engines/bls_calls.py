@@ -53,6 +53,10 @@ class BlsCalls:
         """Asks the engine to end the call in flight; harmless when there is none."""
         self._requests.abort()
 
+    def check(self) -> None:
+        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+        self._requests.check()
+
     def _counts(self, call: Call) -> bool:
         """Only the engine knows what stands.
 

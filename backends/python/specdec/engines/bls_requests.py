@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
-from specdec.errors import EngineFailedError
+from specdec.errors import EngineFailedError, EngineLostError
 
 
 class FinishedCalls:
@@ -44,6 +44,9 @@ KEPT_S = 30.0
 
 _FINISHED = FinishedCalls()
 
+LOST = "is not healthy"
+"""Of "Stub process 'target_0_0' is not healthy.", Triton's word for a dead Python model."""
+
 
 class BlsRequests:
     """The requests of one of ours to one model, one after the other, each with an id of its own."""
@@ -72,10 +75,10 @@ class BlsRequests:
         try:
             for response in self._exec(request_id, inputs, outputs):
                 if response.has_error():
-                    raise EngineFailedError(f"{self._model}: {response.error().message()}")
+                    raise self._failure(response.error().message())
                 yield response
         except pb_utils.TritonModelException as error:
-            raise EngineFailedError(f"{self._model}: {error}") from error
+            raise self._failure(str(error)) from error
         finally:
             if self._current == request_id:  # One that was given up may end after its successor.
                 self._current = None
@@ -92,6 +95,24 @@ class BlsRequests:
             threading.Thread(
                 target=self._stop, args=(request_id,), name="stop", daemon=True
             ).start()
+
+    def check(self) -> None:
+        """Raises EngineLostError if the model's process is gone; may wait for a slow one."""
+        # A stop for an id that nobody has.
+        request_id, message = f"{self._prefix}:check", ""
+        try:
+            for response in self._exec(request_id, self._stop_inputs(), self._stop_outputs):
+                message = response.error().message() if response.has_error() else message
+        except pb_utils.TritonModelException as error:
+            message = str(error)
+        if LOST in message:
+            raise self._failure(message)
+
+    def _failure(self, message: str) -> EngineFailedError:
+        # Triton answers new calls of a Python model whose process has died so, and pending ones
+        # never.
+        kind = EngineLostError if LOST in message else EngineFailedError
+        return kind(f"{self._model}: {message}")
 
     def _stop(self, request_id: str) -> None:
         try:

@@ -53,6 +53,9 @@ class EngineCalls(Protocol):
     def abort(self) -> None:
         """Asks the engine to end the call in flight; harmless when there is none."""
 
+    def check(self) -> None:
+        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+
 
 class Engines(Protocol):
     """All engines that an orchestrator can reach, by their models' names."""

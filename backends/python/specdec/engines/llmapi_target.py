@@ -93,6 +93,10 @@ class LlmapiTarget:
         """Asks the engine to end the request; harmless when there is none."""
         self._requests.abort()
 
+    def check(self) -> None:
+        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+        self._requests.check()
+
     def _inputs(self, max_tokens: int) -> list[Any]:
         params = self._prompt.params
         inputs = [_input("text_input", self._prompt.text.encode(), np.object_)]

@@ -72,6 +72,9 @@ class LocalCalls:
         if call_id is not None:
             self._engine.cancel(call_id)
 
+    def check(self) -> None:
+        """The engine lives as long as this process."""
+
     def _task(self, call_id: str, call: Call) -> Task:
         sampling, params, draft = self._sampling, self._params, call.draft
         if sampling.is_judged:

@@ -9,17 +9,26 @@ from typing import Protocol
 
 from specdec.errors import (
     DeadlineExceededError,
+    EngineLostError,
     OverloadedError,
     RequestCancelledError,
     SpecdecError,
 )
 from specdec.serving.tracing import NOT_TRACED
 
+GRACE_S = 3.0
+"""So long after a request is over its thread may take to say so: the engine ends a call within a
+pass. Then the watchdog says it, for an engine that hangs would keep the client waiting with it."""
 
-class Abortable(Protocol):
-    """A running engine call that can be asked to end."""
+CHECK_EVERY_S = 2.0
+"""Between two questions whether the target still lives."""
+
+
+class Watched(Protocol):
+    """The calls of a request to one engine, as far as a watchdog knows them."""
 
     def abort(self) -> None: ...
+    def check(self) -> None: ...
 
 
 class Flight:
@@ -36,14 +45,34 @@ class Flight:
         """Requests in flight when this one was admitted, itself included."""
         self.trace = NOT_TRACED
         """Where its engine calls are shown."""
-        self._calls: list[Abortable] = []
+        self.give_up: Callable[[SpecdecError], object] = lambda _: None
+        """Answers the client in the place of the request's thread, which waits for ever."""
+        self._calls: list[Watched] = []
+        self._target: Watched | None = None
         self._has_landed = False
         self._gone = False
+        self._lost: EngineLostError | None = None
+        self._over_s: float | None = None
         self._lock = threading.Lock()
 
-    def watch(self, call: Abortable) -> None:
+    def watch(self, call: Watched, *, is_target: bool = False) -> None:
         """Lets the watchdog end this engine call when the request is over."""
         self._calls.append(call)
+        if is_target:
+            self._target = call
+
+    def check_target(self) -> None:
+        """Raises EngineLostError."""
+        if self._target is not None:
+            self._target.check()
+
+    def lose(self, error: EngineLostError) -> None:
+        """The target is gone, and with it the answer that the request's thread waits for."""
+        self._lost = error
+
+    @property
+    def has_landed(self) -> bool:
+        return self._has_landed
 
     def poll(self) -> None:
         """Asks Triton whether the client is still there: a round trip to the server process."""
@@ -57,12 +86,20 @@ class Flight:
             return None
         if self._gone:
             return RequestCancelledError("the client has gone or cancelled the request")
+        if self._lost is not None:
+            return self._lost
         elapsed_s = time.monotonic() - self._start_s
         if self._deadline_s is not None and elapsed_s > self._deadline_s:
             return DeadlineExceededError(
                 f"deadline_ms is {self._deadline_s * 1000:.0f}; passed: {elapsed_s * 1000:.0f} ms"
             )
         return None
+
+    def is_stuck(self) -> bool:
+        """The request has been over for long, and its thread has not noticed."""
+        now_s = time.monotonic()
+        self._over_s = self._over_s or now_s
+        return self._lost is not None or now_s - self._over_s > GRACE_S
 
     def land(self) -> None:
         """From here on nobody asks Triton about the request.
@@ -100,6 +137,8 @@ class FlightControl:
         self._closing = threading.Event()
         self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._watchdog.start()
+        # Not waited for: it may hang with an engine.
+        threading.Thread(target=self._check_target, name="target check", daemon=True).start()
 
     def admit(self, flight: Flight) -> None:
         """Takes a place. Raises OverloadedError when there is none."""
@@ -112,15 +151,25 @@ class FlightControl:
             flight.num_at_start = len(self._flights)
             self._on_change(len(self._flights))
 
-    def release(self, flight: Flight) -> None:
+    def release(self, flight: Flight) -> bool:
         """Gives a flight's place back; to be called just before its last response is sent.
 
-        Just before, so that a client who asks again at once is not refused.
+        Just before, so that a client who asks again at once is not refused. False if it was given
+        back before: there is a last response already.
         """
         flight.land()
         with self._lock:
-            self._flights.discard(flight)
+            if flight not in self._flights:
+                return False
+            self._flights.remove(flight)
             self._on_change(len(self._flights))
+        return True
+
+    def lose_all(self, error: EngineLostError) -> None:
+        """The target has died: whoever waits for it is answered."""
+        with self._lock:
+            for flight in self._flights:
+                flight.lose(error)
 
     def close(self) -> None:
         self._closing.set()
@@ -133,7 +182,20 @@ class FlightControl:
             for flight in flights:
                 try:
                     flight.poll()
-                    if flight.over() is not None:
+                    if (error := flight.over()) is not None:
+                        if flight.is_stuck():
+                            flight.give_up(error)
                         flight.abort_calls()
                 except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
                     continue
+
+    def _check_target(self) -> None:
+        while not self._closing.wait(CHECK_EVERY_S):
+            with self._lock:
+                flight = next(iter(self._flights), None)
+            if flight is None:
+                continue
+            try:
+                flight.check_target()
+            except EngineLostError as error:
+                self.lose_all(error)

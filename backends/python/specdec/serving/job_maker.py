@@ -99,7 +99,7 @@ class JobMaker:
             target_clock if request.return_perf_metrics else None,
         )
         calls = flight.trace.calls("target", calls)
-        flight.watch(calls)
+        flight.watch(calls, is_target=True)
         return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
 
     def _one_engine(
@@ -114,7 +114,7 @@ class JobMaker:
         counts = EngineCounts()
         model = self._settings.tensorrt_llm_model_name
         target = llmapi_target(model, request, request_id, seed, self._tokenizer, clock, counts)
-        flight.watch(target)
+        flight.watch(target, is_target=True)
         return JobEngines(target, None, ENGINE, target.text_of, counts)
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:

@@ -16,7 +16,12 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from specdec.control.memory import Memory
-from specdec.errors import OverloadedError, SpecdecError
+from specdec.errors import (
+    EngineLostError,
+    OverloadedError,
+    RequestCancelledError,
+    SpecdecError,
+)
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.control_plane import ControlPlane
 from specdec.serving.drafters import DrafterFactory
@@ -130,6 +135,7 @@ class TritonPythonModel:
         parsed = parse_request(input_arrays(request), self._limits)
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)
+        flight.give_up = lambda error: self._end(flight, sender, error)
         self._control.admit(flight)
         flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
         # Clients choose ids as they like, and engines end every call of an id that is stopped.
@@ -149,8 +155,8 @@ class TritonPythonModel:
         """The whole life of an admitted request; exactly one FINAL is sent in every case."""
 
         def send(outputs: Outputs, is_last: bool) -> None:
-            if is_last:
-                self._control.release(flight)
+            if flight.has_landed or (is_last and not self._control.release(flight)):
+                raise RequestCancelledError("the watchdog has answered")
             # Triton 24.10 drops outputs that were not asked for without holding the GIL.
             asked = {name: array for name, array in outputs.items() if name in wanted}
             flags = FINAL if is_last else 0
@@ -162,19 +168,26 @@ class TritonPythonModel:
             text = self._answerer.answer(job, send)
             self._drafters.memory.learn(request.tenant, text)
             outcome = "ok"
+            self._metrics.add(Counter.requests_total, outcome=outcome)
         except Exception as error:  # noqa: BLE001 - the client gets it
             # What an engine call returned after its request was over says nothing.
             flight.poll()
-            over = flight.over() or error
-            self._log_unexpected(over)
-            outcome = over.error_type if isinstance(over, SpecdecError) else "internal"
-            self._control.release(flight)
-            self._outbox.put(lambda: sender.send(error_response(over), flags=FINAL))
+            outcome = self._end(flight, sender, flight.over() or error)
+            if isinstance(error, EngineLostError):
+                self._control.lose_all(error)
         if job is not None:
             self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
         flight.trace.end(outcome)
-        self._metrics.add(Counter.requests_total, outcome=outcome)
+
+    def _end(self, flight: Flight, sender: Any, error: Exception) -> str:
+        """The last response is an error, unless there has been a last one; its type."""
+        outcome = error.error_type if isinstance(error, SpecdecError) else "internal"
+        if self._control.release(flight):
+            self._log_unexpected(error)
+            self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
+            self._metrics.add(Counter.requests_total, outcome=outcome)
+        return outcome
 
     def _control_memory(self, here: Path) -> Memory | None:
         settings = self._settings

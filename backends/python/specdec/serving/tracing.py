@@ -118,6 +118,9 @@ class _TracedCalls:
     def abort(self) -> None:
         self._calls.abort()
 
+    def check(self) -> None:
+        self._calls.check()
+
 
 def _provider() -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
