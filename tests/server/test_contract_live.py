@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.server.live import Failure, raw_client, tensor, wait_for
+from tests.server.live import Failure, ask_http, raw_client, tensor, wait_for
 
 PROMPT = list(range(500, 540))
 BOTH = ("output_ids", "sequence_length")
@@ -61,13 +61,17 @@ def test_streaming_sends_only_new_tokens(raw, said):
 
 
 @pytest.mark.parametrize("excluded", [None, False])
-def test_prompt_is_in_the_output_unless_excluded(raw, said, excluded):
-    """NVIDIA's default: output_ids begins with the prompt."""
+def test_prompt_is_in_the_output_unless_excluded(server, raw, said, excluded):
+    """NVIDIA's default: output_ids begins with the prompt, if the model is not set otherwise."""
     flag = None if excluded is None else tensor(excluded)
+    url = f"http://{server.http_url}/v2/models/target/config"
+    parameters = ask_http("GET", url).json()["parameters"]
+    is_excluded = parameters.get("exclude_input_in_output", {}).get("string_value") == "true"
 
     (response,) = raw.infer("target", call(12, exclude_input_in_output=flag), outputs=BOTH)
 
-    assert ids_of(response) == PROMPT + said
+    has_prompt = not is_excluded if excluded is None else not excluded
+    assert ids_of(response) == (PROMPT if has_prompt else []) + said
 
 
 @pytest.mark.parametrize("num_right", range(5))
