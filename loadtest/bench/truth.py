@@ -18,8 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import urllib3
-
 from clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
@@ -29,7 +27,8 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.observe.history import History, Scrape, parse_page
+from loadtest.observe.history import History, Scrape
+from loadtest.observe.sources import LiveServer
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
 
@@ -83,10 +82,12 @@ def main(argv: list[str]) -> int:
     with TritonServer(arguments.model_repository) as server, ExitStack() as stack:
         grpc = stack.enter_context(GrpcClient(server.grpc_url, timeout_s=300.0))
         http = stack.enter_context(HttpClient(f"http://{server.http_url}", timeout_s=300.0))
-        before = _scrape(server.metrics_url)
+        page = LiveServer(server.metrics_url, watch_s=0.0, every_s=0.0)
+        grpc.generate(GenerationRequest(text_input="Hello", max_tokens=1))  # By then there is one.
+        before = _settled(page)
         with ThreadPoolExecutor(arguments.concurrency) as threads:
             parts = list(threads.map(lambda order: ask(order, grpc, http), orders))
-        after = _settled(server.metrics_url)
+        after = _settled(page)
     clients = sum(parts, Counter())
     table, num_wrong = compared(clients, History((before, after)))
     ways = Counter(order.way for order in orders)
@@ -190,22 +191,16 @@ def compared(clients: Counts, history: History) -> tuple[str, int]:
     return markdown_table(header, rows), num_wrong + is_wrong
 
 
-def _scrape(url: str) -> Scrape:
-    retries = urllib3.Retry(6, backoff_factor=0.1)
-    page = urllib3.request("GET", url, retries=retries).data.decode()
-    return parse_page(page, time.time())
-
-
-def _settled(url: str) -> Scrape:
+def _settled(page: LiveServer) -> Scrape:
     """The page once it has not changed for a second; the gauges of control may go on."""
 
     def counters(scrape: Scrape) -> Mapping[object, float]:
         return {each: value for each, value in scrape.samples.items() if each.name in LABELS}
 
-    last = _scrape(url)
+    last = page.scrape()
     while True:
         time.sleep(1.0)
-        now = _scrape(url)
+        now = page.scrape()
         if counters(now) == counters(last):
             return now
         last = now

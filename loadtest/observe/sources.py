@@ -38,11 +38,11 @@ class LiveServer:
     def read(self, on_scrape: Callable[[float], None] = lambda _: None) -> History:
         """Scrape until the time is over; `on_scrape` hears how much is left. Raises SourceError."""
         begin_s = time.monotonic()
-        scrapes = [self._scrape()]
+        scrapes = [self.scrape()]
         while (left_s := self.watch_s - (time.monotonic() - begin_s)) > 0:
             on_scrape(left_s)
             time.sleep(min(self.every_s, left_s))
-            scrapes.append(self._scrape())
+            scrapes.append(self.scrape())
         if not scrapes[-1].samples:
             raise SourceError(
                 f"{self.metrics_url} has no metrics of specdec: is it the metrics port (8002), and "
@@ -50,7 +50,8 @@ class LiveServer:
             )
         return History(tuple(scrapes))
 
-    def _scrape(self) -> Scrape:
+    def scrape(self) -> Scrape:
+        """The page as it is now. Raises SourceError."""
         return parse_page(_get(self.metrics_url).decode(), time.time())
 
 

@@ -235,10 +235,11 @@ class Controller:
             return OFF_CHOICE  # First of all it is seen what there is to gain.
         if not promised:
             return situation.default
-        routed = situation.with_length(situation.default.num_tokens)
-        is_new = self._num_rounds(situation, routed.lead) < ROUTED_ROUNDS
-        if situation.is_routed and is_new and routed in promised:
-            return routed
+        if situation.is_routed:
+            routed = situation.with_length(situation.default.num_tokens)
+            is_new = self._num_rounds(situation, routed.lead) < ROUTED_ROUNDS
+            if is_new and routed in promised:
+                return routed
         # What was never timed looks as if it cost nothing: that is for trials to find out.
         known = [each for each in promised if self._is_timed(each) or each == situation.default]
         best = max(known, key=lambda choice: promised[choice])

@@ -49,7 +49,8 @@ class Flight:
         """Answers the client in the place of the request's thread, which waits for ever."""
         self._calls: list[Watched] = []
         self._target: Watched | None = None
-        self._has_landed = False
+        self.has_landed = False
+        """Its last response is on its way."""
         self._gone = False
         self._lost: EngineLostError | None = None
         self._over_s: float | None = None
@@ -70,19 +71,15 @@ class Flight:
         """The target is gone, and with it the answer that the request's thread waits for."""
         self._lost = error
 
-    @property
-    def has_landed(self) -> bool:
-        return self._has_landed
-
     def poll(self) -> None:
         """Asks Triton whether the client is still there: a round trip to the server process."""
         with self._lock:
-            if not (self._has_landed or self._gone):
+            if not (self.has_landed or self._gone):
                 self._gone = self._is_cancelled()
 
     def over(self) -> SpecdecError | None:
         """Why the request must end now, if it must; of the client as last polled."""
-        if self._has_landed:
+        if self.has_landed:
             return None
         if self._gone:
             return RequestCancelledError("the client has gone or cancelled the request")
@@ -108,7 +105,7 @@ class Flight:
         whole server down.
         """
         with self._lock:
-            self._has_landed = True
+            self.has_landed = True
 
     def check(self) -> None:
         """Raises what `over` returns."""

@@ -166,9 +166,9 @@ class TritonPythonModel:
         try:
             job = self._jobs.make(request, flight, request_id, arrival_s)
             text = self._answerer.answer(job, send)
-            self._drafters.memory.learn(request.tenant, text)
             outcome = "ok"
             self._metrics.add(Counter.requests_total, outcome=outcome)
+            self._drafters.memory.learn(request.tenant, text)
         except Exception as error:  # noqa: BLE001 - the client gets it
             # What an engine call returned after its request was over says nothing.
             flight.poll()
@@ -183,8 +183,8 @@ class TritonPythonModel:
     def _end(self, flight: Flight, sender: Any, error: Exception) -> str:
         """The last response is an error, unless there has been a last one; its type."""
         outcome = error.error_type if isinstance(error, SpecdecError) else "internal"
+        self._log_unexpected(error)
         if self._control.release(flight):
-            self._log_unexpected(error)
             self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
             self._metrics.add(Counter.requests_total, outcome=outcome)
         return outcome
