@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,96 +24,14 @@ from builder.distill import (
 )
 from builder.distill.answers import AnswerSettings
 from builder.distill.evaluate import Conversation
+from builder.distill.options import STEPS, parser, settings_from
 from builder.distill.prompts import PromptSettings
 from builder.distill.seeding import seeded
 from builder.distill.student import start_from_target
 from builder.distill.student_learner import StudentLearner, StudentSettings
 from builder.distill.train import TrainSettings
-
-STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
-SMOKE = {
-    "num_again": 4,
-    "num_sampled": 24,
-    "num_summarise": 2,
-    "num_question": 2,
-    "num_rewrite": 2,
-    "num_translate": 2,
-    "num_math": 24,
-    "num_short": 24,
-    "num_code": 4,
-    "num_workers": 1,
-    "num_slots": 24,
-    "max_new": 24,
-    "layers": (0, 29),
-    "draft_vocab": 1024,
-    "epochs": 1,
-    "batch_tokens": 1024,
-    "eval_every": 5,
-}
-
-
-def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argparse.ArgumentParser:
-    """The command line; every dataclass setting is an option of its step."""
-    top = argparse.ArgumentParser(
-        prog=prog,
-        description=f"{text} Work is kept under --work and resumed; a CPU takes about two hours "
-        "for the default set, a GPU minutes.",
-        epilog=f"Example: {prog} all --target TARGET_DIR --work WORK_DIR --draft DRAFT_DIR",
-    )
-    top.add_argument("step", choices=[*STEPS, "all"], help="one step, or all in order")
-    top.add_argument("--target", type=Path, required=True, help="Hugging Face directory")
-    top.add_argument("--work", type=Path, required=True, help="prompts, shards, runs")
-    top.add_argument(
-        "--prompts",
-        type=Path,
-        nargs="*",
-        help='files with {"prompt": text} a line; default: the shipped ones',
-    )
-    top.add_argument("--sources", type=Path, help="archives (default: WORK/sources)")
-    top.add_argument("--no-fetch", action="store_true", help="use only archives already there")
-    top.add_argument("--draft", type=Path, help="stored draft (default: WORK/draft)")
-    top.add_argument("--run", default="run", help="name of the training run under WORK")
-    top.add_argument(
-        "--questions",
-        type=Path,
-        help="jsonl to evaluate on (Spec-Bench format); default: held-out prompts",
-    )
-    top.add_argument("--num-second", type=int, default=1200, help="second-wave prompts")
-    top.add_argument("--smoke", action="store_true", help="tiny settings: the chain in minutes")
-    top.add_argument("--minutes", type=float, help="time limit of answers and of train")
-    top.add_argument("--seed", type=int, default=20)
-    for settings in (PromptSettings, AnswerSettings, train_settings):
-        group = top.add_argument_group(settings.__name__)
-        for field in fields(settings):
-            if field.name not in {"seed", "minutes", "features"}:
-                _add_option(group, field.name, field.default)
-    return top
-
-
-def _add_option(group: Any, name: str, default: Any) -> None:
-    flag = "--" + name.replace("_", "-")
-    text = f"default: {default}"
-    if isinstance(default, bool):
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-    elif isinstance(default, tuple):
-        kind = type(default[0])
-        group.add_argument(flag, type=kind, nargs="+", metavar=kind.__name__, help=text)
-    else:
-        group.add_argument(flag, type=type(default), metavar=type(default).__name__, help=text)
-
-
-def settings_from(kind: Any, options: argparse.Namespace) -> Any:
-    """A settings dataclass from its defaults, --smoke and the given options, in that order."""
-    values: dict[str, Any] = {"seed": options.seed}
-    for field in fields(kind):
-        given = getattr(options, field.name, None)
-        if field.name == "seed":
-            continue
-        if given is not None:
-            values[field.name] = tuple(given) if isinstance(given, list) else given
-        elif options.smoke and field.name in SMOKE:
-            values[field.name] = SMOKE[field.name]
-    return kind(**values)
+from builder.errors import BuildError
+from builder.refresh.kinds import DraftModel, Kind
 
 
 class Steps:
@@ -175,12 +92,25 @@ class Steps:
         """Train the draft on all shards."""
         how: StudentSettings = settings_from(StudentSettings, self.options)
         run = self.work / self.options.run
-        train_set, held = data.split(data.read_shards(self.work / "answers"))
-        ids, coverage = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab)
-        print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
-        student = start_from_target(self.target, list(how.layers), ids, how.train_head)
-        learner = StudentLearner(student, how.loss)
-        train.Trainer(learner, train_set, held, run, how).run()
+        train_set, held = data.split(self.examples())
+        started = self.started(DraftModel(), checkpoint.assemble, how)
+        known = None if started is None else started.module.draft_ids
+        ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
+        if started is None:
+            student = start_from_target(self.target, list(how.layers), ids, how.train_head)
+            started = StudentLearner(student, how.loss)
+        trainer = train.Trainer(started, train_set, held, run, how)
+        trainer.run(is_continued=known is not None)
+
+    def started(
+        self, kind: Kind, assemble: Callable[[Path, Path, Path], None], how: TrainSettings
+    ) -> Any:
+        """The learner of the draft in `--start`; None without one."""
+        if self.options.start is None:
+            return None
+        whole = self.work / "start"
+        assemble(self.options.start, self.target, whole)
+        return kind.continued(whole, self.target, how)
 
     def export(self) -> None:
         """Store the best checkpoint and check it against transformers."""
@@ -225,10 +155,27 @@ class Steps:
 
     def held_out(self) -> list[Conversation]:
         """The held-out prompts with the target's answers, by kind."""
-        waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
-        kinds = {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
+        kinds = self.kinds()
         _, held = data.split(data.read_shards(self.work / "answers"))
         return [Conversation(kinds[e.index], e.prompt.tolist(), e.answer.tolist()) for e in held]
+
+    def kinds(self) -> dict[int, str]:
+        """Of the prompts, by index: a task for written ones, else how they were made."""
+        waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
+        return {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
+
+    def examples(self) -> list[data.Example]:
+        """What is there to train on. Raises BuildError if no prompt is of the wanted kinds."""
+        found = data.read_shards(self.work / "answers")
+        wanted = self.options.kinds
+        if wanted is None:
+            return found
+        kinds = self.kinds()
+        of_them = [each for each in found if kinds[each.index] in wanted]
+        if not of_them:
+            known = ", ".join(sorted(set(kinds.values())))
+            raise BuildError(f"no answer is of kind {', '.join(wanted)}; there are {known}")
+        return of_them
 
 
 def main(argv: list[str]) -> int:

@@ -157,22 +157,25 @@ def batches(
 
 def choose_vocabulary(
     examples: list[Example], vocab_size: int, num: int, always: list[int]
-) -> tuple[Tensor, float]:
-    """The `num` most likely answer tokens and the share of answer tokens they cover.
+) -> Tensor:
+    """The `num` most likely answer tokens, sorted, int64 [num].
 
-    Returns sorted ids int64 [num] and a share from 0 to 1. Counts are the teacher's
-    probabilities, so that close second choices count too; ties and unseen tokens go by id (low
-    ids are frequent in a BPE vocabulary).
+    Counts are the teacher's probabilities, so that close second choices count too; ties and unseen
+    tokens go by id (low ids are frequent in a BPE vocabulary).
     """
     weights = torch.zeros(vocab_size, dtype=torch.float64)
-    answers = torch.zeros(vocab_size, dtype=torch.float64)
     for example in examples:
         mass = example.top_logprobs.double().exp().flatten()
         weights.index_add_(0, example.top_ids.flatten().long(), mass)
-        answers.index_add_(0, example.answer, torch.ones(len(example.answer)).double())
     weights[always] += 1e9
-    ids = torch.argsort(weights, descending=True, stable=True)[:num].sort().values
-    return ids, float(answers[ids].sum() / answers.sum())
+    return torch.argsort(weights, descending=True, stable=True)[:num].sort().values
+
+
+def coverage(examples: list[Example], draft_ids: Tensor, vocab_size: int) -> float:
+    """The share of answer tokens, 0 to 1, that a draft with these ids can say."""
+    can_say = target_to_draft(draft_ids, vocab_size) >= 0
+    answers = torch.cat([example.answer for example in examples])
+    return float(can_say[answers].double().mean())
 
 
 def target_to_draft(draft_ids: Tensor, vocab_size: int) -> Tensor:

@@ -106,18 +106,23 @@ def schedule(progress: float, settings: TrainSettings) -> float:
 
 
 def draft_vocabulary(
-    examples: list[Example], target_dir: Path, out: Path, num: int
-) -> tuple[Tensor, float]:
-    """A run's draft ids and the share of answers that they cover; kept in `out` when resumed."""
+    examples: list[Example], target_dir: Path, out: Path, num: int, known: Tensor | None
+) -> Tensor:
+    """A run's draft ids, kept in `out` when resumed: `known` ones, or those that answers need."""
     config = json.loads((target_dir / "config.json").read_text())
-    end = [int(config["eos_token_id"])]
-    ids, coverage = data.choose_vocabulary(examples, int(config["vocab_size"]), num, end)
+    end, vocab_size = [int(config["eos_token_id"])], int(config["vocab_size"])
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "draft_ids.json"
-    if kept.exists():
+    if known is not None:
+        ids = known
+    elif kept.exists():
         ids = torch.tensor(json.loads(kept.read_text()))
+    else:
+        ids = data.choose_vocabulary(examples, vocab_size, num, end)
     kept.write_text(json.dumps(ids.tolist()))
-    return ids, coverage
+    coverage = data.coverage(examples, ids, vocab_size)
+    print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
+    return ids
 
 
 def load_best(run: Path) -> tuple[dict[str, Any], Tensor, dict[str, object]]:
@@ -208,8 +213,11 @@ class Trainer:
             self.save("best.pt", with_optimizers=False)
         self.save("last.pt", with_optimizers=True)
 
-    def run(self) -> None:
-        """Train to the end of the epochs or the minutes; ends with an evaluation and pictures."""
+    def run(self, *, is_continued: bool = False) -> None:
+        """Train to the end of the epochs or the minutes; ends with an evaluation and pictures.
+
+        What a draft knew before (`is_continued`) is kept unless something is better.
+        """
         settings = self.settings
         num_inputs = sum(len(e.prompt) + len(e.answer) for e in self.train_set)
         num_steps = max(1, settings.epochs * round(num_inputs / settings.batch_tokens))
@@ -220,6 +228,8 @@ class Trainer:
             flush=True,
         )
         self.resume()
+        if is_continued and not self.step:
+            self.check([], 0)
         recent: list[float] = []
         trained, clock = 0, time.monotonic()
         limit_s = settings.minutes * 60

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from builder.distill import cli as steps
 from builder.distill import data, evaluate, measure, train
 from builder.distill.answers import feature_taps
+from builder.distill.options import parser, settings_from
 from builder.distill.student import shape_of
 from builder.distill.train import TrainSettings
 from builder.heads import checkpoint, eagle3, medusa
 from builder.heads.features import with_features
 from builder.heads.learner import HeadLearner, accepted
+from builder.refresh.kinds import TargetHead
 
 NUM_DRAFT = 4
 """Guesses a round when a head is evaluated, or as many as it has."""
@@ -80,18 +82,20 @@ class HeadSteps(steps.Steps):
 
     def train(self) -> None:
         """Train the head on all shards."""
-        how = steps.settings_from(self.kind.settings, self.options)
+        how = settings_from(self.kind.settings, self.options)
         run = self.work / self.options.run
-        train_set, held = data.split(data.read_shards(self.work / "answers"))
-        ids, coverage = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab)
-        print(f"train: the draft vocabulary covers {coverage:.4f} of the answers")
+        train_set, held = data.split(self.examples())
+        started = self.started(TargetHead(), checkpoint.assemble, how)
+        known = None if started is None else started.module.draft_ids
+        ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
         torch.manual_seed(how.seed)
-        head = self.kind.start(self.target, ids, how)
+        head = self.kind.start(self.target, ids, how) if started is None else started.module
         vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
         learner = HeadLearner(head, vocab_size, how.loss, how.num_steps, how.step_decay)
         # An answer of one token leaves nothing to guess.
         train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
-        train.Trainer(learner, train_set, held, run, how).run()
+        trainer = train.Trainer(learner, train_set, held, run, how)
+        trainer.run(is_continued=known is not None)
 
     def export(self) -> None:
         """Store the best checkpoint in the layout that other engines load."""
@@ -122,8 +126,8 @@ class HeadSteps(steps.Steps):
 def main(kind: str, argv: list[str]) -> int:
     """Run the steps named on the command line; 0 on success."""
     chosen = KINDS[kind]
-    parser = steps.parser(f"specdec build {kind}", chosen.text, chosen.settings)
-    parser.add_argument(
+    top = parser(f"specdec build {kind}", chosen.text, chosen.settings)
+    top.add_argument(
         "--small", action="store_true", help="export without what the target has (see add-head)"
     )
-    return steps.run(parser, argv, lambda options: HeadSteps(chosen, options))
+    return steps.run(top, argv, lambda options: HeadSteps(chosen, options))

@@ -77,10 +77,7 @@ def learn(
     before = acceptance(kind.served(served, target, how), answered.judging, how)
     learner = kind.continued(served, target, how)
     trainer = train.Trainer(learner, answered.training, answered.choosing, run, how)
-    trainer.resume()
-    if not trainer.step:
-        trainer.check([], 0)  # What it knew before is kept unless something is better.
-    trainer.run()
+    trainer.run(is_continued=True)
     best = torch.load(run / "best.pt", map_location=trainer.device, weights_only=True)
     learner.module.load_state_dict(best["student"])
     kind.write(learner, target, {"steps_of_refresh": best["step"]}, out)

@@ -36,6 +36,9 @@ TRIAL_EVERY = 16
 """One request of a task in so many begins with a trial, if there is anything to learn; of a task's
 first requests those whose number is a power of two."""
 
+STREAMS_UNHURT = 4
+"""A trial is paid for by all who share its passes: with more in flight it is as much rarer."""
+
 STREAMS_PER_TRIAL = 32
 """Trials at the same time: one, and one more for each so many requests in flight."""
 
@@ -79,6 +82,8 @@ class _Task:
     """Of an answer."""
     num_requests: int = 0
     num_trials: int = 0
+    last_trial: int = 0
+    """The number of the request that was to begin with the last one."""
     drafters: set[str] = field(default_factory=set)
     choice: Choice | None = None
     estimated_gain: float = 1.0
@@ -122,12 +127,14 @@ class Controller:
             task.num_requests += 1
             number = task.num_requests
             is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
-            if not (is_young or number % TRIAL_EVERY == 0):
+            every = TRIAL_EVERY * max(1, place.num_inflight // STREAMS_UNHURT)
+            if not is_young and number - task.last_trial < every:
                 return None
             if self.settings.mode != AUTO or situation.is_fixed:
                 return None
             if self._num_trying >= max(1, place.num_inflight // STREAMS_PER_TRIAL):
                 return None
+            task.last_trial = number
             tried = self._untimed(situation) or self._trial(situation, place, task)
             self._num_trying += tried is not None
             return tried

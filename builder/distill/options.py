@@ -1,0 +1,103 @@
+"""The command lines of training: every setting is an option of its step."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from builder.distill.answers import AnswerSettings
+from builder.distill.prompts import PromptSettings
+from builder.distill.train import TrainSettings
+
+STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
+SMOKE = {
+    "num_again": 4,
+    "num_sampled": 24,
+    "num_summarise": 2,
+    "num_question": 2,
+    "num_rewrite": 2,
+    "num_translate": 2,
+    "num_math": 24,
+    "num_short": 24,
+    "num_code": 4,
+    "num_workers": 1,
+    "num_slots": 24,
+    "max_new": 24,
+    "layers": (0, 29),
+    "draft_vocab": 1024,
+    "epochs": 1,
+    "batch_tokens": 1024,
+    "eval_every": 5,
+}
+
+
+def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argparse.ArgumentParser:
+    """The command line; every dataclass setting is an option of its step."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description=f"{text} Work is kept under --work and resumed; a CPU takes about two hours "
+        "for the default set, a GPU minutes.",
+        epilog=f"Example: {prog} all --target TARGET_DIR --work WORK_DIR --draft DRAFT_DIR",
+    )
+    top.add_argument("step", choices=[*STEPS, "all"], help="one step, or all in order")
+    top.add_argument("--target", type=Path, required=True, help="Hugging Face directory")
+    top.add_argument("--work", type=Path, required=True, help="prompts, shards, runs")
+    top.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="*",
+        help='files with {"prompt": text} a line; default: the shipped ones',
+    )
+    top.add_argument("--sources", type=Path, help="archives (default: WORK/sources)")
+    top.add_argument("--no-fetch", action="store_true", help="use only archives already there")
+    top.add_argument("--draft", type=Path, help="stored draft (default: WORK/draft)")
+    top.add_argument("--run", default="run", help="name of the training run under WORK")
+    top.add_argument(
+        "--start", type=Path, help="a stored draft to train on, instead of one from the target"
+    )
+    top.add_argument(
+        "--kinds", nargs="+", help="train on answers to prompts of these kinds; default: all"
+    )
+    top.add_argument(
+        "--questions",
+        type=Path,
+        help="jsonl to evaluate on (Spec-Bench format); default: held-out prompts",
+    )
+    top.add_argument("--num-second", type=int, default=1200, help="second-wave prompts")
+    top.add_argument("--smoke", action="store_true", help="tiny settings: the chain in minutes")
+    top.add_argument("--minutes", type=float, help="time limit of answers and of train")
+    top.add_argument("--seed", type=int, default=20)
+    for settings in (PromptSettings, AnswerSettings, train_settings):
+        group = top.add_argument_group(settings.__name__)
+        for field in fields(settings):
+            if field.name not in {"seed", "minutes", "features"}:
+                _add_option(group, field.name, field.default)
+    return top
+
+
+def _add_option(group: Any, name: str, default: Any) -> None:
+    flag = "--" + name.replace("_", "-")
+    text = f"default: {default}"
+    if isinstance(default, bool):
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+    elif isinstance(default, tuple):
+        kind = type(default[0])
+        group.add_argument(flag, type=kind, nargs="+", metavar=kind.__name__, help=text)
+    else:
+        group.add_argument(flag, type=type(default), metavar=type(default).__name__, help=text)
+
+
+def settings_from(kind: Any, options: argparse.Namespace) -> Any:
+    """A settings dataclass from its defaults, --smoke and the given options, in that order."""
+    values: dict[str, Any] = {"seed": options.seed}
+    for field in fields(kind):
+        given = getattr(options, field.name, None)
+        if field.name == "seed":
+            continue
+        if given is not None:
+            values[field.name] = tuple(given) if isinstance(given, list) else given
+        elif options.smoke and field.name in SMOKE:
+            values[field.name] = SMOKE[field.name]
+    return kind(**values)

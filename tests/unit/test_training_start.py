@@ -1,0 +1,111 @@
+"""Training that goes on from a stored draft: `--start` of `specdec build distill` and of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from builder.distill import checkpoint, cli
+from builder.distill.answers import feature_taps, save_shard
+from builder.distill.student import start_from_target
+from builder.distill.writer import Job, Written
+from builder.heads import checkpoint as head_checkpoint
+from builder.heads import cli as head_cli
+from builder.heads import eagle3, medusa
+from tests.unit.tiny_llama import VOCAB, save_tiny_llama
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DRAFT_IDS = torch.arange(1, VOCAB, 3)
+"""Not the likeliest tokens of the answers below."""
+
+
+def save_draft(target: Path, out: Path) -> None:
+    """A draft of one layer that has moved away from the target's."""
+    student = start_from_target(target, [2], DRAFT_IDS, train_head=False)
+    moved(student)
+    checkpoint.store(student, target, out, {})
+
+
+def save_head(kind: str) -> Callable[[Path, Path], None]:
+    """The same of a head."""
+
+    def save(target: Path, out: Path) -> None:
+        head = (
+            eagle3.start(target, DRAFT_IDS, train_head=False)
+            if kind == "eagle3"
+            else medusa.start(target, DRAFT_IDS, 3, 1, train_head=False)
+        )
+        moved(head)
+        notes = {"training": {"train_head": False}}
+        head_checkpoint.store(kind, head, target, out, notes)
+        head_checkpoint.shrink(out)
+
+    return save
+
+
+def moved(module: torch.nn.Module) -> None:
+    """Add noise to all that is trained."""
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for weight in module.parameters():
+            if weight.requires_grad:
+                weight.add_(0.1 * torch.randn_like(weight))
+
+
+def write_answers(target: Path, folder: Path, hidden: int) -> None:
+    """Forty answers that count upwards, with states by chance."""
+    folder.mkdir(parents=True)
+    num_taps, written = len(feature_taps(target)), []
+    for index in range(40):
+        tokens = list(range(index, index + 12))
+        ids = torch.tensor(tokens)[:, None]
+        states = torch.randn(4 + 12 - 1, num_taps, hidden).bfloat16()
+        job = Job(index, [3, 4, 5, 6], 0.0, 12)
+        written.append(Written(job, tokens, ids, torch.zeros(12, 1), states))
+    save_shard(folder / "w0-0000.safetensors", written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "save", "command"),
+    [
+        ("distill", save_draft, cli.main),
+        ("eagle3", save_head("eagle3"), lambda argv: head_cli.main("eagle3", argv)),
+        ("medusa", save_head("medusa"), lambda argv: head_cli.main("medusa", argv)),
+    ],
+)
+def test_training_goes_on_from_the_stored_draft(kind, save, command, tmp_path):
+    """With steps of size 0 the same draft comes out, and its vocabulary; else another one."""
+    target = save_tiny_llama(
+        tmp_path / "target", num_layers=8, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )  # fmt: skip
+    save(target, tmp_path / "first")
+    hidden = load_file(target / "model.safetensors")["model.embed_tokens.weight"].shape[1]
+    write_answers(target, tmp_path / "work" / "answers", hidden)
+
+    def trained(run: str, rate: str) -> dict[str, torch.Tensor]:
+        argv = ["train", "--target", str(target), "--work", str(tmp_path / "work"), "--run", run]
+        argv += ["--start", str(tmp_path / "first"), "--draft-vocab", "20", "--epochs", "2"]
+        argv += ["--learning-rate", rate, "--matrix-learning-rate", rate, "--batch-tokens", "64"]
+        assert command(argv) == 0
+        last = torch.load(tmp_path / "work" / run / "last.pt", weights_only=True)
+        return dict(last["student"])
+
+    stored: dict[str, torch.Tensor] = {}
+    for path in (tmp_path / "first").glob("*.safetensors"):
+        own = load_file(path).items()
+        stored |= {name.removeprefix("model."): tensor for name, tensor in own}
+    still, onward = trained("still", "0"), trained("onward", "0.05")
+
+    kept = [name for name in still if name.removeprefix("heads.") in stored]
+    assert len(kept) == len(stored) - 1  # All but d2t.
+    for name in kept:
+        assert torch.equal(still[name].bfloat16(), stored[name.removeprefix("heads.")]), name
+        assert not torch.equal(still[name], onward[name]), name
+    ids = (tmp_path / "work" / "still" / "draft_ids.json").read_text()
+    assert ids == str(DRAFT_IDS.tolist())
