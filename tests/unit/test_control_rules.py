@@ -116,7 +116,7 @@ def test_nothing_is_said_of_few_requests():
 
 def taught(seed=1):
     """A controller that has seen something."""
-    controller, rng = Controller(ControlSettings()), random.Random(seed)
+    controller, rng = Controller(ControlSettings(), draw=lambda: 0.99), random.Random(seed)
     fill(controller.costs, seed=seed)
     controller.costs.add_prompt("", 100, 0.1)
     for _ in range(300):
@@ -130,7 +130,7 @@ def test_what_was_measured_survives_a_restart(tmp_path):
     memory, old, new = (
         Memory(tmp_path / "deep" / "control.json", "pair 1"),
         taught(),
-        Controller(ControlSettings()),
+        Controller(ControlSettings(), draw=lambda: 0.99),
     )
     assert memory.load(new) is False
     memory.save(old)

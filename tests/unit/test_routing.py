@@ -11,10 +11,11 @@ import pytest
 
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import Choice, Lead, Situation
-from specdec.control.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
+from specdec.control.controller import ROUTED_ROUNDS, Controller
 from specdec.control.costs import Sample
 from specdec.control.outlook import Place
 from specdec.control.settings import ControlSettings
+from specdec.control.trials import TRIAL_EVERY
 from specdec.errors import ConfigurationError
 from specdec.serving.metrics import MAX_TASKS, OTHER_TASK, TaskLabels
 from specdec.serving.settings import OrchestratorSettings

@@ -28,19 +28,10 @@ from specdec.control.modes import (
 )
 from specdec.control.outlook import Moment, Place, speeds
 from specdec.control.settings import ControlSettings
+from specdec.control.trials import TRIAL_EVERY, Trials
 
 HYSTERESIS = 1.02
 """A choice is left for one that promises so many times as much."""
-
-TRIAL_EVERY = 16
-"""One request of a task in so many begins with a trial, if there is anything to learn; of a task's
-first requests those whose number is a power of two."""
-
-STREAMS_UNHURT = 4
-"""A trial is paid for by all who share its passes: with more in flight it is as much rarer."""
-
-STREAMS_PER_TRIAL = 32
-"""Trials at the same time: one, and one more for each so many requests in flight."""
 
 REVISIT_EVERY = 8
 """One trial in so many goes to the choice of which least is known, promising or not."""
@@ -80,10 +71,7 @@ class _Task:
     control_group: ControlGroup = field(default_factory=ControlGroup)
     mean_tokens: float = 0.0
     """Of an answer."""
-    num_requests: int = 0
     num_trials: int = 0
-    last_trial: int = 0
-    """The number of the request that was to begin with the last one."""
     drafters: set[str] = field(default_factory=set)
     choice: Choice | None = None
     estimated_gain: float = 1.0
@@ -111,7 +99,7 @@ class Controller:
         self._choices: dict[tuple[str, str, int], Choice] = {}
         """The last by task, band and load bucket."""
         self._tasks: dict[str, _Task] = {}
-        self._num_trying = 0
+        self._trials = Trials()
 
     # What a request asks.
 
@@ -123,26 +111,19 @@ class Controller:
     def trial(self, situation: Situation, place: Place) -> Choice | None:
         """What the request that starts should begin with for a few rounds, to learn of it."""
         with self.lock:
-            task = self._task(situation.task)
-            task.num_requests += 1
-            number = task.num_requests
-            is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
-            every = TRIAL_EVERY * max(1, place.num_inflight // STREAMS_UNHURT)
-            if not is_young and number - task.last_trial < every:
+            if not self._trials.is_due(situation.task, place.num_inflight):
                 return None
             if self.settings.mode != AUTO or situation.is_fixed:
                 return None
-            if self._num_trying >= max(1, place.num_inflight // STREAMS_PER_TRIAL):
-                return None
-            task.last_trial = number
-            tried = self._untimed(situation) or self._trial(situation, place, task)
-            self._num_trying += tried is not None
+            tried = self._untimed(situation) or self._trial(situation, place)
+            if tried is not None:
+                self._trials.begin()
             return tried
 
     def trial_is_over(self) -> None:
         """One that `trial` began."""
         with self.lock:
-            self._num_trying -= 1
+            self._trials.end()
 
     def choose(self, situation: Situation, place: Place) -> Choice:
         """The choice for the next rounds of a request."""
@@ -226,7 +207,7 @@ class Controller:
 
     def _by_article(self, situation: Situation) -> Choice:
         default = situation.default
-        num_requests = self._task(situation.task).num_requests
+        num_requests = self._trials.num_started(situation.task)
         if num_requests and num_requests % TRIAL_EVERY == 0:
             return default  # Or it would never be on again.
         rate = self.book.rate(situation.task, default.lead, max(1, default.num_tokens))
@@ -273,7 +254,7 @@ class Controller:
             return Choice(COPY)
         return None
 
-    def _trial(self, situation: Situation, place: Place, task: _Task) -> Choice | None:
+    def _trial(self, situation: Situation, place: Place) -> Choice | None:
         promised = self._speeds(situation, place)
         if not promised:
             return None
@@ -282,6 +263,7 @@ class Controller:
         others = {each: speed for each, speed in hoped.items() if each.lead != best.lead}
         if not others:
             return None
+        task = self._task(situation.task)
         task.num_trials += 1
         is_revisit = task.num_trials % REVISIT_EVERY == 0
         if is_revisit:

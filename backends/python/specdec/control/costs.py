@@ -11,21 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-MEMORY = 1 - 1 / 512
-"""Weight of a sample against the next one's, in a fit."""
-
-PRIOR_WEIGHT = 6.0
-"""What is known from all loads together counts like so many samples of one load."""
+from specdec.control.fits import REFIT_EVERY, Fit, Recent, Vector, learn
 
 MAX_OUTLIER = 4.0
 """A sample counts as at most so many times what was expected: a stall says nothing of passes."""
-
-REFIT_EVERY = 8
-
-RECENT_SAMPLES, HALF_TRUSTED = 256, 48
-"""Samples that a mean remembers, and how many of them make it half believed."""
 
 BASELINE_STEPS, MANY_STEPS = 24, 96
 """Steps of the target alone with nobody speculating beside it, after which a load's pace without
@@ -39,61 +29,10 @@ LOOP_SHARE = 0.02
 
 MAX_LOAD_BUCKETS = 12
 
-Vector = npt.NDArray[np.float64]
-
 
 def load_bucket(num_inflight: int) -> int:
     """0 for one request, 1 for two, 2 for three and four, 3 for five to eight, and so on."""
     return min((max(1, num_inflight) - 1).bit_length(), MAX_LOAD_BUCKETS - 1)
-
-
-class Fit:
-    """Least squares with decay, drawn to a prior."""
-
-    def __init__(self, size: int) -> None:
-        self.products = np.zeros((size, size))
-        self.moments = np.zeros(size)
-        self.num_samples = 0
-        self.weight = 0.0
-        self._solved: Vector | None = None
-
-    def add(self, features: Vector, seconds: float) -> None:
-        self.products *= MEMORY
-        self.moments *= MEMORY
-        self.products += np.outer(features, features)
-        self.moments += seconds * features
-        self.num_samples += 1
-        self.weight = self.weight * MEMORY + 1
-        if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
-            self._solved = None
-
-    def solve(self, prior: Vector) -> Vector:
-        """Coefficients; of a fit without samples the prior."""
-        if self._solved is None:
-            # Ridge by feature: a column that is always 0 keeps its prior.
-            scale = np.maximum(np.diag(self.products) / max(1.0, self.weight), 1e-12)
-            ridge = np.diag(PRIOR_WEIGHT * scale)
-            system = self.products + ridge
-            self._solved = prior + np.linalg.solve(system, self.moments - self.products @ prior)
-        return self._solved
-
-
-@dataclass(slots=True)
-class Recent:
-    """A mean over the recent past."""
-
-    mean_s: float = 0.0
-    num_samples: int = 0
-
-    def add(self, seconds: float) -> None:
-        self.num_samples += 1
-        self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / RECENT_SAMPLES)
-
-    @property
-    def trust(self) -> float:
-        """From 0 to 1, with the number of samples."""
-        weight = min(self.num_samples, RECENT_SAMPLES)
-        return weight / (weight + HALF_TRUSTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +105,23 @@ class CostModel:
             if not self.is_known:
                 return
             pass_s = self._pass_s(bucket, features)
-            usual_s = pass_s + self._drafting_line_s(
+            line_s = self._drafting_line_s(
                 sample.lead, bucket, sample.num_drafted, sample.num_drafting
             )
-            drafting_s = min(target_s, MAX_OUTLIER * usual_s) - pass_s
-            self._add_draft(sample, bucket, drafting_s)
+            drafting_s = min(target_s, MAX_OUTLIER * (pass_s + line_s)) - pass_s
+            self._add_draft(sample, bucket, drafting_s, line_s)
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
         if sample.is_streamed and not sample.num_looping:
             self.baselines.setdefault(bucket, Recent()).add(target_s)
-        for key in (bucket, -1):
-            self.passes.setdefault(key, Fit(len(features))).add(features, target_s)
+        learn(self.passes, (bucket, -1), features, target_s)
         if sample.lead is not None:
-            usual_s = self._drafting_line_s(
+            line_s = self._drafting_line_s(
                 sample.lead, bucket, sample.num_drafted, sample.num_drafting
             )
-            limit_s = MAX_OUTLIER * usual_s if usual_s > 0 else sample.draft_s
-            self._add_draft(sample, bucket, min(sample.draft_s, limit_s))
+            limit_s = MAX_OUTLIER * line_s if line_s > 0 else sample.draft_s
+            self._add_draft(sample, bucket, min(sample.draft_s, limit_s), line_s)
 
     def pass_line(
         self, num_inflight: int, num_context: int, *, is_streamed: bool
@@ -229,7 +167,7 @@ class CostModel:
         if fit.num_samples >= REFIT_EVERY:
             expected = float(features @ fit.solve(np.zeros(2)))
             seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
-        fit.add(features, seconds)
+        fit.add(features, np.outer(features, features), seconds)
 
     def reading_s(self, lead: str, num_prompt: int, *, is_head: bool) -> float:
         """Seconds that a prompt costs more because the lead must read it too; 0 if not known."""
@@ -254,14 +192,13 @@ class CostModel:
             features[:1] @ coefficients[:1] + features[1:] @ np.maximum(coefficients[1:], 0)
         )
 
-    def _add_draft(self, sample: Sample, bucket: int, seconds: float) -> None:
-        lead, num_tokens, num_drafting = sample.lead, sample.num_drafted, sample.num_drafting
+    def _add_draft(self, sample: Sample, bucket: int, seconds: float, line_s: float) -> None:
+        """`line_s`: what the line expected."""
+        lead, num_tokens = sample.lead, sample.num_drafted
         assert lead is not None
-        bend = self.bends.setdefault((lead, bucket, num_tokens), Recent())
-        bend.add(seconds - self._drafting_line_s(lead, bucket, num_tokens, num_drafting))
-        features = np.array([1.0, num_tokens, num_tokens * num_drafting])
-        for key in (bucket, -1):
-            self.drafts.setdefault((lead, key), Fit(3)).add(features, seconds)
+        self.bends.setdefault((lead, bucket, num_tokens), Recent()).add(seconds - line_s)
+        features = np.array([1.0, num_tokens, num_tokens * sample.num_drafting])
+        learn(self.drafts, ((lead, bucket), (lead, -1)), features, seconds)
 
     def _pass_s(self, bucket: int, features: Vector) -> float:
         coefficients = self._coefficients(bucket)

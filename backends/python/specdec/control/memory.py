@@ -16,7 +16,7 @@ import numpy as np
 
 from specdec.control.acceptance_book import Tally
 from specdec.control.controller import Controller
-from specdec.control.costs import Fit, Recent
+from specdec.control.fits import Fit, Recent
 
 FORMAT = 1
 

@@ -1,0 +1,82 @@
+"""Means and lines through the recent past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+MEMORY = 1 - 1 / 512
+"""Weight of a sample against the next one's, in a fit."""
+
+PRIOR_WEIGHT = 6.0
+"""What is known from all loads together counts like so many samples of one load."""
+
+REFIT_EVERY = 8
+
+RECENT_SAMPLES, HALF_TRUSTED = 256, 48
+"""Samples that a mean remembers, and how many of them make it half believed."""
+
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
+Key = TypeVar("Key")
+
+
+class Fit:
+    """Least squares with decay, drawn to a prior."""
+
+    def __init__(self, size: int) -> None:
+        self.products = np.zeros((size, size))
+        self.moments = np.zeros(size)
+        self.num_samples = 0
+        self.weight = 0.0
+        self._solved: Vector | None = None
+
+    def add(self, features: Vector, products: Matrix, seconds: float) -> None:
+        """`products`: of all pairs of features."""
+        self.products *= MEMORY
+        self.moments *= MEMORY
+        self.products += products
+        self.moments += seconds * features
+        self.num_samples += 1
+        self.weight = self.weight * MEMORY + 1
+        if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
+            self._solved = None
+
+    def solve(self, prior: Vector) -> Vector:
+        """Coefficients; of a fit without samples the prior."""
+        if self._solved is None:
+            # Ridge by feature: a column that is always 0 keeps its prior.
+            scale = np.maximum(np.diag(self.products) / max(1.0, self.weight), 1e-12)
+            ridge = np.diag(PRIOR_WEIGHT * scale)
+            system = self.products + ridge
+            self._solved = prior + np.linalg.solve(system, self.moments - self.products @ prior)
+        return self._solved
+
+
+@dataclass(slots=True)
+class Recent:
+    """A mean over the recent past."""
+
+    mean_s: float = 0.0
+    num_samples: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.num_samples += 1
+        self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / RECENT_SAMPLES)
+
+    @property
+    def trust(self) -> float:
+        """From 0 to 1, with the number of samples."""
+        weight = min(self.num_samples, RECENT_SAMPLES)
+        return weight / (weight + HALF_TRUSTED)
+
+
+def learn(fits: dict[Key, Fit], keys: Iterable[Key], features: Vector, seconds: float) -> None:
+    """Adds a sample to the fits of these keys, which are made where they are missing."""
+    products = np.outer(features, features)
+    for key in keys:
+        fits.setdefault(key, Fit(len(features))).add(features, products, seconds)
