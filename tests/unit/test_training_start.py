@@ -1,8 +1,9 @@
-"""Training that goes on from a stored draft: `--start` of `specdec build distill` and of heads."""
+"""What training starts from and learns from: `--start` and `--kinds` of `specdec build distill`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from safetensors.torch import load_file
 
 from builder.distill import checkpoint, cli
 from builder.distill.answers import feature_taps, save_shard
+from builder.distill.prompts import Prompt, save
 from builder.distill.student import start_from_target
 from builder.distill.writer import Job, Written
+from builder.errors import BuildError
 from builder.heads import checkpoint as head_checkpoint
 from builder.heads import cli as head_cli
 from builder.heads import eagle3, medusa
@@ -70,21 +73,28 @@ def write_answers(target: Path, folder: Path, hidden: int) -> None:
     save_shard(folder / "w0-0000.safetensors", written)
 
 
-@pytest.mark.parametrize(
-    ("kind", "save", "command"),
-    [
-        ("distill", save_draft, cli.main),
-        ("eagle3", save_head("eagle3"), lambda argv: head_cli.main("eagle3", argv)),
-        ("medusa", save_head("medusa"), lambda argv: head_cli.main("medusa", argv)),
-    ],
-)
-def test_training_goes_on_from_the_stored_draft(kind, save, command, tmp_path):
-    """With steps of size 0 the same draft comes out, and its vocabulary; else another one."""
-    target = save_tiny_llama(
-        tmp_path / "target", num_layers=8, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+def save_target(folder: Path) -> Path:
+    """Eight layers, for heads that read three of them."""
+    return save_tiny_llama(
+        folder, num_layers=8, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     )  # fmt: skip
-    save(target, tmp_path / "first")
+
+
+@pytest.mark.parametrize(
+    ("store", "command"),
+    [
+        pytest.param(save_draft, cli.main, id="distill"),
+        *(
+            pytest.param(save_head(kind), partial(head_cli.main, kind), id=kind)
+            for kind in ("eagle3", "medusa")
+        ),
+    ],
+)
+def test_training_goes_on_from_the_stored_draft(store, command, tmp_path):
+    """With steps of size 0 the same draft comes out, and its vocabulary; else another one."""
+    target = save_target(tmp_path / "target")
+    store(target, tmp_path / "first")
     hidden = load_file(target / "model.safetensors")["model.embed_tokens.weight"].shape[1]
     write_answers(target, tmp_path / "work" / "answers", hidden)
 
@@ -109,3 +119,16 @@ def test_training_goes_on_from_the_stored_draft(kind, save, command, tmp_path):
         assert not torch.equal(still[name], onward[name]), name
     ids = (tmp_path / "work" / "still" / "draft_ids.json").read_text()
     assert ids == str(DRAFT_IDS.tolist())
+
+
+def test_kinds_are_what_is_learned_from(tmp_path, capsys):
+    """Only answers to prompts of these kinds; a kind that nobody asked is refused with those."""
+    target, work = save_target(tmp_path / "target"), tmp_path / "work"
+    write_answers(target, work / "answers", 1)
+    save(work / "prompts.jsonl", [Prompt(i, ("sql", "math")[i % 4 > 0], []) for i in range(40)])
+    argv = ["train", "--target", str(target), "--work", str(work), "--epochs", "1", "--layers", "0"]
+
+    assert cli.main([*argv, "--draft-vocab", "20", "--kinds", "sql"]) == 0
+    assert "train: 8 answers" in capsys.readouterr().out
+    with pytest.raises(BuildError, match="no answer is of kind cobol; there are math, sql"):
+        cli.main([*argv, "--kinds", "cobol"])
