@@ -43,6 +43,8 @@ TIMED = (
 )
 NUM_PASSES = 3
 """Over all that is timed, in turns: a machine that is slow for a while is so for all of it."""
+TIMED_TOKENS = 40
+"""Of an answer by which a way is timed once."""
 NUM_QUANTILES = 21
 CONCURRENCY = 8
 NEVER_MET = "~"
@@ -69,9 +71,8 @@ def main(argv: list[str]) -> int:
         TritonServer(arguments.model_repository) as server,
         closing(GrpcClient(server.grpc_url)) as client,
     ):
-        asker = Asker(client, arguments.max_tokens)
-        answers = _answers(asker, prompts)
-        costs = list(_costs(asker, prompts, arguments))
+        answers = _answers(Asker(client, arguments.max_tokens), prompts)
+        costs = list(_costs(Asker(client, TIMED_TOKENS), prompts, arguments.streams))
     facts = {name: str(value) for name, value in conditions(command_line("record", argv)).items()}
     Trace(facts, tuple(answers), tuple(costs)).write(arguments.trace)
     print(f"{len(answers)} answers, {len(costs)} costs: {arguments.trace}")
@@ -168,10 +169,8 @@ def _copied(
     return tuple(offered), tuple(stood)
 
 
-def _costs(
-    asker: Asker, prompts: tuple[TokenPrompt, ...], arguments: argparse.Namespace
-) -> Iterable[Cost]:
-    for num_streams in arguments.streams:
+def _costs(asker: Asker, prompts: tuple[TokenPrompt, ...], loads: Iterable[int]) -> Iterable[Cost]:
+    for num_streams in loads:
         chosen_prompts = [prompts[place % len(prompts)] for place in range(max(4, num_streams))]
         texts = asker.ask_all(chosen_prompts, {"num_draft_tokens": 0}, num_streams)
         gaps_ms: dict[tuple[str, int], list[float]] = defaultdict(list)
