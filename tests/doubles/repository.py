@@ -42,21 +42,26 @@ from tests.doubles.tensorrtllm.model import TritonPythonModel  # noqa: E402, F40
 """
 
 
-def compiled_repository(directory: Path) -> Path:
-    """Make the pair's repository below `directory`; the engines' logits are padded."""
+def compiled_repository(directory: Path, **more_drafts: Path) -> Path:
+    """Make the pair's repository below `directory`; the engines' logits are padded.
+
+    `more_drafts`: checkpoints of drafts beside the pair's own, by name.
+    """
     pair = load_description(COMPILED_PAIR)
     target, draft = (
         replace(each, placement=Placement(tuple(range(count)), count))
         for each, count in zip(pair.engines, NUM_RANKS.values(), strict=True)
     )
-    pair = replace(pair, target=target, drafts=(draft,))
+    more = (replace(draft, name=name, checkpoint=path) for name, path in more_drafts.items())
+    pair = replace(pair, target=target, drafts=(draft, *more))
     engines = compiled(pair, directory / "build")
     repository = directory / "model_repository"
     options = RenderOptions(served_at=repository, engines=engines["target"].parent)
     render(pair, COMPILED_PAIR, repository, options)
     (repository / MANIFEST_FILE).unlink()  # it asks for GPUs, where a machine has any
     _swap_backend(repository / "target")
-    _swap_backend(repository / "draft", double_num_threads="1", double_num_padding="2")
+    for each in pair.drafts:
+        _swap_backend(repository / each.name, double_num_threads="1", double_num_padding="2")
     return repository
 
 

@@ -14,20 +14,25 @@ from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, filled
 from tests.server.collector import collecting
+from tests.server.doors import make_repository_of_doors
 from tests.server.faulty import make_faulty_repository
 from tests.server.live import MODEL_REPOSITORY
 
 ENGINES = ("torch", "compiled")
+SERVERS = ("server", "faulty_server", "doors")
+"""Fixtures of which there is one for each set of engines."""
 ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
 """Models can be loaded and unloaded."""
 
 
 def pytest_generate_tests(metafunc):
     """Run what needs a server once for each set of engines."""
-    for name in {"server", "faulty_server"} & set(metafunc.fixturenames):
+    names = [name for name in SERVERS if name in metafunc.fixturenames]
+    if names:
         marker = metafunc.definition.get_closest_marker("engines")
         sets = marker.args if marker else ENGINES
-        metafunc.parametrize(name, sets, indirect=True, scope="session")
+        values = [(each,) * len(names) for each in sets]
+        metafunc.parametrize(names, values, ids=sets, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +73,16 @@ def faulty_server(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def doors(request, tmp_path_factory):
+    """Return a third server: one more draft, and orchestrators with other settings (doors.py)."""
+    directory = tmp_path_factory.mktemp("doors")
+    repository = make_repository_of_doors(directory, request.param)
+    log = directory / "server.log"
+    with TritonServer(repository, log_path=log, extra_args=ON_DEMAND) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def collector():
     """Return the collector to which the deployed server sends its spans."""
     with collecting() as running:
@@ -93,7 +108,7 @@ def deployed_server(collector, tmp_path_factory):
 def server_survives(request):
     """After every test with the server, its process is still there, whatever the test sent."""
     yield
-    for name in {"server", "faulty_server", "deployed_server"} & set(request.fixturenames):
+    for name in {*SERVERS, "deployed_server"} & set(request.fixturenames):
         os.kill(request.getfixturevalue(name).pid, 0)
 
 
@@ -124,6 +139,6 @@ def pytest_collection_modifyitems(items):
 
 def _engine_set(item):
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    chosen = params.get("server") or params.get("faulty_server")
+    chosen = next((params[name] for name in SERVERS if name in params), None)
     marker = item.get_closest_marker("engines")
     return ENGINES.index(chosen or (marker.args[0] if marker else ENGINES[0]))

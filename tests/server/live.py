@@ -128,6 +128,28 @@ def ask_http(method: str, url: str, **more: Any) -> urllib3.BaseHTTPResponse:
         return pool.request(method, url, **more)
 
 
+def load(server: Any, model: str) -> None:
+    """Load a model of a server in explicit mode, and wait until it is ready."""
+    _switch(server, model, "load", "READY")
+
+
+def unload(server: Any, model: str) -> None:
+    """Unload a model, and wait until it is gone: out of reach, and its process finalized."""
+    _switch(server, model, "unload", "UNAVAILABLE")
+
+
+def _switch(server: Any, model: str, what: str, state: str) -> None:
+    url = f"http://{server.http_url}/v2/repository"
+    answer = ask_http("POST", f"{url}/models/{model}/{what}", json={}, timeout=PATIENCE_S)
+    assert answer.status == 200, answer.data
+
+    def states() -> set[str]:
+        found = ask_http("POST", f"{url}/index", json={}).json()
+        return {each.get("state", "") for each in found if each["name"] == model}
+
+    wait_for(lambda: states() == {state})
+
+
 def metrics(
     server: Any, prefix: str = "specdec_", dropped: Collection[str] = ("model", "version")
 ) -> dict[tuple[str, tuple[str, ...]], float]:

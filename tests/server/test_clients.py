@@ -166,7 +166,6 @@ def run_command(module, *arguments, stdin=""):
     )
 
 
-@pytest.mark.engines("torch")  # the commands, whatever answers
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_commands_work_on_a_real_server(server, protocol):
     """`specdec generate` and `specdec chat` answer, with figures, on both transports."""
@@ -186,7 +185,6 @@ def test_commands_work_on_a_real_server(server, protocol):
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.engines("torch")
 def test_chat_marks_exactly_the_drafted_tokens(server):
     """Without marks the chat's text is the answer; with marks, the same text and brackets."""
     where = ("--url", server.grpc_url, "--max-tokens", "48")

@@ -188,7 +188,7 @@ def test_triton_refuses_the_rest_itself(raw, inputs):
     assert "Traceback" not in caught.value.message
 
 
-@pytest.mark.engines("torch")
+@pytest.mark.engines("torch")  # a compiled one has the input, and no room for it: the same
 def test_draft_engine_takes_no_draft(raw):
     """An engine that only guesses has no input for drafts."""
     with pytest.raises(Failure, match="draft_input_ids"):
@@ -219,7 +219,7 @@ def test_stop_ends_a_running_stream(raw):
     assert wait_for(lambda: raw.infer("target", call(1), outputs=BOTH))
 
 
-@pytest.mark.engines("torch")
+@pytest.mark.engines("torch")  # receipts are ours; compiled ones refuse the output: the same
 def test_stream_waits_for_its_reader(raw, said):
     """Who asks where to send receipts, and sends none, gets what is said in fewer pieces."""
     inputs = call(12, streaming=tensor(True))

@@ -1,27 +1,14 @@
 """Engines that come and go while requests run: drafts are missed by nobody, a target is told."""
 
-import json
-
 import pytest
-import urllib3
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
-from tests.server.live import wait_for
+from tests.server.live import load, unload, wait_for
 from tests.server.prompts import COUNT
 
 pytestmark = pytest.mark.engines("compiled")  # test_refresh.py has the torch engines
 
 FIELDS = {"text_input": COUNT, "drafter": "draft", "return_perf_metrics": True}
-
-
-def control(server, model, what):
-    """Load or unload a model, and wait until it is done."""
-    url = f"http://{server.http_url}/v2/repository/models/{model}/{what}"
-    response = urllib3.request("POST", url, body=json.dumps({}), timeout=120.0)
-    assert response.status == 200, response.data
-    ready = f"http://{server.http_url}/v2/models/{model}/ready"
-    is_loaded = what == "load"
-    wait_for(lambda: (urllib3.request("GET", ready).status == 200) == is_loaded)
 
 
 def test_draft_that_is_unloaded_is_missed_by_nobody(server):
@@ -33,10 +20,10 @@ def test_draft_that_is_unloaded_is_missed_by_nobody(server):
         running = client.stream(request)
         said = [*next(running).token_ids]
 
-        control(server, "draft", "unload")
+        unload(server, "draft")
         said += [token for chunk in running for token in chunk.token_ids]
         alone = client.generate(request)
-        control(server, "draft", "load")
+        load(server, "draft")
 
         assert tuple(said) == whole.token_ids == alone.token_ids
         assert alone.final.total_draft_tokens == 0
@@ -53,10 +40,10 @@ def test_target_that_is_unloaded_is_an_error_until_it_is_back(server):
         request = GenerationRequest(**FIELDS, max_tokens=12)
         before = client.generate(request)
 
-        control(server, "target", "unload")
+        unload(server, "target")
         with pytest.raises(SpecdecError, match="target") as caught:
             client.generate(request)
-        control(server, "target", "load")
+        load(server, "target")
 
         assert caught.value.error_type == "engine_failed"
         assert caught.value.status == "UNAVAILABLE"

@@ -17,8 +17,6 @@ from tests.server.faulty import INFLIGHT_LIMIT
 from tests.server.live import num_inflight, wait_for
 from tests.server.prompts import COUNT, SHIP
 
-pytestmark = pytest.mark.engines("torch")
-
 
 @pytest.fixture(scope="module")
 def prometheus(faulty_server, tmp_path_factory):

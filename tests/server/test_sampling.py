@@ -21,7 +21,7 @@ def answer(client, **fields):
     return client.generate(GenerationRequest(**defaults | fields))
 
 
-@pytest.mark.engines("torch")
+@pytest.mark.engines("torch")  # others have no such sampler: test_strict_contract.py
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -33,10 +33,7 @@ def answer(client, **fields):
     ids=["plain", "nucleus", "penalties", "biased"],
 )
 def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampling):
-    """Off, and on with each drafter and several draft lengths: the same bits.
-
-    Compiled engines have no such sampler: test_strict_contract.py says what they do.
-    """
+    """Off, and on with each drafter and several draft lengths: the same bits."""
     expect_no_change(client, sampling)
 
 
@@ -71,21 +68,51 @@ def expect_no_change(client, sampling):
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
-@pytest.mark.engines("torch")
 def test_seed_makes_the_text(client):
-    """A repeated seed the same text, another seed another; one that is drawn is reported."""
-    drawn = answer(client, temperature=1.0, seed=None)
+    """A repeated seed the same text, another seed another; one that is drawn is reported.
 
-    assert answer(client, temperature=1.0, seed=drawn.final.seed).token_ids == drawn.token_ids
-    texts = {answer(client, temperature=1.0, seed=seed).token_ids for seed in range(4)}
+    Of the target alone; speculation keeps it where the test above says so.
+    """
+    fields = {"temperature": 1.0, "drafter": "none"}
+    drawn = answer(client, seed=None, **fields)
+
+    assert answer(client, seed=drawn.final.seed, **fields).token_ids == drawn.token_ids
+    texts = {answer(client, seed=seed, **fields).token_ids for seed in range(4)}
     assert len(texts) == 4
 
 
-@pytest.mark.engines("torch")
-@pytest.mark.parametrize("verification", ["rejection", "block", "typical"])
-@pytest.mark.parametrize("drafter", ["draft", "lookup"])
+def test_bans_hold_in_drawn_text(client):
+    """Whatever the draft says, which on compiled engines has not heard of them."""
+    bans = {"bad_words": ["ship"], "logit_bias": {28: 2.5, 30: -100}, "repetition_penalty": 1.2}
+
+    drawn = answer(client, drafter="draft", temperature=0.6, top_p=0.9, min_tokens=32, **bans)
+
+    assert drawn.final.total_draft_tokens > 0
+    assert "ship" not in drawn.text
+    assert 30 not in drawn.token_ids
+    assert len(drawn.token_ids) == 32
+
+
+def test_rejection_says_so(client):
+    """By name, on all engines, with accepted guesses of the draft."""
+    expect_named(client, "rejection", "draft")
+
+
+@pytest.mark.engines("torch")  # on others a copy has no logits, and there is no other rule
+@pytest.mark.parametrize(
+    ("verification", "drafter"),
+    [
+        ("rejection", "lookup"),
+        *((rule, drafter) for rule in ("block", "typical") for drafter in ("draft", "lookup")),
+    ],
+)
 def test_other_verifications_run_and_say_so(client, verification, drafter):
     """Reported by name, with drafts that were accepted, each marked as its drafter's."""
+    expect_named(client, verification, drafter)
+
+
+def expect_named(client, verification, drafter):
+    """Ask for a rule, and look for it and its accepted drafts in the answer."""
     fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 48}
 
     one = answer(client, verification=verification, **fields)
@@ -95,7 +122,7 @@ def test_other_verifications_run_and_say_so(client, verification, drafter):
     assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
 
 
-@pytest.mark.engines("torch")
+@pytest.mark.engines("torch")  # compiled engines take no trees
 def test_tree_is_judged_by_rejection(client):
     """Branches of looked-up and drawn tokens in one pass; accepted ones name their drafters."""
     fields = {"temperature": 0.6, "max_tokens": 64, "verification": "rejection"}

@@ -1,0 +1,80 @@
+"""One server with many front doors: the same engines behind orchestrators of other settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.add_draft import add_draft
+from builder.parameters import parameters_of, set_parameters
+from clients import GenerationRequest, GrpcClient
+from loadtest.bench.hopeless import random_draft
+from loadtest.bench.repository import add_front_door
+from specdec.serving.launcher import TritonServer
+from tests.doubles.repository import compiled_repository
+from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics
+
+ROUTED, HOPELESS, AHEAD, SCHEDULED, TWINS = "specdec", "hopeless", "ahead", "scheduled", "twins"
+NUM_TWINS = 2
+MEMORY_FILE = "control.json"
+"""What `hopeless` has measured, beside its configuration."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """One orchestrator of a server."""
+
+    server: TritonServer
+    model: str = "specdec"
+
+    def ask(self, prompt, **fields):
+        """Return the answer, with its statistics."""
+        fields = {"max_tokens": 48, "return_perf_metrics": True} | fields
+        with GrpcClient(self.server.grpc_url, model_name=self.model, timeout_s=120.0) as client:
+            return client.generate(GenerationRequest(text_input=prompt, **fields))
+
+    def gauge(self, name, **labels):
+        """Return the sum of a family's values with these labels, None while there is none."""
+        wanted = {f"{key}={value}" for key, value in {"model": self.model, **labels}.items()}
+        found = [
+            value
+            for (family, pairs), value in metrics(self.server, dropped=("version",)).items()
+            if family == f"specdec_{name}" and wanted <= set(pairs)
+        ]
+        return sum(found) if found else None
+
+
+def num_drafts(answer, drafter):
+    """Return the rounds in which the drafter had a draft."""
+    return answer.final.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
+
+
+def make_repository_of_doors(directory: Path, engines: str) -> Path:
+    """Make the repository; beside the pair's draft there is one whose weights are random."""
+    weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
+    if engines == "compiled":
+        repository = compiled_repository(directory, random=weights)
+    else:
+        repository = copy_repository(directory)
+        add_draft(repository, "random", weights)
+    measured = {"target_head_name": "", "control_share": "0"}
+    memory = {"control_state_file": f"../{MEMORY_FILE}"}
+    _add_door(repository, HOPELESS, "random", **measured, **memory)
+    _add_door(repository, AHEAD, "draft", draft_ahead="true")
+    _add_door(repository, SCHEDULED, "draft", speculation="schedule", speculation_schedule="else:0")
+    _add_door(repository, TWINS, "draft")
+    config = repository / TWINS / "config.pbtxt"
+    text = config.read_text("utf-8")
+    assert text.count("count: 1") == 1
+    config.write_text(text.replace("count: 1", f"count: {NUM_TWINS}"), "utf-8")
+    routes = {"task_drafters": "sql=draft,code=random", "acceptance_by_tenant": "true"}
+    set_parameters(repository / ROUTED, **measured, **routes)
+    return repository
+
+
+def _add_door(repository: Path, name: str, draft: str, **parameters: str) -> None:
+    """With this draft alone."""
+    sizes = parameters_of(repository / ROUTED)["engine_vocab_sizes"].split(",")
+    known = ",".join(each for each in sizes if each.startswith(("target=", f"{draft}=")))
+    drafts = {"tensorrt_llm_draft_model_name": draft, "engine_vocab_sizes": known}
+    add_front_door(repository, name, **drafts, **parameters)
