@@ -14,10 +14,10 @@ from specdec.serving.launcher import TritonServer
 from tests.doubles.repository import compiled_repository
 from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics
 
-ROUTED, HOPELESS, AHEAD, SCHEDULED, TWINS = "specdec", "hopeless", "ahead", "scheduled", "twins"
-NUM_TWINS = 2
-MEMORY_FILE = "control.json"
-"""What `hopeless` has measured, beside its configuration."""
+ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
+NUM_INSTANCES = 2
+"""Of `ahead`."""
+_MEMORY = "control.json"
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Door:
         return sum(found) if found else None
 
 
+def memory_of(server: TritonServer) -> Path:
+    """Return the file in which `hopeless` keeps what it has measured."""
+    return server.settings.model_repository / HOPELESS / _MEMORY
+
+
 def num_drafts(answer, drafter):
     """Return the rounds in which the drafter had a draft."""
     return answer.final.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
@@ -58,15 +63,15 @@ def make_repository_of_doors(directory: Path, engines: str) -> Path:
         repository = copy_repository(directory)
         add_draft(repository, "random", weights)
     measured = {"target_head_name": "", "control_share": "0"}
-    memory = {"control_state_file": f"../{MEMORY_FILE}"}
+    memory = {"control_state_file": f"../{_MEMORY}"}
     _add_door(repository, HOPELESS, "random", **measured, **memory)
+    rules = {"speculation": "schedule", "speculation_schedule": "else:0"}
+    _add_door(repository, SCHEDULED, "draft", **rules)
     _add_door(repository, AHEAD, "draft", draft_ahead="true")
-    _add_door(repository, SCHEDULED, "draft", speculation="schedule", speculation_schedule="else:0")
-    _add_door(repository, TWINS, "draft")
-    config = repository / TWINS / "config.pbtxt"
+    config = repository / AHEAD / "config.pbtxt"
     text = config.read_text("utf-8")
     assert text.count("count: 1") == 1
-    config.write_text(text.replace("count: 1", f"count: {NUM_TWINS}"), "utf-8")
+    config.write_text(text.replace("count: 1", f"count: {NUM_INSTANCES}"), "utf-8")
     routes = {"task_drafters": "sql=draft,code=random", "acceptance_by_tenant": "true"}
     set_parameters(repository / ROUTED, **measured, **routes)
     return repository

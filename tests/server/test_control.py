@@ -2,18 +2,26 @@
 
 import json
 
+import pytest
+
 from specdec.control.steering import TRIAL_ROUNDS
-from tests.server.doors import HOPELESS, MEMORY_FILE, SCHEDULED, Door, num_drafts
+from tests.server.doors import HOPELESS, SCHEDULED, Door, memory_of, num_drafts
 from tests.server.live import load, unload, wait_for
 from tests.server.prompts import COUNT, SHIP
 
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 
 
+def restarted(server):
+    """Start the hopeless front door anew; return what it says in the log meanwhile."""
+    num_said = len(server.log_path.read_text())
+    load(server, HOPELESS)
+    return server.log_path.read_text()[num_said:]
+
+
 def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
     """It is tried, seen through, and not asked any more; the text is the target's throughout."""
     door = Door(doors, HOPELESS)
-    memory = doors.settings.model_repository / HOPELESS / MEMORY_FILE
     plain = door.ask(COUNT, drafter="none").token_ids
 
     def num_asked(num_requests):
@@ -22,12 +30,6 @@ def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
         assert {each.token_ids for each in answers} == {plain}
         return sum(num_drafts(each, "random") for each in answers)
 
-    def restarted():
-        """Return what a new process says in its log."""
-        num_said = len(doors.log_path.read_text())
-        load(doors, HOPELESS)
-        return doors.log_path.read_text()[num_said:]
-
     assert num_asked(12) > 0
     # Its α̂ is about 0; a trial now and then is all that it still gets.
     assert num_asked(4) <= 2 * TRIAL_ROUNDS
@@ -35,17 +37,21 @@ def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
     assert door.gauge("acceptance_alpha", task="count", drafter="random") < 0.2
 
     unload(doors, HOPELESS)
-    kept = json.loads(memory.read_text())
+    kept = json.loads(memory_of(doors).read_text())
     assert any(key[:2] == ["count", "random"] for key, _ in kept["tallies"])
-    assert "measuring starts anew" not in restarted()
+    assert "measuring starts anew" not in restarted(doors)
     assert num_asked(1) == 0
 
+
+@pytest.mark.engines("torch")  # a file, whatever answers
+def test_memory_of_another_pair_is_worth_nothing(doors):
+    """It is said in the log, and what was learned is forgotten: the draft is asked again."""
     unload(doors, HOPELESS)
-    text = memory.read_text()
-    assert json.loads(text)["signature"] == kept["signature"]
-    memory.write_text(text.replace(kept["signature"], "another pair"))
-    assert "measuring starts anew" in restarted()
-    assert num_asked(1) > 0
+    text = memory_of(doors).read_text()
+    memory_of(doors).write_text(text.replace(json.loads(text)["signature"], "another pair"))
+
+    assert "measuring starts anew" in restarted(doors)
+    assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
 
 
 def test_requests_without_a_task_are_told_apart(server):

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.server.doors import NUM_TWINS, TWINS, Door
+from tests.server.doors import AHEAD, NUM_INSTANCES, Door
 from tests.server.live import wait_for
 from tests.server.prompts import COUNT, SHIP
 
@@ -11,7 +11,7 @@ DRAFTERS = ("none", "auto", "lookup", "draft")
 
 def test_instances_are_one_service(doors):
     """Answers are the target's, and the page adds up what the instances do."""
-    door, alone = Door(doors, TWINS), Door(doors)
+    door, alone = Door(doors, AHEAD), Door(doors)
     expected = {
         text: alone.ask(text, max_tokens=24, drafter="none").token_ids for text in (COUNT, SHIP)
     }
@@ -26,4 +26,4 @@ def test_instances_are_one_service(doors):
     wait_for(lambda: door.gauge("generation_tokens_total") == num_tokens, 10.0)
     assert door.gauge("requests_total") == len(answers)
     wait_for(lambda: door.gauge("inflight_requests") == 0, 10.0)
-    assert door.gauge("inflight_limit") == NUM_TWINS * 64
+    assert door.gauge("inflight_limit") == NUM_INSTANCES * 64
