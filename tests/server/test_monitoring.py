@@ -135,6 +135,7 @@ def test_autoscaler_has_its_metric(prometheus):
     assert 0 <= float(each["value"][1]) <= 1
 
 
+@pytest.mark.engines("torch")  # the page that is made of what was scraped, whatever answers
 def test_report_from_prometheus(prometheus, tmp_path):
     """The same page as from a server, with courses over time."""
     out = tmp_path / "report.html"

@@ -24,7 +24,7 @@ def test_tasks_go_where_they_are_sent_until_that_is_hopeless(doors):
         assert asked[own] > 0
         assert asked[other] == 0
 
-    ask(12, task="code")
+    ask(8, task="code")
     assert ask(4, task="code")["random"] <= 2 * TRIAL_ROUNDS
 
     # A request's own drafter wins.
