@@ -187,7 +187,7 @@ def test_commands_work_on_a_real_server(server, protocol):
 
 def test_chat_marks_exactly_the_drafted_tokens(server):
     """Without marks the chat's text is the answer; with marks, the same text and brackets."""
-    where = ("--url", server.grpc_url, "--max-tokens", "48")
+    where = ("--url", server.grpc_url, "--max-tokens", "48", "--drafter", "draft")
 
     plain = run_command("clients.chat", *where, "--marks", "none", stdin=f"{REPEAT}\n").stdout
     marked = run_command("clients.chat", *where, "--marks", "text", stdin=f"{REPEAT}\n").stdout

@@ -46,6 +46,7 @@ def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
 @pytest.mark.engines("torch")  # a file, whatever answers
 def test_memory_of_another_pair_is_worth_nothing(doors):
     """It is said in the log, and what was learned is forgotten: the draft is asked again."""
+    Door(doors, HOPELESS).ask(COUNT, task="count")
     unload(doors, HOPELESS)
     text = memory_of(doors).read_text()
     memory_of(doors).write_text(text.replace(json.loads(text)["signature"], "another pair"))
