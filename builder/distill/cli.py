@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoTokenizer
@@ -29,7 +29,7 @@ from builder.distill.prompts import PromptSettings
 from builder.distill.seeding import seeded
 from builder.distill.student import start_from_target
 from builder.distill.student_learner import StudentLearner, StudentSettings
-from builder.distill.train import TrainSettings
+from builder.distill.train import Learner, TrainSettings
 from builder.errors import BuildError
 from builder.refresh.kinds import DraftModel, Kind
 
@@ -93,23 +93,29 @@ class Steps:
         how: StudentSettings = settings_from(StudentSettings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
-        started = self.started(DraftModel(), checkpoint.assemble, how)
-        known = None if started is None else started.module.draft_ids
+        known = self.known(DraftModel(), checkpoint.assemble, how)
+        if known is not None:
+            how = replace(how, layers=(), **train.inherited(known.module))
         ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
-        if started is None:
+        if known is None:
             student = start_from_target(self.target, list(how.layers), ids, how.train_head)
-            started = StudentLearner(student, how.loss)
-        trainer = train.Trainer(started, train_set, held, run, how)
+            learner: Learner = StudentLearner(student, how.loss)
+        else:
+            learner = known
+        trainer = train.Trainer(learner, train_set, held, run, how)
         trainer.run(is_continued=known is not None)
 
-    def started(
+    def known(
         self, kind: Kind, assemble: Callable[[Path, Path, Path], None], how: TrainSettings
-    ) -> Any:
-        """The learner of the draft in `--start`; None without one."""
-        if self.options.start is None:
+    ) -> Learner | None:
+        """The draft in `--start`; None without one. Raises BuildError for what is none."""
+        folder, whole = self.options.start, self.work / "start"
+        if folder is None:
             return None
-        whole = self.work / "start"
-        assemble(self.options.start, self.target, whole)
+        try:
+            assemble(folder, self.target, whole)
+        except (OSError, KeyError, ValueError) as error:
+            raise BuildError(f"--start {folder} is no draft of this kind: {error}") from error
         return kind.continued(whole, self.target, how)
 
     def export(self) -> None:

@@ -172,14 +172,20 @@ class Student(nn.Module):
         return logits
 
 
+def without_weights(
+    target_dir: Path, num_layers: int, draft_ids: Tensor, train_head: bool
+) -> Student:
+    """A draft of the target's shape whose own layers are still by chance, float32."""
+    embed = load_file(target_dir / "model.safetensors")["model.embed_tokens.weight"].float()
+    return Student(shape_of(target_dir, num_layers, len(draft_ids)), embed, draft_ids, train_head)
+
+
 def start_from_target(
     target_dir: Path, layers: list[int], draft_ids: Tensor, train_head: bool
 ) -> Student:
     """A draft whose layers are copies of the given layers of the target, float32."""
-    shape = shape_of(target_dir, len(layers), len(draft_ids))
     raw = load_file(target_dir / "model.safetensors")
-    embed = raw["model.embed_tokens.weight"].float()
-    student = Student(shape, embed, draft_ids, train_head)
+    student = without_weights(target_dir, len(layers), draft_ids, train_head)
     state = {"norm.weight": raw["model.norm.weight"].float()}
     for new, old in enumerate(layers):
         start = f"model.layers.{old}."

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from builder.distill import data, loss, measure, train
 from builder.distill.data import Example
-from builder.distill.student import Student, start_from_target
+from builder.distill.student import Student, without_weights
 
 PAD_STEP = 256  # tokens
 
 
 @dataclass(frozen=True)
 class StudentSettings(train.TrainSettings):
-    """The draft starts as copies of the target's `layers`."""
+    """The draft starts as copies of the target's `layers`; as a stored one where there are none."""
 
     layers: tuple[int, ...] = (0, 1, 29)
 
@@ -56,8 +56,7 @@ def load_best(run: Path, target_dir: Path) -> tuple[Student, dict[str, object]]:
     state, draft_ids, notes = train.load_best(run)
     settings = notes["training"]
     assert isinstance(settings, dict)
-    student = start_from_target(
-        target_dir, list(settings["layers"]), draft_ids, settings["train_head"]
-    )
+    num_layers = len({name.split(".")[1] for name in state if name.startswith("layers.")})
+    student = without_weights(target_dir, num_layers, draft_ids, settings["train_head"])
     student.load_state_dict(state)
     return student.eval(), notes

@@ -105,16 +105,22 @@ def schedule(progress: float, settings: TrainSettings) -> float:
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
 
 
+def inherited(module: Any) -> dict[str, Any]:
+    """What a draft that is trained on decides itself, among the settings of its kind."""
+    is_trained = module.lm_head.weight.requires_grad
+    return {"draft_vocab": len(module.draft_ids), "train_head": is_trained}
+
+
 def draft_vocabulary(
-    examples: list[Example], target_dir: Path, out: Path, num: int, known: Tensor | None
+    examples: list[Example], target_dir: Path, out: Path, num: int, known: Learner | None
 ) -> Tensor:
-    """A run's draft ids, kept in `out` when resumed: `known` ones, or those that answers need."""
+    """A run's draft ids, kept in `out` when resumed: those of `known`, or what answers need."""
     config = json.loads((target_dir / "config.json").read_text())
     end, vocab_size = [int(config["eos_token_id"])], int(config["vocab_size"])
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "draft_ids.json"
     if known is not None:
-        ids = known
+        ids = torch.as_tensor(known.module.draft_ids)
     elif kept.exists():
         ids = torch.tensor(json.loads(kept.read_text()))
     else:

@@ -52,6 +52,8 @@ class Kind:
     text: str
     settings: type[Eagle3Settings | MedusaSettings]
     start: Callable[[Path, Tensor, Any], nn.Module]
+    shape: Callable[[Any], dict[str, int]]
+    """The settings that a head of this kind has decided already."""
 
 
 KINDS = {
@@ -60,6 +62,7 @@ KINDS = {
         "Train an EAGLE-3 head: one layer on the target's states.",
         Eagle3Settings,
         lambda target, ids, how: eagle3.start(target, ids, how.train_head),
+        lambda _: {},
     ),
     "medusa": Kind(
         "medusa",
@@ -68,6 +71,7 @@ KINDS = {
         lambda target, ids, how: medusa.start(
             target, ids, how.num_steps, how.num_layers, how.train_head
         ),
+        lambda head: {"num_steps": head.num_heads, "num_layers": head.num_layers},
     ),
 }
 
@@ -85,11 +89,13 @@ class HeadSteps(steps.Steps):
         how = settings_from(self.kind.settings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
-        started = self.started(TargetHead(), checkpoint.assemble, how)
-        known = None if started is None else started.module.draft_ids
+        known = self.known(TargetHead(), checkpoint.assemble, how)
+        if known is not None:
+            its_own = train.inherited(known.module) | self.kind.shape(known.module)
+            how = replace(how, **its_own)
         ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
         torch.manual_seed(how.seed)
-        head = self.kind.start(self.target, ids, how) if started is None else started.module
+        head = self.kind.start(self.target, ids, how) if known is None else known.module
         vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
         learner = HeadLearner(head, vocab_size, how.loss, how.num_steps, how.step_decay)
         # An answer of one token leaves nothing to guess.

@@ -41,10 +41,10 @@ def save_head(kind: str) -> Callable[[Path, Path], None]:
         head = (
             eagle3.start(target, DRAFT_IDS, train_head=False)
             if kind == "eagle3"
-            else medusa.start(target, DRAFT_IDS, 3, 1, train_head=False)
+            else medusa.start(target, DRAFT_IDS, 4, 2, train_head=True)
         )
         moved(head)
-        notes = {"training": {"train_head": False}}
+        notes = {"training": {"train_head": kind == "medusa"}}
         head_checkpoint.store(kind, head, target, out, notes)
         head_checkpoint.shrink(out)
 
@@ -82,47 +82,56 @@ def save_target(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("store", "command"),
+    ("store", "command", "small"),
     [
-        pytest.param(save_draft, cli.main, id="distill"),
+        pytest.param(save_draft, cli.main, [], id="distill"),
         *(
-            pytest.param(save_head(kind), partial(head_cli.main, kind), id=kind)
+            pytest.param(save_head(kind), partial(head_cli.main, kind), ["--small"], id=kind)
             for kind in ("eagle3", "medusa")
         ),
     ],
 )
-def test_training_goes_on_from_the_stored_draft(store, command, tmp_path):
-    """With steps of size 0 the same draft comes out, and its vocabulary; else another one."""
-    target = save_target(tmp_path / "target")
+def test_training_goes_on_from_the_stored_draft(store, command, small, tmp_path):
+    """With steps of size 0 the same files come out, whatever shape the options ask for."""
+    target, work = save_target(tmp_path / "target"), tmp_path / "work"
     store(target, tmp_path / "first")
     hidden = load_file(target / "model.safetensors")["model.embed_tokens.weight"].shape[1]
-    write_answers(target, tmp_path / "work" / "answers", hidden)
+    write_answers(target, work / "answers", hidden)
 
-    def trained(run: str, rate: str) -> dict[str, torch.Tensor]:
-        argv = ["train", "--target", str(target), "--work", str(tmp_path / "work"), "--run", run]
-        argv += ["--start", str(tmp_path / "first"), "--draft-vocab", "20", "--epochs", "2"]
-        argv += ["--learning-rate", rate, "--matrix-learning-rate", rate, "--batch-tokens", "64"]
+    def ask(step: str, run: str, *more: str) -> None:
+        argv = [step, "--target", str(target), "--work", str(work), "--run", run, *more]
         assert command(argv) == 0
-        last = torch.load(tmp_path / "work" / run / "last.pt", weights_only=True)
-        return dict(last["student"])
 
-    stored: dict[str, torch.Tensor] = {}
-    for path in (tmp_path / "first").glob("*.safetensors"):
-        own = load_file(path).items()
-        stored |= {name.removeprefix("model."): tensor for name, tensor in own}
-    still, onward = trained("still", "0"), trained("onward", "0.05")
+    def train(run: str, rate: str) -> dict[str, torch.Tensor]:
+        options = [
+            "--start",
+            str(tmp_path / "first"),
+            "--draft-vocab",
+            "20",
+            "--batch-tokens",
+            "64",
+        ]
+        for name in ("learning-rate", "matrix-learning-rate", "head-learning-rate"):
+            options += [f"--{name}", rate]
+        ask("train", run, *options)
+        return dict(torch.load(work / run / "last.pt", weights_only=True)["student"])
 
-    kept = [name for name in still if name.removeprefix("heads.") in stored]
-    assert len(kept) == len(stored) - 1  # All but d2t.
-    for name in kept:
-        assert torch.equal(still[name].bfloat16(), stored[name.removeprefix("heads.")]), name
-        assert not torch.equal(still[name], onward[name]), name
-    ids = (tmp_path / "work" / "still" / "draft_ids.json").read_text()
-    assert ids == str(DRAFT_IDS.tolist())
+    still, onward = train("still", "0"), train("onward", "0.05")
+    ask("export", "still", "--draft", str(tmp_path / "again"), *small)
+
+    first, again = (
+        {path.name: load_file(path) for path in (tmp_path / name).glob("*.safetensors")}
+        for name in ("first", "again")
+    )
+    assert first.keys() == again.keys()
+    for name, tensors in first.items():
+        assert tensors.keys() == again[name].keys()
+        assert all(torch.equal(tensor, again[name][key]) for key, tensor in tensors.items())
+    assert any(not torch.equal(tensor, onward[name]) for name, tensor in still.items())
 
 
 def test_kinds_are_what_is_learned_from(tmp_path, capsys):
-    """Only answers to prompts of these kinds; a kind that nobody asked is refused with those."""
+    """Only answers to prompts of these kinds; a kind or a start that is not there is refused."""
     target, work = save_target(tmp_path / "target"), tmp_path / "work"
     write_answers(target, work / "answers", 1)
     save(work / "prompts.jsonl", [Prompt(i, ("sql", "math")[i % 4 > 0], []) for i in range(40)])
@@ -132,3 +141,5 @@ def test_kinds_are_what_is_learned_from(tmp_path, capsys):
     assert "train: 8 answers" in capsys.readouterr().out
     with pytest.raises(BuildError, match="no answer is of kind cobol; there are math, sql"):
         cli.main([*argv, "--kinds", "cobol"])
+    with pytest.raises(BuildError, match=r"--start .*nowhere is no draft of this kind"):
+        cli.main([*argv, "--start", str(tmp_path / "nowhere")])

@@ -11,11 +11,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from specdec.control.acceptance_book import AcceptanceBook, Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Situation
-from specdec.control.control_group import ControlGroup, MeasuredGain
 from specdec.control.costs import CostModel, Sample, load_bucket
 from specdec.control.modes import (
     ARTICLE,
@@ -28,6 +26,7 @@ from specdec.control.modes import (
 )
 from specdec.control.outlook import Moment, Place, speeds
 from specdec.control.settings import ControlSettings
+from specdec.control.tasks import Task, TaskReport
 from specdec.control.trials import TRIAL_EVERY, Trials
 
 HYSTERESIS = 1.02
@@ -51,33 +50,6 @@ MIN_TIMED = 16
 until then trials go to them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What there is to see of a task."""
-
-    choice: Choice | None
-    """None where requests have decided for themselves so far."""
-    estimated_gain: float
-    """Of the choice over the target alone, at the present load; 1 for the target alone."""
-    measured_gain: MeasuredGain | None
-    alphas: tuple[tuple[str, float], ...]
-    """α̂ by drafter."""
-    num_switches: tuple[int, int]
-    """Off and on, since the last report."""
-
-
-@dataclass(slots=True)
-class _Task:
-    control_group: ControlGroup = field(default_factory=ControlGroup)
-    mean_tokens: float = 0.0
-    """Of an answer."""
-    num_trials: int = 0
-    drafters: set[str] = field(default_factory=set)
-    choice: Choice | None = None
-    estimated_gain: float = 1.0
-    num_switches: list[int] = field(default_factory=lambda: [0, 0])
-
-
 class Controller:
     """Shared by all requests. Thread-safe."""
 
@@ -98,7 +70,7 @@ class Controller:
         """Held around the book and the costs."""
         self._choices: dict[tuple[str, str, int], Choice] = {}
         """The last by task, band and load bucket."""
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, Task] = {}
         self._trials = Trials()
 
     # What a request asks.
@@ -165,29 +137,13 @@ class Controller:
         """
         with self.lock:
             task = self._task(task_label)
-            weight = 0.1 if task.mean_tokens else 1.0
-            task.mean_tokens += weight * (num_tokens - task.mean_tokens)
-            if is_control is not None:
-                task.control_group.add(seconds, num_tokens, is_plain=is_control)
+            task.answered(seconds, num_tokens, is_control=is_control)
 
     def report(self, task_label: str) -> TaskReport | None:
         """None for a task of which nothing is known."""
         with self.lock:
             task = self._tasks.get(task_label)
-            if task is None:
-                return None
-            switches, task.num_switches = task.num_switches, [0, 0]
-            return TaskReport(
-                choice=task.choice,
-                estimated_gain=task.estimated_gain,
-                measured_gain=task.control_group.measured,
-                alphas=tuple(
-                    (name, self.book.alpha(task_label, name)[0])
-                    for name in sorted(task.drafters)
-                    if not name.startswith(COPY)
-                ),
-                num_switches=(switches[0], switches[1]),
-            )
+            return None if task is None else task.report(self.book)
 
     # How it is decided; the lock is held.
 
@@ -307,20 +263,17 @@ class Controller:
     def _note(
         self, situation: Situation, place: Place, chosen: Choice, promised: Mapping[Choice, float]
     ) -> None:
-        task = self._task(situation.task)
-        if task.choice is not None and task.choice.is_off != chosen.is_off:
-            task.num_switches[int(task.choice.is_off)] += 1
-        task.choice = chosen
         self._choices[self._key(situation, place)] = chosen
-        task.estimated_gain = 1.0
+        gain = 1.0
         if chosen in promised and OFF_CHOICE in promised:
-            task.estimated_gain = promised[chosen] / promised[OFF_CHOICE]
+            gain = promised[chosen] / promised[OFF_CHOICE]
+        self._task(situation.task).chosen(chosen, gain)
 
     def _key(self, situation: Situation, place: Place) -> tuple[str, str, int]:
         bucket = load_bucket(place.num_inflight) if self.settings.mode == AUTO else 0
         return situation.task, situation.band, bucket
 
-    def _task(self, label: str) -> _Task:
+    def _task(self, label: str) -> Task:
         if label not in self._tasks:
-            self._tasks[label] = _Task()
+            self._tasks[label] = Task(label)
         return self._tasks[label]
