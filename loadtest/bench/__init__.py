@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from clients.errors import SpecdecError
+
 _BENCHES = {
     "engine": "the torch engine's tokens against transformers in float32",
     "acceptance": "tau and alpha by task, drafter, verification and temperature",
@@ -38,7 +40,7 @@ _ELSEWHERE = {"record": "loadtest.replay.recording", "replay": "loadtest.replay.
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the bench named by the first argument; 2 for an unknown one."""
+    """Run the bench named by the first argument; 1 if the server refuses, 2 for an unknown one."""
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())
@@ -48,7 +50,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     package = _ELSEWHERE.get(arguments[0], f"loadtest.bench.{arguments[0]}")
     module = importlib.import_module(package)
-    return int(module.main(arguments[1:]))
+    try:
+        return int(module.main(arguments[1:]))
+    except SpecdecError as error:
+        print(f"specdec bench {arguments[0]}: {error}", file=sys.stderr)
+        return 1
 
 
 def _usage() -> str:

@@ -9,11 +9,12 @@ receive are taken. Rows without a drafter's time come from predictions that are 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -41,10 +42,12 @@ TIMED = (
     (PLAIN_ROUND, 0),
     (OFF, 0),
 )
-NUM_PASSES = 3
+NUM_PASSES = 2
 """Over all that is timed, in turns: a machine that is slow for a while is so for all of it."""
-TIMED_TOKENS = 40
-"""Of an answer by which a way is timed once."""
+TIMED_TOKENS = 72
+"""Of an answer by which a way is timed once; enough for some rounds of the widest."""
+FIRST_ROUNDS = 3
+"""They pay for the prompt."""
 NUM_QUANTILES = 21
 CONCURRENCY = 8
 NEVER_MET = "~"
@@ -58,8 +61,8 @@ class Heard:
     text: str
     rounds: tuple[tuple[int, int], ...]
     """Of each chunk: its tokens, and how many of them a drafter had proposed."""
-    gaps_s: tuple[float, ...]
-    """Between chunks."""
+    times_s: tuple[float, ...]
+    """When the chunks came."""
 
 
 def main(argv: list[str]) -> int:
@@ -92,16 +95,14 @@ class Asker:
         )
         tokens: list[int] = []
         rounds: list[tuple[int, int]] = []
-        gaps_s: list[float] = []
-        text, last_s = "", time.perf_counter()
+        times_s: list[float] = []
+        text = ""
         for chunk in self._client.stream(request):
-            now_s = time.perf_counter()
-            gaps_s.append(now_s - last_s)
-            last_s = now_s
+            times_s.append(time.perf_counter())
             tokens += chunk.token_ids
             text += chunk.text
             rounds.append((len(chunk.token_ids), sum(map(bool, chunk.sources))))
-        return Heard(tuple(tokens), text, tuple(rounds), tuple(gaps_s))
+        return Heard(tuple(tokens), text, tuple(rounds), tuple(times_s))
 
     def ask_all(
         self, prompts: Iterable[TokenPrompt], fields: Mapping[str, Any], num_streams: int
@@ -170,17 +171,22 @@ def _copied(
 
 
 def _costs(asker: Asker, prompts: tuple[TokenPrompt, ...], loads: Iterable[int]) -> Iterable[Cost]:
+    answers = asker.ask_all(prompts, {"num_draft_tokens": 0}, CONCURRENCY)
+    long = [pair for pair in zip(prompts, answers, strict=True) if is_long(pair[1])]
     for num_streams in loads:
-        chosen_prompts = [prompts[place % len(prompts)] for place in range(max(4, num_streams))]
-        texts = asker.ask_all(chosen_prompts, {"num_draft_tokens": 0}, num_streams)
+        asked = [long[place % len(long)] for place in range(max(2, num_streams))]
         gaps_ms: dict[tuple[str, int], list[float]] = defaultdict(list)
         for _ in range(NUM_PASSES):
             for kind, length in TIMED:
-                heard = _timed(asker, chosen_prompts, texts, kind, length, num_streams)
-                gaps_ms[kind, length] += [1000 * gap for each in heard for gap in _gaps(each, kind)]
+                heard = _timed(asker, asked, kind, length, num_streams)
+                together = [heard] if num_streams > 1 else [[each] for each in heard]
+                for group in together:
+                    gaps_ms[kind, length] += [1000 * gap for gap in gaps_s(group, kind)]
         for (kind, length), found in gaps_ms.items():
             if not found:
-                continue
+                raise RuntimeError(
+                    f"{num_streams} streams never answered together by {kind}:{length}"
+                )
             quantiles = np.quantile(found, np.linspace(0.02, 0.98, NUM_QUANTILES))
             yield Cost(
                 kind, length, num_streams, tuple(round(float(each), 3) for each in quantiles)
@@ -191,35 +197,49 @@ def _costs(asker: Asker, prompts: tuple[TokenPrompt, ...], loads: Iterable[int])
             )
 
 
+def is_long(heard: Heard) -> bool:
+    """Whether the answer goes on to the last token that was asked for."""
+    return len(heard.tokens) == TIMED_TOKENS
+
+
 def _timed(
     asker: Asker,
-    prompts: list[TokenPrompt],
-    known: list[Heard],
+    asked: list[tuple[TokenPrompt, Heard]],
     kind: str,
     length: int,
     num_streams: int,
 ) -> list[Heard]:
-    if kind in (ROWS, PLAIN_ROUND):
-
-        def ask(place: int) -> Heard:
-            text = known[place].text if kind == ROWS else NEVER_MET
-            asked: dict[str, Any] = {"drafter": "prediction", "prediction": text}
-            if length:
-                asked["num_draft_tokens"] = length
-            return asker.ask(prompts[place], asked)
-
-        with ThreadPoolExecutor(num_streams) as pool:
-            return list(pool.map(ask, range(len(prompts))))
+    """`asked`: prompts, and their answers as they are known."""
     fields: dict[str, Any] = {"num_draft_tokens": length}
-    if kind != OFF:
+    if kind not in (OFF, ROWS, PLAIN_ROUND):
         fields["drafter"] = kind
-    return asker.ask_all(prompts, fields, num_streams)
+
+    def ask(pair: tuple[TokenPrompt, Heard]) -> Heard:
+        prompt, known = pair
+        if kind == ROWS:
+            return asker.ask(prompt, fields | {"drafter": "prediction", "prediction": known.text})
+        if kind == PLAIN_ROUND:
+            return asker.ask(prompt, {"drafter": "prediction", "prediction": NEVER_MET})
+        return asker.ask(prompt, fields)
+
+    with ThreadPoolExecutor(num_streams) as pool:
+        return list(pool.map(ask, asked))
 
 
-def _gaps(heard: Heard, kind: str) -> list[float]:
-    """Behind the first rounds, which pay for prompts; of ROWS where the prediction was taken up."""
-    pairs = list(zip(heard.gaps_s, heard.rounds, strict=True))[3:-1]
-    return [gap for gap, (_, accepted) in pairs if kind != ROWS or accepted]
+def gaps_s(heard: Sequence[Heard], kind: str) -> list[float]:
+    """Between chunks, as long as all of them answer; of ROWS where the prediction was taken up."""
+    if any(len(each.times_s) <= FIRST_ROUNDS for each in heard):
+        return []
+    start_s = max(each.times_s[FIRST_ROUNDS - 1] for each in heard)
+    end_s = min(each.times_s[-2] for each in heard)
+    found = []
+    for each in heard:
+        chunks = zip(each.times_s, each.rounds, strict=True)
+        for (last_s, _), (now_s, (_, accepted)) in itertools.pairwise(chunks):
+            is_shared = start_s <= last_s and now_s <= end_s
+            if is_shared and (kind != ROWS or accepted):
+                found.append(now_s - last_s)
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.replay.policies import Controlled, Fixed
-from loadtest.replay.recording import how_far_right
+from loadtest.replay.recording import Heard, gaps_s, how_far_right
 from loadtest.replay.trace import OFF, Answer, Cost, CostTable, Trace
 from loadtest.replay.world import Phase, World
 from specdec.control.choices import OFF_CHOICE, Choice
@@ -50,6 +50,16 @@ def test_drafts_between_rounds_say_the_rest(accepted):
     for count, stood in rounds:
         assert found[place : place + count] == tuple(range(stood, -1, -1))
         place += count
+
+
+def test_rounds_are_timed_while_all_streams_answer():
+    """Behind the prompts of all, before the first is done; of copies where one was taken up."""
+    early = Heard((), "", ((1, 0), (1, 0), (1, 0), (2, 1), (1, 0), (2, 1), (1, 0)), (*range(7),))
+    late = Heard((), "", ((1, 0), (1, 0), (1, 0), (3, 2), (3, 2)), (1.0, 2.0, 3.0, 4.25, 6.0))
+
+    assert gaps_s([early, late], "eagle3") == [1.0, 1.25]
+    assert gaps_s([early], "rows") == [1.0, 1.0]
+    assert gaps_s([early, Heard((), "", ((1, 0),), (2.0,))], "eagle3") == []
 
 
 def test_costs_lie_between_what_was_recorded():
