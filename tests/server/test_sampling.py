@@ -1,5 +1,6 @@
 """Sampled text through a live server: the seed decides, speculation does not."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from clients import GenerationRequest, GrpcClient
 
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
+SHIP = re.compile(r"\bship\b")
+"""The banned word; "ships" is another one, with a token of its own."""
 DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree", "vote", "suffix+draft")
 
 
@@ -67,7 +70,7 @@ def expect_no_change(client, sampling):
         assert on.token_ids == off.token_ids, way
         assert on.log_probs == off.log_probs, way
         assert on.final.verification == "exact"
-    assert "bad_words" not in sampling or "ship" not in off.text
+    assert "bad_words" not in sampling or not SHIP.search(off.text)
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
@@ -92,7 +95,7 @@ def test_bans_hold_in_drawn_text(client):
     drawn = answer(client, drafter="draft", temperature=0.6, top_p=0.9, min_tokens=32, **bans)
 
     assert drawn.final.total_draft_tokens > 0
-    assert "ship" not in drawn.text
+    assert not SHIP.search(drawn.text)
     assert 30 not in drawn.token_ids
     assert len(drawn.token_ids) == 32
 
