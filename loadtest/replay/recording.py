@@ -44,8 +44,9 @@ TIMED = (
 )
 NUM_PASSES = 2
 """Over all that is timed, in turns: a machine that is slow for a while is so for all of it."""
-TIMED_TOKENS = 72
-"""Of an answer by which a way is timed once; enough for some rounds of the widest."""
+TIMED_TOKENS, TIMED_ROUNDS = 72, 12
+"""Of an answer by which a way is timed once; with as many rounds if it is all predicted."""
+KNOWN_TOKENS = TIMED_ROUNDS * (1 + max(length for kind, length in TIMED if kind == ROWS))
 FIRST_ROUNDS = 3
 """They pay for the prompt."""
 NUM_QUANTILES = 21
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> int:
         closing(GrpcClient(server.grpc_url)) as client,
     ):
         answers = _answers(Asker(client, arguments.max_tokens), prompts)
-        costs = list(_costs(Asker(client, TIMED_TOKENS), prompts, arguments.streams))
+        costs = list(_costs(Asker(client, KNOWN_TOKENS), prompts, arguments.streams))
     facts = {name: str(value) for name, value in conditions(command_line("record", argv)).items()}
     Trace(facts, tuple(answers), tuple(costs)).write(arguments.trace)
     print(f"{len(answers)} answers, {len(costs)} costs: {arguments.trace}")
@@ -87,12 +88,10 @@ class Asker:
 
     def __init__(self, client: GrpcClient, max_tokens: int) -> None:
         self._client = client
-        self._max_tokens = max_tokens
+        self._defaults = {"max_tokens": max_tokens}
 
     def ask(self, prompt: TokenPrompt, fields: Mapping[str, Any]) -> Heard:
-        request = GenerationRequest(
-            input_ids=list(prompt.token_ids), max_tokens=self._max_tokens, **fields
-        )
+        request = GenerationRequest(input_ids=list(prompt.token_ids), **self._defaults | fields)
         tokens: list[int] = []
         rounds: list[tuple[int, int]] = []
         times_s: list[float] = []
@@ -199,7 +198,7 @@ def _costs(asker: Asker, prompts: tuple[TokenPrompt, ...], loads: Iterable[int])
 
 def is_long(heard: Heard) -> bool:
     """Whether the answer goes on to the last token that was asked for."""
-    return len(heard.tokens) == TIMED_TOKENS
+    return len(heard.tokens) == KNOWN_TOKENS
 
 
 def _timed(
@@ -210,7 +209,8 @@ def _timed(
     num_streams: int,
 ) -> list[Heard]:
     """`asked`: prompts, and their answers as they are known."""
-    fields: dict[str, Any] = {"num_draft_tokens": length}
+    num_tokens = max(TIMED_TOKENS, TIMED_ROUNDS * (length + 1)) if kind == ROWS else TIMED_TOKENS
+    fields: dict[str, Any] = {"num_draft_tokens": length, "max_tokens": num_tokens}
     if kind not in (OFF, ROWS, PLAIN_ROUND):
         fields["drafter"] = kind
 
@@ -219,7 +219,8 @@ def _timed(
         if kind == ROWS:
             return asker.ask(prompt, fields | {"drafter": "prediction", "prediction": known.text})
         if kind == PLAIN_ROUND:
-            return asker.ask(prompt, {"drafter": "prediction", "prediction": NEVER_MET})
+            never = {"drafter": "prediction", "prediction": NEVER_MET}
+            return asker.ask(prompt, never | {"max_tokens": num_tokens})
         return asker.ask(prompt, fields)
 
     with ThreadPoolExecutor(num_streams) as pool:
