@@ -91,7 +91,8 @@ class Asker:
         self._defaults = {"max_tokens": max_tokens}
 
     def ask(self, prompt: TokenPrompt, fields: Mapping[str, Any]) -> Heard:
-        request = GenerationRequest(input_ids=list(prompt.token_ids), **self._defaults | fields)
+        asked = {"input_ids": list(prompt.token_ids), **self._defaults, **fields}
+        request = GenerationRequest(**asked)
         tokens: list[int] = []
         rounds: list[tuple[int, int]] = []
         times_s: list[float] = []
