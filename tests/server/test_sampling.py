@@ -1,6 +1,5 @@
 """Sampled text through a live server: the seed decides, speculation does not."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from clients import GenerationRequest, GrpcClient
 
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
-SHIP = re.compile(r"\bship\b")
-"""The banned word; "ships" is another one, with a token of its own."""
+SHIP = {6325, 5575}
+"""The tokens of "ship" and " ship"; " ships" is another word with a token of its own, 7761."""
 DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree", "vote", "suffix+draft")
 
 
@@ -70,7 +69,7 @@ def expect_no_change(client, sampling):
         assert on.token_ids == off.token_ids, way
         assert on.log_probs == off.log_probs, way
         assert on.final.verification == "exact"
-    assert "bad_words" not in sampling or not SHIP.search(off.text)
+    assert "bad_words" not in sampling or SHIP.isdisjoint(off.token_ids)
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
@@ -95,7 +94,7 @@ def test_bans_hold_in_drawn_text(client):
     drawn = answer(client, drafter="draft", temperature=0.6, top_p=0.9, min_tokens=32, **bans)
 
     assert drawn.final.total_draft_tokens > 0
-    assert not SHIP.search(drawn.text)
+    assert SHIP.isdisjoint(drawn.token_ids)
     assert 30 not in drawn.token_ids
     assert len(drawn.token_ids) == 32
 
