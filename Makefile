@@ -36,7 +36,8 @@ demo: setup ## stream prompts with speculation on and off through a real tritons
 	$(BIN)/python -m loadtest.demo
 
 test: setup ## run the tests, the live-server ones included
-	$(BIN)/python -m pytest -m "not gpu" $(PYTEST_ARGS)
+	@# A server that hangs would take five minutes for each test behind it.
+	$(BIN)/python -m pytest -m "not gpu" --maxfail=20 $(PYTEST_ARGS)
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)

@@ -68,4 +68,6 @@ def _vocab_size(engine: EngineDescription) -> str:
 def _extensions(pair: PairDescription) -> str:
     if pair.engine == TORCH:
         return "shared_sampler"
+    if pair.engine == LLMAPI:
+        return "receipts"
     return "draft_logits" if pair.speculation.draft_logits else ""

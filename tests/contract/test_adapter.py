@@ -1,4 +1,4 @@
-"""What the target adapter makes of an engine's answer: accepted, corrected, or at its end."""
+"""What the target adapter asks of an engine, and what it makes of the answers."""
 
 import numpy as np
 import pytest
@@ -44,3 +44,58 @@ def test_end_and_correction_are_told_apart(inside_triton, parents, tokens, num_a
     assert verification.ended == ended
     assert verification.tokens == tokens
     assert verification.num_accepted == num_accepted
+
+
+class Counting:
+    """An engine that may not be asked to stream: it counts on from its context, up to `end`."""
+
+    can_stream = False
+
+    def __init__(self, end):
+        self._end = end
+        self.calls = []
+
+    def run(self, call):
+        """Give the one response."""
+        self.calls.append(call)
+        first = int(call.context[-1]) + 1
+        tokens = tuple(range(first, min(first + call.max_new_tokens, self._end)))
+        yield self._said(tokens, log_probs=tuple(-float(token) for token in tokens))
+
+    def begin(self, module):
+        """Answer in what `module` has for it."""
+        self._said = module.Said
+        return self
+
+
+@pytest.mark.parametrize("end", [4, 5, 19, 35, 36, 1000])
+@pytest.mark.parametrize("max_tokens", [1, 2, 31, 60])
+def test_what_may_not_stream_answers_in_parts(inside_triton, max_tokens, end):
+    """Calls of one response each, longer and longer, that say what one call would have said."""
+    adapter = inside_triton("specdec.engines.contract_engines")
+    calls = Counting(end).begin(inside_triton("specdec.engines.calls"))
+    target = adapter.ContractTarget(calls, end_id=0)
+
+    steps = list(target.stream(CONTEXT, max_tokens))
+
+    expected = tuple(range(4, min(4 + max_tokens, end)))
+    assert tuple(token for step in steps for token in step.tokens) == expected
+    assert tuple(-value for step in steps for value in step.log_probs) == expected
+    assert [step.ended for step in steps[:-1]] == [False] * (len(steps) - 1)
+    assert steps[-1].ended == (len(expected) < max_tokens)
+    assert not any(call.streaming for call in calls.calls)
+    lengths = [call.max_new_tokens for call in calls.calls]
+    assert lengths[:-1] == [1, 2, 4, 8, 16, 16, 16][: len(lengths) - 1]
+    assert max(lengths) <= adapter.MAX_PART_LEN
+
+
+def test_parts_go_on_growing_in_the_next_stretch(inside_triton):
+    """A request that is answered in stretches of its target alone does not begin anew each time."""
+    adapter = inside_triton("specdec.engines.contract_engines")
+    calls = Counting(1000).begin(inside_triton("specdec.engines.calls"))
+    target = adapter.ContractTarget(calls, end_id=0)
+
+    for _ in range(3):
+        list(target.stream(CONTEXT, 16))
+
+    assert [call.max_new_tokens for call in calls.calls] == [1, 2, 4, 8, 1, 16, 16]

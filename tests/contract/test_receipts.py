@@ -114,6 +114,82 @@ def test_who_asks_for_no_receipts_waits_for_none(reader):
     assert call.tokens == [[0], [1], [2], []]
 
 
+class TextReader:
+    """Gets what a foreign model sends to one request of ours."""
+
+    def __init__(self, module, desk):
+        self.responses = []
+        module.FINAL = 1
+        sender = SimpleNamespace(send=self._take, is_cancelled=lambda: True)
+        request = SimpleNamespace(get_response_sender=lambda: sender, request_id=lambda: "7")
+        module._with_receipt = lambda text, address: (text, address)
+        self.request = module.PacedRequest(request, desk, SimpleNamespace(put=lambda send: send()))
+        self.sender = self.request.get_response_sender()
+
+    def _take(self, response, flags):
+        self.responses.append((response, flags))
+
+    def reads(self):
+        """Give the receipt of the last response."""
+        ((_, address), _) = self.responses[-1]
+        num_responses = len(self.responses)
+        receipts.send_receipt(address)
+        until_s = time.monotonic() + WITHIN_S
+        while len(self.responses) == num_responses:
+            assert time.monotonic() < until_s
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def text_reader(inside_triton, desk):
+    """Return a request to a model that is not ours."""
+    return TextReader(inside_triton("specdec.serving.paced_sender"), desk)
+
+
+def test_foreign_stream_waits_for_receipts(text_reader):
+    """Of texts that each hold the one before, the last is sent; the end waits its turn."""
+    sender = text_reader.sender
+    for text in ("a", "ab", "abc"):
+        sender.send(text, 0)
+    assert [text for (text, _), _ in text_reader.responses] == ["a"]
+    text_reader.reads()
+    assert text_reader.responses[-1][0][0] == "abc"
+    sender.send("abcd", flags=1)
+    assert len(text_reader.responses) == 2
+    text_reader.reads()
+
+    assert text_reader.responses[-1] == ("abcd", 1)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_end_without_a_text_brings_the_text_that_waits(text_reader, is_read):
+    """A sender may end a stream by flags alone."""
+    sender = text_reader.sender
+    sender.send("a")
+    if is_read:
+        sender.send("ab")
+    sender.send(flags=1)
+    text_reader.reads()
+
+    assert text_reader.responses[1:] == [("ab" if is_read else None, 1)]
+
+
+def test_nothing_follows_the_end(text_reader):
+    """Nor is Triton asked then whether the client is there, which can end the server."""
+    assert text_reader.sender.is_cancelled()
+    text_reader.sender.send("a", 1)
+    text_reader.sender.send("b", 1)
+
+    assert text_reader.responses == [("a", 1)]
+    assert not text_reader.sender.is_cancelled()
+
+
+def test_all_but_the_sender_is_the_requests_own(text_reader):
+    """The model asks the same sender whenever it asks for one."""
+    assert text_reader.request.request_id() == "7"
+    assert text_reader.request.get_response_sender() is text_reader.sender
+
+
 def _address(response):
     (address,) = response[contract.RECEIPT_ADDRESS]
     return address.decode()

@@ -11,7 +11,7 @@ from builder.description import Limits, Placement, Precision, Runtime, load_desc
 from builder.memory import KvShare
 from builder.rendering.llmapi import model_yaml
 from tests.contract.declared import tensors_of
-from tests.contract.tables import LLMAPI_INPUTS, LLMAPI_OUTPUTS
+from tests.contract.tables import LLMAPI_INPUTS, LLMAPI_OUTPUTS, OWN_OUTPUTS
 from tests.doubles.llmapi.llm_args import SINCE_1_3, UNTIL_1_3, checked
 from tests.doubles.repository import LLMAPI_PAIR, llmapi_repository
 
@@ -26,12 +26,13 @@ def model(tmp_path_factory):
 
 
 def test_tensors_are_nvidias(model):
-    """Text in, text out: no tokens, no drafts, no logits; a request is no batch."""
+    """Text in, text out: no tokens, no drafts, no logits; a request is no batch. One is ours."""
     text = (model / "config.pbtxt").read_text()
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
 
     assert tensors_of(config.input) == LLMAPI_INPUTS
-    assert tensors_of(config.output) == LLMAPI_OUTPUTS
+    own = {"receipt_address": OWN_OUTPUTS["receipt_address"]}
+    assert tensors_of(config.output) == LLMAPI_OUTPUTS | own
     assert config.max_batch_size == 0
     assert config.model_transaction_policy.decoupled
 

@@ -51,6 +51,20 @@ def test_greedy_call_carries_one_tensor_for_it():
     assert list(sent(Sampling())) == ["runtime_top_k"]
 
 
+@pytest.mark.parametrize("verification", ["off", "rejection"])
+def test_engine_without_positions_gets_a_seed_for_each_call(verification):
+    """It would draw by the same noise again; the same call has the same seed again."""
+    params = SamplingParams(temperature=0.5, seed=11)
+    foreign = Sampling(params, verification=verification)
+
+    seeds = [sent(foreign, num)["seed"].item() for num in (10, 11, 26, 10)]
+
+    assert len(set(seeds)) == 3
+    assert seeds[0] == seeds[-1]
+    ours = Sampling(params, has_shared_sampler=True, verification="off")
+    assert sent(ours, 26)["seed"].item() == params.seed
+
+
 def test_min_tokens_of_a_round_is_what_is_left():
     """An engine without prompt_length counts from the end of its input, as upstream does."""
     sampling = Sampling(SamplingParams(min_tokens=5), num_prompt_tokens=8)

@@ -97,7 +97,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
 def stream_target(
     context: Context, target: TargetEngine, max_tokens: int | None = None
 ) -> Generator[Round]:
-    """The target alone, in one streaming call: what every speed-up is measured against."""
+    """The target alone: what every speed-up is measured against."""
     num_tokens = min(max_tokens or context.num_left, context.num_left)
     start = time.perf_counter()
     with closing(target.stream(context.tokens.copy(), num_tokens)) as steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NONE = "none"
-"""The target alone, in one streaming call."""
+"""The target alone."""
 
 COPY = "copy"
 """Drafters that cost nothing alone: where they find nothing, the round is a plain one."""

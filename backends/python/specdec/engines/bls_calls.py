@@ -13,7 +13,6 @@ from specdec.engines.bls_requests import BlsRequests, output, tensor, values
 from specdec.engines.calls import Call, Said
 from specdec.engines.draft_logits import drawn_from, fitted
 from specdec.engines.protocol import EngineClock
-from specdec.engines.receipts import send_receipt
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 
 
@@ -38,13 +37,15 @@ class BlsCalls:
         prefix = f"{request_id}:{label}"
         self._requests = BlsRequests(model, prefix, _stop, contract.REQUIRED_OUTPUTS)
 
+    @property
+    def can_stream(self) -> bool:
+        return self._sampling.has_shared_sampler  # An engine of ours, which waits for receipts.
+
     def run(self, call: Call) -> Generator[Said]:
         """What each response adds. Raises EngineFailedError."""
         inputs, outputs = self._inputs(call), self._outputs_of(call)
         with closing(self._requests.responses(inputs, outputs)) as responses:
             for response in responses:
-                if call.streaming:
-                    self._confirm(response)
                 said = self._read(response)
                 if said is not None:  # None: the empty response that only ends a stream.
                     yield said
@@ -71,7 +72,7 @@ class BlsCalls:
             outputs += [contract.TOTAL_ACCEPTED_DRAFT_TOKENS, contract.TOTAL_DRAFT_TOKENS]
         if call.returns_logits:
             outputs.append(contract.GENERATION_LOGITS)
-        if call.streaming and self._sampling.has_shared_sampler:
+        if call.streaming and self.can_stream:
             outputs.append(contract.RECEIPT_ADDRESS)
         if call.draft.num_next:
             outputs.append(contract.NEXT_DRAFT_IDS)
@@ -133,10 +134,6 @@ class BlsCalls:
             values(response, contract.NEXT_DRAFT_IDS),
             values(response, contract.NEXT_DRAFT_PARENTS),
         )
-
-    def _confirm(self, response: Any) -> None:
-        for address in values(response, contract.RECEIPT_ADDRESS):
-            send_receipt(address.decode())
 
     def _advance_clock(self, response: Any) -> None:
         if self._clock is None:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
+from specdec.engines import contract
+from specdec.engines.receipts import send_receipt
 from specdec.errors import EngineFailedError, EngineLostError
 
 
@@ -68,7 +70,11 @@ class BlsRequests:
         self._is_aborting = False
 
     def responses(self, inputs: Sequence[Any], outputs: Sequence[str]) -> Generator[Any]:
-        """What the model answers, as it comes. Raises EngineFailedError."""
+        """What the model answers, as it comes. Raises EngineFailedError.
+
+        More than one response is safe only where `outputs` has contract.RECEIPT_ADDRESS
+        (receipts.py).
+        """
         self._number += 1
         request_id = f"{self._prefix}:{self._number}"
         self._current = request_id
@@ -76,6 +82,9 @@ class BlsRequests:
             for response in self._exec(request_id, inputs, outputs):
                 if response.has_error():
                     raise self._failure(response.error().message())
+                if contract.RECEIPT_ADDRESS in outputs:
+                    for address in values(response, contract.RECEIPT_ADDRESS):
+                        send_receipt(address.decode())
                 yield response
         except pb_utils.TritonModelException as error:
             raise self._failure(str(error)) from error

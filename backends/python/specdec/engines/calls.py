@@ -47,6 +47,10 @@ class EngineCalls(Protocol):
     the engine, because it is repeated until the request has ended.
     """
 
+    @property
+    def can_stream(self) -> bool:
+        """A streaming call is safe; over BLS it is where its responses wait for their reader."""
+
     def run(self, call: Call) -> Generator[Said]:
         """What each response adds. Raises EngineFailedError."""
 

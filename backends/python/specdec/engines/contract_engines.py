@@ -9,9 +9,17 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
+import numpy as np
+
 from specdec.engines.calls import Call, EngineCalls
 from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
+
+MAX_PART_LEN = 16
+"""Tokens of one call where a stream is made of calls. The first call is for one, each further one
+for twice as many: the first token is there at once, and the way to the engine and back, with a step
+that another batch takes meanwhile, is soon paid for 16 at a time. By number and not by time, so
+that a seed gives the same text again."""
 
 
 class ContractTarget:
@@ -20,6 +28,7 @@ class ContractTarget:
     def __init__(self, calls: EngineCalls, end_id: int | None) -> None:
         self._calls = calls
         self._end_id = end_id
+        self._part_len = 1
 
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
         tokens: tuple[int, ...] = ()
@@ -42,6 +51,9 @@ class ContractTarget:
         )
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
+        if not self._calls.can_stream:
+            yield from self._parts(context, max_tokens)
+            return
         num_tokens = 0
         parts = self._calls.run(Call(context, max_tokens, self._end_id, streaming=True))
         finished = False
@@ -57,6 +69,21 @@ class ContractTarget:
                 self._calls.abort()
         if num_tokens < max_tokens:
             yield Verification((), ended=True)
+
+    def _parts(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
+        """Calls of one response each: what an engine streams unasked can lock up the process."""
+        while max_tokens:
+            call = Call(context, min(self._part_len, max_tokens), self._end_id)
+            self._part_len = min(2 * self._part_len, MAX_PART_LEN)
+            said = [*self._calls.run(call)]
+            tokens = tuple(token for part in said for token in part.tokens)
+            log_probs = tuple(value for part in said for value in part.log_probs)
+            ended = len(tokens) < call.max_new_tokens
+            yield Verification(tokens, ended, log_probs)
+            if ended:
+                return
+            context = np.concatenate([context, np.asarray(tokens, dtype=np.int32)])
+            max_tokens -= len(tokens)
 
 
 class ContractDraft:

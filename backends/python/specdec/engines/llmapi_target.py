@@ -15,6 +15,7 @@ import numpy as np
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.bls_requests import BlsRequests, tensor, values
+from specdec.engines.contract import RECEIPT_ADDRESS
 from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds, Verification
 from specdec.engines.text_tokens import Cut, TextTokens
 from specdec.errors import EngineFailedError, UnsupportedError
@@ -49,13 +50,18 @@ class LlmapiTarget:
         max_tokens: int,
         clock: EngineClock,
         counts: EngineCounts,
+        has_receipts: bool,
     ) -> None:
-        """`clock` and `counts` are advanced by what the engine says at its end."""
+        """`clock` and `counts` are advanced by what the engine says at its end.
+
+        `has_receipts`: it waits for them (receipts.py).
+        """
         self._model = model
         self._prompt = prompt
         self._clock = clock
         self._counts = counts
         self._tokens = TextTokens(cut, max_tokens)
+        self._outputs = (*_OUTPUTS, RECEIPT_ADDRESS) if has_receipts else _OUTPUTS
         self._requests = BlsRequests(model, f"{request_id}:target", _stop, _OUTPUTS)
 
     def text_of(self, token: int) -> str:
@@ -66,7 +72,7 @@ class LlmapiTarget:
         """See TargetEngine; `context` is the prompt, which the engine gets as text."""
         del context
         is_over = False
-        responses = self._requests.responses(self._inputs(max_tokens), _OUTPUTS)
+        responses = self._requests.responses(self._inputs(max_tokens), self._outputs)
         try:
             for response in responses:
                 reason = _text(response, "finish_reason")

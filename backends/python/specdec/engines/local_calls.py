@@ -44,6 +44,10 @@ class LocalCalls:
         self._number = 0
         self._current: str | None = None
 
+    @property
+    def can_stream(self) -> bool:
+        return True
+
     def run(self, call: Call) -> Generator[Said]:
         self._number += 1
         call_id = f"{self._prefix}:{self._number}"

@@ -82,7 +82,7 @@ class TargetEngine(Protocol):
         """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step."""
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """Generates without a draft in ONE call, to its end; closing the iterator stops it."""
+        """Generates without a draft to its end, in one call where it can; closing stops it."""
 
 
 class DraftEngine(Protocol):

@@ -4,7 +4,7 @@ In Triton's Python backend, a thread that waits for a response asks for the GIL 
 of its stream in hand (`ResponseIterator::Next`, pb_response_iterator.cc). If the stream's next
 response comes meanwhile, the thread that delivers them waits for that lock with the map of all
 streams locked, and whoever holds the GIL and begins a call waits for the map: for ever. It cannot
-happen to a stream whose engine waits for the reader.
+happen to a stream whose engine waits for the reader, nor to a call that has one response.
 """
 
 from __future__ import annotations

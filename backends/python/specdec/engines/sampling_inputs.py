@@ -101,7 +101,8 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
     yield contract.TEMPERATURE, _fp32(params.temperature)
     yield contract.RUNTIME_TOP_K, _int32(params.top_k)
     yield contract.RUNTIME_TOP_P, _fp32(params.top_p)
-    seed = round_seed(params.seed, num_context) if sampling.is_judged else params.seed
+    draws_anew = sampling.is_judged or not sampling.has_shared_sampler
+    seed = round_seed(params.seed, num_context) if draws_anew else params.seed
     name = contract.RANDOM_SEED if sampling.has_old_names else contract.SEED
     yield name, np.asarray([[seed]], dtype=np.uint64)
     if params.min_p != GREEDY.min_p:
@@ -109,10 +110,11 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
 
 
 def round_seed(seed: int, num_context: int) -> int:
-    """The seed of one round, the same for its draft and its verification.
+    """The seed of one call, the same for a round's draft and its verification.
 
     A rule that looks at tokens behind the one it stops at (block verification) leaves their noise
-    biased; the next round must not draw by it again.
+    biased; the next round must not draw by it again. An engine without noise by position draws by
+    the same noise in each call of the same seed.
     """
     return (seed + num_context * 0x9E3779B97F4A7C15) % 2**64
 

@@ -17,7 +17,7 @@ class JobEngines:
 
     target: TargetEngine
     drafter: Drafter | None
-    """None: the target alone, in one streaming call."""
+    """None: the target alone."""
     verification: str
     """What is done with drafts; "off" without any."""
     decode: Decode | None = None

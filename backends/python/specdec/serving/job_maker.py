@@ -113,7 +113,16 @@ class JobMaker:
         """A target that speculates by itself."""
         counts = EngineCounts()
         model = self._settings.tensorrt_llm_model_name
-        target = llmapi_target(model, request, request_id, seed, self._tokenizer, clock, counts)
+        target = llmapi_target(
+            model,
+            request,
+            request_id,
+            seed,
+            self._tokenizer,
+            clock,
+            counts,
+            has_receipts=self._settings.has_receipts,
+        )
         flight.watch(target, is_target=True)
         return JobEngines(target, None, ENGINE, target.text_of, counts)
 

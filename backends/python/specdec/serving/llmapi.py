@@ -21,11 +21,13 @@ def llmapi_target(
     tokenizer: Tokenizer,
     clock: EngineClock,
     counts: EngineCounts,
+    has_receipts: bool,
 ) -> LlmapiTarget:
     """The engine, for one request. Raises UnsupportedError for what it cannot be told."""
     _check(request)
     prompt = TextPrompt(tokenizer.prompt_text(request), replace(request.sampling, seed=seed))
-    return LlmapiTarget(model, request_id, prompt, tokenizer.cut, request.max_tokens, clock, counts)
+    cut, max_tokens = tokenizer.cut, request.max_tokens
+    return LlmapiTarget(model, request_id, prompt, cut, max_tokens, clock, counts, has_receipts)
 
 
 def _check(request: GenerationRequest) -> None:

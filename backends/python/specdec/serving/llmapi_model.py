@@ -1,4 +1,4 @@
-"""NVIDIA's `llmapi` model, loaded from where its container keeps it.
+"""NVIDIA's `llmapi` model, loaded from where its container keeps it; its streams wait for receipts.
 
 A repository for TensorRT-LLM's PyTorch runtime names this module in the target's model.py. NVIDIA's
 code reads `model.yaml` in the version directory and imports its sibling `helpers`.
@@ -10,7 +10,12 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from specdec.engines.contract import RECEIPT_ADDRESS
+from specdec.engines.receipts import ReceiptDesk
+from specdec.serving.outbox import Outbox
+from specdec.serving.paced_sender import PacedRequest
 
 DIRECTORY_VARIABLE = "SPECDEC_LLMAPI_MODEL"
 CONTAINER_DIRECTORY = "/app/all_models/llmapi/tensorrt_llm/1"
@@ -36,5 +41,29 @@ def _load() -> type:
     return found
 
 
+def _paced(model: type[Any]) -> type:
+    """The same, with streams that wait for their reader where it gives receipts (receipts.py)."""
+
+    class Paced(model):  # type: ignore[misc]
+        def execute(self, requests: list[Any]) -> Any:
+            return super().execute([self._wrapped(each) for each in requests])
+
+        def finalize(self) -> None:
+            super().finalize()
+            self._outbox.close()
+            self._desk.close()
+
+        def initialize(self, args: Any) -> None:
+            super().initialize(args)
+            self._desk, self._outbox = ReceiptDesk(), Outbox()
+
+        def _wrapped(self, request: Any) -> Any:
+            if RECEIPT_ADDRESS not in request.requested_output_names():
+                return request
+            return PacedRequest(request, self._desk, self._outbox)
+
+    return Paced
+
+
 if not TYPE_CHECKING:
-    TritonPythonModel = _load()
+    TritonPythonModel = _paced(_load())

@@ -46,7 +46,8 @@ from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, 
 
 SWITCH_INTERVAL_S = 0.0002
 """How long a thread may keep the others from the GIL. While one that iterates over the responses of
-a compiled engine waits for it, the backend can lock up (receipts.py): the shorter, the rarer."""
+an `llmapi` model without receipts waits for it, the backend can lock up (receipts.py): the shorter,
+the rarer."""
 
 
 class TritonPythonModel:

@@ -14,7 +14,7 @@ from specdec.serving.engine_vocab import VocabSize, read_vocab_sizes
 from specdec.serving.prompt_log import PromptLogSettings
 
 CONTRACT, LLMAPI = "contract", "llmapi"
-SHARED_SAMPLER, DRAFT_LOGITS = "shared_sampler", "draft_logits"
+SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "receipts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class OrchestratorSettings:
     engine_extensions: str = "shared_sampler"
     """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
     and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
-    logits and the target takes them (compiled engines, built for it). Empty: greedy speculation
-    only."""
+    logits and the target takes them (compiled engines, built for it). `receipts`: an `llmapi`
+    target's streams wait for their reader, as those of engines with a shared sampler do. Empty:
+    greedy speculation only."""
     engine_kind: str = CONTRACT
     """`contract`: engines that take tokens and drafts. `llmapi`: the target is a model of
     TensorRT-LLM's LLM API, which speculates inside."""
@@ -102,9 +103,10 @@ class OrchestratorSettings:
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError for names that the orchestrator cannot serve."""
-        if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS}):
+        if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS}):
             raise ConfigurationError(
-                f"engine_extensions knows {SHARED_SAMPLER} and {DRAFT_LOGITS}; given {unknown[0]!r}"
+                f"engine_extensions knows {SHARED_SAMPLER}, {DRAFT_LOGITS} and {RECEIPTS}; given "
+                f"{unknown[0]!r}"
             )
         for name in (*self.draft_models, *self.heads, *self.scripts):
             if name in RESERVED or JOIN in name:
@@ -221,6 +223,11 @@ class OrchestratorSettings:
     @property
     def has_shared_sampler(self) -> bool:
         return SHARED_SAMPLER in self._extensions
+
+    @property
+    def has_receipts(self) -> bool:
+        """Of an `llmapi` target."""
+        return RECEIPTS in self._extensions
 
     @property
     def has_draft_logits(self) -> bool:

@@ -96,6 +96,10 @@ class _TracedCalls:
         self._calls = calls
         self._start_span = start_span
 
+    @property
+    def can_stream(self) -> bool:
+        return self._calls.can_stream
+
     def run(self, call: Call) -> Generator[Said]:
         span = self._start_span()
         span.set_attribute("num_context_tokens", len(call.context))

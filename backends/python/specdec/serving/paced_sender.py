@@ -1,0 +1,79 @@
+"""A foreign model's streams made to wait for readers that give receipts (engines/receipts.py)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from specdec.engines.receipts import ReceiptDesk
+from specdec.serving.outbox import Outbox
+from specdec.serving.reply import receipt_outputs
+from specdec.serving.triton_tensors import FINAL
+
+
+class PacedRequest:
+    """A request whose one response sender is paced; all else is the request's own."""
+
+    def __init__(self, request: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
+        self._request = request
+        self._sender = PacedSender(request.get_response_sender(), desk, outbox)
+
+    def get_response_sender(self) -> PacedSender:
+        return self._sender
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+
+class PacedSender:
+    """Sends a response when the reader has the one before; of those that waited, the last.
+
+    So each response must hold all that those before it held, as the `llmapi` model's text does.
+    """
+
+    def __init__(self, sender: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
+        self._sender = sender
+        self._desk = desk
+        self._outbox = outbox
+        self._lock = threading.Lock()
+        self._waiting: Any = None
+        self._is_last = False
+        self._is_unread = False
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        """As the sender of Triton's Python backend; returns at once. Nothing follows FINAL."""
+        with self._lock:
+            if self._is_last:
+                return
+            self._is_last = bool(flags & FINAL)
+            if response is not None:
+                self._waiting = response
+            self._send()
+
+    def is_cancelled(self) -> bool:
+        """Whether the reader has gone; Triton must not be asked behind the last response."""
+        with self._lock:
+            return not self._is_last and bool(self._sender.is_cancelled())
+
+    def _go_on(self) -> None:
+        with self._lock:
+            self._is_unread = False
+            self._send()
+
+    def _send(self) -> None:
+        if self._is_unread or (self._waiting is None and not self._is_last):
+            return
+        response, self._waiting = self._waiting, None
+        if self._is_last:
+            self._outbox.put(lambda: self._sender.send(response, flags=FINAL))
+            return
+        self._is_unread = True
+        response = _with_receipt(response, self._desk.expect(self._go_on))
+        self._outbox.put(lambda: self._sender.send(response, flags=0))
+
+
+def _with_receipt(response: Any, address: str) -> Any:
+    tensors = [pb_utils.Tensor(*each) for each in receipt_outputs(address).items()]
+    return pb_utils.InferenceResponse([*response.output_tensors(), *tensors])
