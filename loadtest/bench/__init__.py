@@ -28,6 +28,7 @@ _BENCHES = {
     "peers": "transformers, vLLM, OpenVINO, llama.cpp and us on the same weights and prompts",
     "prediction": "what right, half right and wrong predictions come to",
     "overlap": "drafting while the target verifies, a core each: replayed and run",
+    "ramp": "one server, 1 to 48 streams: auto against off, and the guesses it makes",
     "record": "acceptance and costs of the running pair, for replay",
     "replay": "the controller against the best fixed choice and an oracle, on recorded traffic",
     "speed": "one stream, on / off / target alone: tokens per second by column",

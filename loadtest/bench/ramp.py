@@ -1,0 +1,218 @@
+"""`specdec bench ramp`: one server while the load grows: what `auto` chooses, and what it gains.
+
+At each number of streams passes with `auto` and without speculation alternate. In a pass every
+stream asks one prompt after the other, each with a salt of its own, so that nothing profits from
+what another has computed. Tokens count by when they arrive: from the end of the lead to the end of
+the pass, so that all streams are at work all the time. The server learns from some requests
+beforehand, one at a time, and is never told of the load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from clients import Final, GenerationRequest, GrpcClient
+from loadtest.bench.arms import OFF, Arm
+from loadtest.bench.prompting import TokenPrompt, as_tokens
+from loadtest.bench.ratios import Ratio, resampled
+from loadtest.bench.reporting import (
+    RESULTS,
+    command_line,
+    conditions,
+    markdown_table,
+    write_result,
+)
+from loadtest.bench.tasks import chosen
+from specdec.serving.launcher import TritonServer
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """So many streams for a while, one way."""
+
+    num_streams: int
+    number: int
+    arm: str
+    seconds: float
+    num_tokens: int
+    """That arrived in these seconds."""
+    num_answered: int
+    """Tokens of the answers that ended in the pass."""
+    num_drafted: int
+    """Guesses in these answers."""
+    num_accepted: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.num_tokens / self.seconds
+
+    @property
+    def num_rounds(self) -> int:
+        """Each confirms one token more than it accepts guesses."""
+        return self.num_answered - self.num_accepted
+
+
+class Streams:
+    """Asks prompts for the length of a pass."""
+
+    def __init__(self, client: GrpcClient, max_tokens: int, lead_s: float, seconds: float) -> None:
+        self._client = client
+        self._max_tokens = max_tokens
+        self._lead_s = lead_s
+        self._seconds = seconds
+
+    def run(self, num_streams: int, number: int, arm: str, prompts: Iterator[TokenPrompt]) -> Pass:
+        """Raises SpecdecError where an answer fails."""
+        start_s = time.perf_counter() + self._lead_s
+        counts = [0] * num_streams
+        finals: list[tuple[int, Final]] = []
+        lock = threading.Lock()
+
+        def ask_on(stream: int) -> None:
+            while time.perf_counter() < start_s + self._seconds:
+                with lock:
+                    prompt = next(prompts)
+                num_tokens = 0
+                for chunk in self._client.stream(self._request(prompt, arm)):
+                    now_s = time.perf_counter()
+                    num_tokens += len(chunk.token_ids)
+                    if now_s >= start_s + self._seconds:
+                        return
+                    if now_s >= start_s:
+                        counts[stream] += len(chunk.token_ids)
+                        if chunk.final:
+                            finals.append((num_tokens, chunk.final))
+
+        with ThreadPoolExecutor(num_streams) as pool:
+            list(pool.map(ask_on, range(num_streams)))
+        return Pass(
+            num_streams=num_streams,
+            number=number,
+            arm=arm,
+            seconds=self._seconds,
+            num_tokens=sum(counts),
+            num_answered=sum(num_tokens for num_tokens, _ in finals),
+            num_drafted=sum(final.total_draft_tokens or 0 for _, final in finals),
+            num_accepted=sum(final.total_accepted_draft_tokens or 0 for _, final in finals),
+        )
+
+    def ask(self, prompt: TokenPrompt, arm: str) -> None:
+        """One answer, which nobody counts."""
+        for _ in self._client.stream(self._request(prompt, arm)):
+            pass
+
+    def _request(self, prompt: TokenPrompt, arm: str) -> GenerationRequest:
+        return GenerationRequest(
+            input_ids=list(prompt.token_ids),
+            max_tokens=self._max_tokens,
+            temperature=0.0,
+            return_perf_metrics=True,
+            **Arm.parse(arm).fields(),
+        )
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; 0 always."""
+    arguments = _parser().parse_args(argv)
+    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
+    order = random.Random(arguments.seed)
+    found: list[Pass] = []
+    prompts = _salted(arguments.per_task, checkpoint)
+    with (
+        TritonServer(arguments.model_repository) as server,
+        GrpcClient(server.grpc_url, timeout_s=120.0) as client,
+    ):
+        streams = Streams(client, arguments.max_tokens, arguments.lead, arguments.seconds)
+        for prompt in itertools.islice(prompts, arguments.learning):
+            streams.ask(prompt, AUTO)
+        for num_streams in arguments.streams:
+            for number in range(arguments.passes):
+                found += [
+                    streams.run(num_streams, number, arm, prompts)
+                    for arm in order.sample((OFF, AUTO), 2)
+                ]
+                text = f"\r{num_streams} streams, {number + 1}/{arguments.passes}   "
+                print(text, end="", file=sys.stderr)
+    print(file=sys.stderr)
+    facts = {
+        "conditions": conditions(command_line("ramp", argv)),
+        "passes": [asdict(each) for each in found],
+    }
+    write_result(arguments.name, arguments.out, facts, table(found))
+    return 0
+
+
+def _salted(per_task: int, checkpoint: Path) -> Iterator[TokenPrompt]:
+    """All prompts again and again, each time with another salt and in another order."""
+    order = random.Random(0)
+    for number in itertools.count():
+        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{number:03}")
+        yield from order.sample(prompts, len(prompts))
+
+
+def table(found: Sequence[Pass]) -> str:
+    """Markdown, a row for each number of streams."""
+    header = [
+        "streams",
+        "off, tokens/s",
+        "auto",
+        "auto ÷ off, 95 % interval",
+        "guesses a round",
+        "τ",
+    ]
+    rows = []
+    for num_streams in dict.fromkeys(each.num_streams for each in found):
+        own = {
+            (each.arm, str(each.number)): each for each in found if each.num_streams == num_streams
+        }
+        numbers = sorted({number for _, number in own})
+        auto = [own[AUTO, number] for number in numbers]
+        num_rounds = sum(each.num_rounds for each in auto) or 1
+        rows.append(
+            [
+                str(num_streams),
+                *(
+                    f"{statistics.median(own[arm, n].tokens_per_s for n in numbers):.0f}"
+                    for arm in (OFF, AUTO)
+                ),
+                str(_gain(own, numbers)),
+                f"{sum(each.num_drafted for each in auto) / num_rounds:.2f}",
+                f"{sum(each.num_answered for each in auto) / num_rounds:.2f}",
+            ]
+        )
+    return markdown_table(header, rows)
+
+
+def _gain(own: dict[tuple[str, str], Pass], numbers: Sequence[str]) -> Ratio:
+    def rate(arm: str, drawn: Sequence[str]) -> float:
+        return sum(own[arm, number].tokens_per_s for number in drawn)
+
+    return resampled(numbers, lambda drawn: rate(AUTO, drawn) / rate(OFF, drawn))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdec bench ramp", description=__doc__)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 48])
+    parser.add_argument("--passes", type=int, default=6, help="each way, at each number of streams")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of a pass that count")
+    parser.add_argument("--lead", type=float, default=2.0, help="seconds of a pass before")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests beforehand")
+    parser.add_argument("--per-task", type=int, default=11, metavar="N", help="prompts of a task")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=1, help="of the order of arms")
+    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="ramp", help="of the result files")
+    return parser

@@ -1,0 +1,59 @@
+"""The bench of a growing load: what counts in a pass, and what the table says of passes."""
+
+import itertools
+import time
+from types import SimpleNamespace
+
+from loadtest.bench.prompting import TokenPrompt
+from loadtest.bench.ramp import AUTO, Pass, Streams, table
+
+LEAD_S, SECONDS = 0.1, 0.3
+
+
+class FakeClient:
+    """Answers with three tokens at once, then two with the end; notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def stream(self, request):
+        """Take 20 ms for each response."""
+        self.asked.append(request)
+        time.sleep(0.02)
+        yield SimpleNamespace(token_ids=(1, 2, 3), final=None)
+        time.sleep(0.02)
+        final = SimpleNamespace(total_draft_tokens=4, total_accepted_draft_tokens=2)
+        yield SimpleNamespace(token_ids=(4, 5), final=final)
+
+
+def test_pass_counts_what_arrives_behind_its_lead():
+    """From all streams; rounds are what was answered without what was accepted."""
+    client = FakeClient()
+    prompts = (TokenPrompt(str(number), "qa", (1, number)) for number in itertools.count())
+
+    one = Streams(client, 5, LEAD_S, SECONDS).run(2, 0, AUTO, prompts)
+
+    asked = 5 * len(client.asked)
+    assert 0 < one.num_tokens < asked  # those of the lead are left out
+    assert one.num_rounds * 5 == one.num_answered * 3
+    assert one.num_drafted == 2 * one.num_accepted
+    assert one.tokens_per_s == one.num_tokens / SECONDS
+    assert len({request.input_ids[1] for request in client.asked}) == len(client.asked)
+
+
+def test_table_has_the_gain_and_the_guesses_of_each_load():
+    """Guesses a round fall where `auto` gives them up."""
+    found = [
+        Pass(streams, number, arm, 1.0, tokens, 50, drafted, drafted // 2)
+        for streams, drafted, fast in ((1, 40, 120), (48, 0, 99))
+        for number in range(3)
+        for arm, tokens, drafted in (("off", 100, 0), (AUTO, fast, drafted))
+    ]
+
+    rows = [line.split("|")[1:-1] for line in table(found).splitlines()[2:]]
+
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert cells == [
+        ["1", "100", "120", "1.20 (1.20–1.20)", "1.33", "1.67"],
+        ["48", "100", "99", "0.99 (0.99–0.99)", "0.00", "1.00"],
+    ]
