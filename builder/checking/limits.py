@@ -56,12 +56,11 @@ def _check_lengths(pair: PairDescription) -> Iterator[Finding]:
             f"set max_input_len below {limits.max_seq_len}",
         )
     elif pair.engine == TENSORRTLLM and limits.max_input_len < limits.max_seq_len - 1:
-        yield warning(
+        yield error(
             "input_len",
             f"max_input_len is {limits.max_input_len:,} and max_seq_len {limits.max_seq_len:,}: a "
-            "round "
-            "sends the prompt and the answer so far as its input, so answers that go on beyond "
-            "max_input_len lose their guesses (TensorRT-LLM trims the draft)",
+            "call sends the prompt and the answer so far as its input, so answers that go on "
+            "beyond max_input_len would fail (TensorRT-LLM refuses the call)",
             f"set max_input_len = {limits.max_seq_len - 1}",
         )
 

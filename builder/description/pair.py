@@ -30,7 +30,7 @@ class Limits:
 
     max_batch_size: int = 64
     """Sequences in one step of an engine."""
-    max_input_len: int = 4096
+    max_input_len: int = 8191
     max_seq_len: int = 8192
     """Prompt and output of one request together, in tokens."""
     max_draft_len: int = 8

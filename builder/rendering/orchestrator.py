@@ -41,7 +41,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
     if speculates_inside(pair):
-        # Whatever is asked, the target runs in one call.
+        # Whatever is asked, the target runs alone.
         silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
         return (
             parameters | dict.fromkeys(silent, "0") | {"target_head_name": "", "speculation": OFF}

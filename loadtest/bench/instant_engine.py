@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from specdec.engines import contract
-from specdec.engines.receipts import ReceiptDesk
+from specdec.engines.receipts import ReceiptDesk, receipt_outputs
 from specdec.serving.outbox import Outbox
-from specdec.serving.reply import receipt_outputs, token_outputs
+from specdec.serving.reply import token_outputs
 from specdec.serving.triton_tensors import FINAL, input_arrays, response
 
 TOKEN = 7

@@ -121,7 +121,9 @@ class TextReader:
         self.responses = []
         module.FINAL = 1
         sender = SimpleNamespace(send=self._take, is_cancelled=lambda: True)
-        request = SimpleNamespace(get_response_sender=lambda: sender, request_id=lambda: "7")
+        request = SimpleNamespace(
+            get_response_sender=lambda: sender, request_id=lambda: "7", is_cancelled=lambda: True
+        )
         module._with_receipt = lambda text, address: (text, address)
         self.request = module.PacedRequest(request, desk, SimpleNamespace(put=lambda send: send()))
         self.sender = self.request.get_response_sender()
@@ -182,12 +184,22 @@ def test_nothing_follows_the_end(text_reader):
 
     assert text_reader.responses == [("a", 1)]
     assert not text_reader.sender.is_cancelled()
+    assert not text_reader.request.is_cancelled()
 
 
 def test_all_but_the_sender_is_the_requests_own(text_reader):
     """The model asks the same sender whenever it asks for one."""
     assert text_reader.request.request_id() == "7"
     assert text_reader.request.get_response_sender() is text_reader.sender
+
+
+def test_who_names_no_outputs_gives_no_receipts():
+    """Triton fills in all of the model's, this one among them."""
+    configured = OUTPUTS | {contract.RECEIPT_ADDRESS, contract.GENERATION_LOGITS}
+
+    assert receipts.gives_receipts(OUTPUTS | {contract.RECEIPT_ADDRESS}, configured)
+    assert not receipts.gives_receipts(OUTPUTS, configured)
+    assert not receipts.gives_receipts(configured, configured)
 
 
 def _address(response):

@@ -49,7 +49,7 @@ def test_what_has_no_logits_does_not_draft_sampled_text(server, drafter):
 
 
 def test_sampled_request_runs_plainly_where_nothing_is_lossless(server):
-    """Without draft logits the target alone, in one call: the text that it says to anyone."""
+    """Without draft logits the target alone: the text that it says to anyone."""
     answer = ask(server, "bare", temperature=0.8)
 
     assert answer.final.verification == "off"

@@ -210,7 +210,7 @@ BROKEN = (
     Broken(A8, "no room for an answer", {"limits.max_input_len": 8192}, "input_len",
            ("leaves no room for an answer",)),
     Broken(A8, "inputs shorter than a round's", {"limits.max_input_len": 4096}, "input_len",
-           ("the prompt and the answer so far", "max_input_len = 8191"), "warning"),
+           ("the prompt and the answer so far", "max_input_len = 8191")),
     Broken(A8, "memory planned for impossible requests", {"load.sequence_len": 9000}, "load",
            ("sequence_len is 9,000", "8,192 tokens (max_seq_len)")),
     Broken(A8, "more sequences than an engine runs", {"load.num_sequences": 40}, "load",

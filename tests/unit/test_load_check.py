@@ -38,6 +38,7 @@ ENGINE = {
     "pretrained_config": {"vocab_size": VOCAB, "mapping": {"world_size": 1}},
     "build_config": {
         "max_draft_len": 8,
+        "max_input_len": 8199,
         "max_seq_len": 8200,
         "max_batch_size": 32,
         "speculative_decoding_mode": 2,
@@ -120,6 +121,7 @@ def test_engines_of_another_front_door_are_held_to_nothing(compiled):
         ("target", {"gather_context_logits": True}, "cannot reuse its KV cache"),
         ("target", {"max_seq_len": 4096}, "built for 4096 tokens.*requests of 8192"),
         ("draft", {"max_seq_len": 4096}, "draft: was built for 4096 tokens"),
+        ("target", {"max_input_len": 4096}, "inputs of 4096 tokens.*up to 8191 tokens"),
         ("draft", {"gather_generation_logits": False}, "without --gather_generation_logits"),
         ("draft", {"vocab_size": 32000}, "vocabulary of 32000, Llama-3.2-1B-Instruct has 128256"),
         ("target", {"version": "1.1.0"}, "built by TensorRT-LLM 1.1.0, the repository is for 1.2"),

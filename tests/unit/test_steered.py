@@ -18,7 +18,7 @@ from specdec.control.choices import (
 )
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
-from specdec.control.steering import FIRST_STRETCH, Steering
+from specdec.control.steering import FIRST_STRETCH, Seen, Steering
 from specdec.control.traffic import Traffic
 from specdec.drafting.head import HeadShape
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
@@ -219,6 +219,25 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
     busy, _, _ = steering(SITUATION, inflight=30)
     assert busy.choice(10, 100, can_read=True) == OFF_CHOICE
     assert busy.stretch == FIRST_STRETCH
+
+
+@pytest.mark.parametrize("num_at_a_time", [1, 16])
+def test_plain_steps_count_however_many_come_at_a_time(num_at_a_time):
+    """An engine may answer many in one call: a step is learned, and a stretch is as long."""
+    course, controller, _ = steering(SITUATION, inflight=30)
+    course.choice(10, 1000, can_read=True)
+    course.seen(Seen(0.5, 1, 10))
+    num_stretches, num_context = 0, 11
+    while num_context < 11 + 20 * 32:
+        before = course.stretch
+        course.choice(num_context, 1000, can_read=True)
+        num_stretches += course.stretch != before
+        course.seen(Seen(0.01 * num_at_a_time, num_at_a_time, num_context))
+        num_context += num_at_a_time
+
+    assert controller.costs.plain_s(30, 500) == pytest.approx(0.01, rel=0.05)
+    # FIRST_STRETCH, and each further one twice as long.
+    assert num_stretches == (20 * 32 // FIRST_STRETCH).bit_length() - 1
 
 
 def test_rows_of_requests_that_are_over_are_forgotten():

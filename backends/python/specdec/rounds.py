@@ -30,6 +30,11 @@ class Round:
     """For a tree of them: see Draft."""
 
     @property
+    def num_steps(self) -> int:
+        """Passes of the target: more than one where it answered several plain steps at a time."""
+        return max(1, len(self.tokens) - self.num_accepted)
+
+    @property
     def sources(self) -> tuple[int, ...]:
         """Who proposed each token: the drafter's number, or 0 for the target itself."""
         num_own = len(self.tokens) - self.num_accepted

@@ -46,7 +46,7 @@ class Sample:
     """Of all requests in flight, as far as they are known: what a pass has to do."""
     num_context: int
     is_streamed: bool
-    """A step of a streaming call of the target alone."""
+    """A step of the target alone."""
     target_s: float
     lead: str | None = None
     """Who made guesses in it, for this round or (a head) for the next."""

@@ -23,7 +23,7 @@ FIRST_STRETCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a round of the loop, or a step of the target alone, came to."""
+    """What a round of the loop, or steps of the target alone, came to."""
 
     seconds: float
     """Since the last one ended."""
@@ -74,7 +74,7 @@ class Steering:
 
     @property
     def stretch(self) -> int | None:
-        """Tokens of the target alone in one call; None for all that are left."""
+        """Tokens of the target alone; None for all that are left."""
         if self._is_control:
             return None
         if self.is_trial:
@@ -83,8 +83,9 @@ class Steering:
 
     def seen(self, seen: Seen) -> None:
         """Learns from a round."""
-        self._num_left_of_choice -= 1
         is_off = self._choice is not None and self._choice.is_off
+        num_steps = max(1, seen.num_tokens) if is_off else 1
+        self._num_left_of_choice -= num_steps
         is_first = self._num_rounds == 0
         self._num_rounds += 1
         if self._choice is not None:
@@ -95,7 +96,7 @@ class Steering:
             return
         self._seconds += seen.seconds
         self._num_tokens += seen.num_tokens
-        self._learn(seen, is_off)
+        self._learn(seen, is_off, num_steps)
 
     def finish(self) -> None:
         """The request ran to its end."""
@@ -148,7 +149,7 @@ class Steering:
         self._num_left_of_choice = self._stretch if chosen.is_off else CHOOSE_EVERY
         return chosen
 
-    def _learn(self, seen: Seen, is_off: bool) -> None:
+    def _learn(self, seen: Seen, is_off: bool, num_steps: int) -> None:
         traffic, lead = self._traffic, seen.lead
         # Under load each request tells of every so-manieth round: together they tell enough.
         is_told = self._num_rounds % traffic.num_inflight == 0 or traffic.num_inflight <= 2
@@ -163,7 +164,7 @@ class Steering:
                 num_rows=traffic.num_inflight + traffic.num_extra_rows,
                 num_context=seen.num_context,
                 is_streamed=is_off,
-                target_s=seen.seconds - draft_s,
+                target_s=(seen.seconds - draft_s) / num_steps,
                 lead=None if lead is None else lead.name,
                 num_drafted=seen.num_drafted,
                 num_drafting=1 if lead is None else max(1, traffic.num_with(lead.name)),

@@ -73,7 +73,7 @@ class AheadDrafter:
 
     def observe(self, confirmed: Round) -> None:
         if self._has_prompts:
-            self._meter.passed(confirmed.target_s)
+            self._meter.passed(confirmed.target_s / confirmed.num_steps)
         self._has_prompts = True  # From here on: the first round has paid for them.
         self._was_asked, self._is_asked = self._is_asked, False
         if self._num_offered:

@@ -31,7 +31,7 @@ class Proposal:
     next_depth: int | None = None
     """Guesses to come with the target's answer, these two: see Draft."""
     num_plain: int = 0
-    """Instead of guesses: so many tokens are to come from the target alone, in one call."""
+    """Instead of guesses: so many tokens are to come from the target alone."""
 
     @property
     def draft(self) -> Draft:

@@ -18,6 +18,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.engines import contract
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +85,19 @@ class ReceiptDesk:
                 expected[1]()
             except Exception:
                 logger.exception("a stream that was read could not go on")
+
+
+def gives_receipts(requested: frozenset[str], configured: frozenset[str]) -> bool:
+    """Whether who asks for these of a model's outputs gives receipts.
+
+    Who names none asks for all (Triton fills them in), and knows of no receipts.
+    """
+    return contract.RECEIPT_ADDRESS in requested and requested != configured
+
+
+def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:
+    """receipt_address [1]: where the reader says that it has a response."""
+    return {contract.RECEIPT_ADDRESS: np.asarray([address.encode()], dtype=np.object_)}
 
 
 def send_receipt(address: str) -> None:

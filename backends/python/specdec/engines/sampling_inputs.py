@@ -13,8 +13,8 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 
 EXACT, REJECTION, OFF = "exact", "rejection", "off"
-"""Verification by equality; by probabilities, token for token; no speculation, the target in one
-call."""
+"""Verification by equality; by probabilities, token for token; no speculation, the target
+alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class CompiledEngine:
     """Of the TensorRT-LLM that built it, which alone can load it."""
     mode: str
     max_draft_len: int
+    max_input_len: int
     max_seq_len: int
     max_batch_size: int
     vocab_size: int
@@ -58,6 +59,7 @@ class CompiledEngine:
                 version=config["version"],
                 mode=_MODES.get(mode, str(mode)),
                 max_draft_len=build["max_draft_len"],
+                max_input_len=build["max_input_len"],
                 max_seq_len=build["max_seq_len"],
                 max_batch_size=build["max_batch_size"],
                 vocab_size=model["vocab_size"],

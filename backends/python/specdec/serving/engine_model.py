@@ -9,8 +9,9 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from specdec.engines.contract import RECEIPT_ADDRESS
 from specdec.engines.engine_call import EngineCall, parse_call
-from specdec.engines.receipts import ReceiptDesk
+from specdec.engines.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
 from specdec.serving.engine_settings import EngineModelSettings
 from specdec.serving.outbox import Outbox
@@ -30,6 +31,7 @@ class TritonPythonModel:
             self._engine = TorchEngine(settings.engine_settings(Path(pb_utils.get_model_dir())))
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
+        self._outputs = frozenset(each["name"] for each in config["output"])
         self._outbox = Outbox()
         self._desk = ReceiptDesk()
 
@@ -38,6 +40,8 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             try:
                 outputs = frozenset(request.requested_output_names())
+                if not gives_receipts(outputs, self._outputs):
+                    outputs -= {RECEIPT_ADDRESS}
                 self._start(
                     parse_call(request.request_id(), input_arrays(request), outputs), sender
                 )

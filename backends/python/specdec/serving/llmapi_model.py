@@ -7,13 +7,14 @@ code reads `model.yaml` in the version directory and imports its sibling `helper
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdec.engines.contract import RECEIPT_ADDRESS
-from specdec.engines.receipts import ReceiptDesk
+from specdec.engines.receipts import ReceiptDesk, gives_receipts
 from specdec.serving.outbox import Outbox
 from specdec.serving.paced_sender import PacedRequest
 
@@ -41,24 +42,27 @@ def _load() -> type:
     return found
 
 
-def _paced(model: type[Any]) -> type:
+def _with_receipts(model: type[Any]) -> type:
     """The same, with streams that wait for their reader where it gives receipts (receipts.py)."""
 
     class Paced(model):  # type: ignore[misc]
+        def initialize(self, args: Mapping[str, str]) -> None:
+            super().initialize(args)
+            config = json.loads(args["model_config"])
+            self._outputs = frozenset(each["name"] for each in config["output"])
+            self._desk, self._outbox = ReceiptDesk(), Outbox()
+
         def execute(self, requests: list[Any]) -> Any:
-            return super().execute([self._wrapped(each) for each in requests])
+            return super().execute([self._paced(each) for each in requests])
 
         def finalize(self) -> None:
             super().finalize()
-            self._outbox.close()
             self._desk.close()
+            self._outbox.close()
 
-        def initialize(self, args: Any) -> None:
-            super().initialize(args)
-            self._desk, self._outbox = ReceiptDesk(), Outbox()
-
-        def _wrapped(self, request: Any) -> Any:
-            if RECEIPT_ADDRESS not in request.requested_output_names():
+        def _paced(self, request: Any) -> Any:
+            requested = frozenset(request.requested_output_names())
+            if not gives_receipts(requested, self._outputs):
                 return request
             return PacedRequest(request, self._desk, self._outbox)
 
@@ -66,4 +70,4 @@ def _paced(model: type[Any]) -> type:
 
 
 if not TYPE_CHECKING:
-    TritonPythonModel = _paced(_load())
+    TritonPythonModel = _with_receipts(_load())

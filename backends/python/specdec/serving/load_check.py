@@ -131,6 +131,12 @@ def _of_any_engine(
             f"{name}: was built for {engine.max_seq_len} tokens (--max_seq_len), specdec takes "
             f"requests of {settings.max_seq_len}"
         )
+    elif engine.max_input_len < settings.max_seq_len - 1:
+        yield (
+            f"{name}: was built for inputs of {engine.max_input_len} tokens (--max_input_len); a "
+            "call sends the prompt and the answer so far, up to "
+            f"{settings.max_seq_len - 1} tokens of the requests that specdec takes"
+        )
 
 
 def _of_target(name: str, engine: CompiledEngine, settings: OrchestratorSettings) -> Iterator[str]:

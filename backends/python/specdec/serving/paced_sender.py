@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.engines.receipts import ReceiptDesk
+from specdec.engines.receipts import ReceiptDesk, receipt_outputs
 from specdec.serving.outbox import Outbox
-from specdec.serving.reply import receipt_outputs
 from specdec.serving.triton_tensors import FINAL
 
 
@@ -22,6 +22,9 @@ class PacedRequest:
 
     def get_response_sender(self) -> PacedSender:
         return self._sender
+
+    def is_cancelled(self) -> bool:
+        return self._sender.is_cancelled()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._request, name)
@@ -38,23 +41,26 @@ class PacedSender:
         self._desk = desk
         self._outbox = outbox
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        """Held while Triton is asked for the client, which takes a while."""
         self._waiting: Any = None
         self._is_last = False
         self._is_unread = False
 
     def send(self, response: Any = None, flags: int = 0) -> None:
         """As the sender of Triton's Python backend; returns at once. Nothing follows FINAL."""
-        with self._lock:
+        is_last = bool(flags & FINAL)
+        with self._asking if is_last else nullcontext(), self._lock:
             if self._is_last:
                 return
-            self._is_last = bool(flags & FINAL)
+            self._is_last = is_last
             if response is not None:
                 self._waiting = response
             self._send()
 
     def is_cancelled(self) -> bool:
         """Whether the reader has gone; Triton must not be asked behind the last response."""
-        with self._lock:
+        with self._asking:
             return not self._is_last and bool(self._sender.is_cancelled())
 
     def _go_on(self) -> None:

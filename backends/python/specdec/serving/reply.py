@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from specdec.engines import contract
 from specdec.engines.engine_call import EngineCall
-from specdec.engines.receipts import ReceiptDesk
+from specdec.engines.receipts import ReceiptDesk, receipt_outputs
 from specdec.serving.outbox import Outbox
 from specdec.serving.triton_tensors import FINAL, error_response, response
 from specdec.torch_engine.task import TaskOutput, TaskStats
@@ -108,11 +108,6 @@ def next_draft_outputs(
         contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32),
         contract.NEXT_DRAFT_PARENTS: np.asarray([parents], dtype=np.int32),
     }
-
-
-def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:
-    """receipt_address [1]: where the reader says that it has a response."""
-    return {contract.RECEIPT_ADDRESS: np.asarray([address.encode()], dtype=np.object_)}
 
 
 def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:

@@ -137,6 +137,10 @@ class OrchestratorSettings:
             raise ConfigurationError(
                 f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.engine_kind!r}"
             )
+        if self.has_receipts and not self.is_llmapi:
+            raise ConfigurationError(
+                f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
+            )
         if self.is_llmapi and (names := (*self.draft_models, *self.heads, *self.scripts)):
             raise ConfigurationError(
                 f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
