@@ -228,3 +228,11 @@ def test_stream_waits_for_its_reader(raw, said):
 
     assert [token for response in responses for token in ids_of(response)] == said
     assert len(responses) <= 3
+
+
+def test_stream_waits_for_nobody_who_names_no_outputs(raw, said):
+    """Triton asks for all of them then, and the client knows nothing of receipts."""
+    responses = raw.infer("target", call(12, streaming=tensor(True)))
+
+    assert [token for response in responses for token in ids_of(response)] == said
+    assert len(responses) > 6
