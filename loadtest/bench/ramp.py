@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ from loadtest.bench.tasks import chosen
 from specdec.serving.launcher import TritonServer
 
 AUTO = "auto"
+HANG_UP_S = 1.0
+"""Until the server has heard, with processors busy, that the streams of a pass were left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +88,20 @@ class Streams:
                 with lock:
                     prompt = next(prompts)
                 num_tokens = 0
-                for chunk in self._client.stream(self._request(prompt, arm)):
-                    now_s = time.perf_counter()
-                    num_tokens += len(chunk.token_ids)
-                    if now_s >= start_s + self._seconds:
-                        return
-                    if now_s >= start_s:
-                        counts[stream] += len(chunk.token_ids)
-                        if chunk.final:
-                            finals.append((num_tokens, chunk.final))
+                with closing(self._client.stream(self._request(prompt, arm))) as chunks:
+                    for chunk in chunks:
+                        now_s = time.perf_counter()
+                        num_tokens += len(chunk.token_ids)
+                        if now_s >= start_s + self._seconds:
+                            return
+                        if now_s >= start_s:
+                            counts[stream] += len(chunk.token_ids)
+                            if chunk.final:
+                                finals.append((num_tokens, chunk.final))
 
         with ThreadPoolExecutor(num_streams) as pool:
             list(pool.map(ask_on, range(num_streams)))
+        time.sleep(HANG_UP_S)
         return Pass(
             num_streams=num_streams,
             number=number,
