@@ -1,10 +1,11 @@
 """`specdec bench ramp`: one server while the load grows: what `auto` chooses, and what it gains.
 
-At each number of streams passes with `auto` and without speculation alternate. In a pass every
-stream asks one prompt after the other, each with a salt of its own, so that nothing profits from
-what another has computed. Tokens count by when they arrive: from the end of the lead to the end of
-the pass, so that all streams are at work all the time. The server learns from some requests
-beforehand, one at a time, and is never told of the load.
+At each number of streams passes with `auto` and without speculation alternate, in pairs that ask
+the same prompts in the same order. In a pass every stream asks one prompt after the other, each
+with a salt of its own, so that nothing profits from what another has computed. Tokens count by when
+they arrive: from the end of the lead to the end of the pass, so that all streams are at work all
+the time. The server learns from some requests beforehand, one at a time, and is never told of the
+load.
 """
 
 from __future__ import annotations
@@ -134,20 +135,20 @@ def main(argv: list[str]) -> int:
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     order = random.Random(arguments.seed)
     found: list[Pass] = []
-    prompts = _salted(arguments.per_task, checkpoint)
+    numbers = itertools.count()
     with (
         TritonServer(arguments.model_repository) as server,
         GrpcClient(server.grpc_url, timeout_s=120.0) as client,
     ):
         streams = Streams(client, arguments.max_tokens, arguments.lead, arguments.seconds)
+        prompts = _salted(arguments.per_task, checkpoint, next(numbers), AUTO)
         for prompt in itertools.islice(prompts, arguments.learning):
             streams.ask(prompt, AUTO)
         for num_streams in arguments.streams:
-            for number in range(arguments.passes):
-                found += [
-                    streams.run(num_streams, number, arm, prompts)
-                    for arm in order.sample((OFF, AUTO), 2)
-                ]
+            for number, seed in zip(range(arguments.passes), numbers, strict=False):
+                for arm in order.sample((OFF, AUTO), 2):
+                    prompts = _salted(arguments.per_task, checkpoint, seed, arm)
+                    found.append(streams.run(num_streams, number, arm, prompts))
                 text = f"\r{num_streams} streams, {number + 1}/{arguments.passes}   "
                 print(text, end="", file=sys.stderr)
     print(file=sys.stderr)
@@ -159,11 +160,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _salted(per_task: int, checkpoint: Path) -> Iterator[TokenPrompt]:
-    """All prompts again and again, each time with another salt and in another order."""
-    order = random.Random(0)
+def _salted(per_task: int, checkpoint: Path, seed: int, arm: str) -> Iterator[TokenPrompt]:
+    """All prompts again and again, each time with another salt and in another order.
+
+    Arms get the same prompts, with salts of the same length.
+    """
+    order = random.Random(seed)
     for number in itertools.count():
-        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{number:03}")
+        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{seed:03}{arm:4}{number}")
         yield from order.sample(prompts, len(prompts))
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from specdec.control.baselines import AGAIN_AFTER, MANY_STEPS
 from specdec.control.costs import MAX_OUTLIER, CostModel, Sample, load_bucket
 
 
@@ -93,6 +94,50 @@ def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
 
     assert costs.has_baseline(4)
     assert costs.plain_s(4, 500) == pytest.approx(0.020, rel=0.2)
+
+
+def test_pace_without_speculation_is_measured_again():
+    """A bad moment at first, and then everybody speculates: it is put right by and by."""
+    costs = CostModel()
+
+    def measure(seconds):
+        while not costs.has_baseline(8):
+            costs.add(Sample(8, 0, 8, 500, is_streamed=True, target_s=seconds))
+
+    def speculate(num_rounds):
+        for _ in range(num_rounds):
+            costs.add(Sample(8, 8, 32, 500, is_streamed=False, target_s=0.060))
+
+    measure(0.060)
+    assert costs.plain_s(8, 500) == pytest.approx(0.060, rel=0.05)
+    speculate(AGAIN_AFTER - 1)
+    assert costs.has_baseline(8)
+    speculate(1)
+    assert not costs.has_baseline(8)
+    for _ in range(3):
+        measure(0.030)
+        speculate(AGAIN_AFTER)
+    assert costs.plain_s(8, 500) == pytest.approx(0.035, rel=0.15)
+
+
+def test_what_was_timed_once_stays_timed():
+    """However long the target has run alone since: trials are for what is not known."""
+    costs = CostModel()
+    for num_samples, is_streamed in ((16, False), (3000, True)):
+        for _ in range(num_samples):
+            costs.add(Sample(1, 0 if is_streamed else 1, 1, 500, is_streamed, 0.010))
+
+    assert (costs.num_looped, costs.num_streamed) == (16, 3000)
+
+
+def test_pace_that_cannot_be_measured_is_not_waited_for():
+    """Where somebody always speculates, steps beside them must do."""
+    costs = CostModel()
+    for _ in range(MANY_STEPS):
+        assert not costs.has_baseline(4)
+        costs.add(Sample(4, 1, 6, 500, is_streamed=True, target_s=0.020))
+
+    assert costs.has_baseline(4)
 
 
 def test_unknown_costs_nothing_so_that_it_is_tried():

@@ -21,6 +21,7 @@ from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, Seen, Steering
 from specdec.control.traffic import Traffic
 from specdec.drafting.head import HeadShape
+from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
 from specdec.loop import Context, speculate
@@ -60,6 +61,11 @@ class Course:
     heard: list = field(default_factory=list)
     has_left: bool = False
     is_finished: bool = False
+    num_to_look_back: int = 64
+    looked: list = field(default_factory=list)
+
+    def looked_back(self, offers):
+        self.looked.append([(each.num_drafted, each.num_accepted) for each in offers])
 
     def choice(self, _num_context, _num_left, *, can_read):
         self.can_read = can_read
@@ -161,6 +167,25 @@ def test_speculation_goes_on_behind_a_stretch():
     assert END_ID not in context.tokens
 
 
+def test_copies_that_were_missed_are_told_behind_a_stretch():
+    """Rounds as copying would have made them, of the latest tokens; none of what was not off."""
+    text = (20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 30, 31, 32, 33)
+    course = Course([OFF_CHOICE], stretch=12)
+    context = Context(np.asarray(PROMPT, dtype=np.int32), 18)
+    drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
+
+    for _ in speculate(context, KnowingTarget(text), drafter):
+        pass
+
+    # 20 21 22 23 are new, as a round each; then 21, 22, 23, 20 follow 20, and so on.
+    assert course.looked == [[(0, 0)] * 4 + [(0, 0), (3, 3), (3, 3)]]
+    course.num_to_look_back = 3
+    drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
+    for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
+        pass
+    assert course.looked[1] == [(3, 3)]
+
+
 def test_what_rounds_came_to_is_told():
     """Offers of who was asked, rows of the pass, and who took the time; nothing behind the end."""
     course = Course([Choice("head", 3)])
@@ -251,3 +276,27 @@ def test_rows_of_requests_that_are_over_are_forgotten():
 
     drafter.close(is_complete=False)
     assert traffic.num_extra_rows == 0
+
+
+def test_crowd_that_has_just_come_teaches_no_times():
+    """While many prompts are read a step takes long, whatever the load."""
+    courses = [steering(SITUATION, inflight=8)]
+    _, controller, traffic = courses[0]
+    crowd = [Steering(controller, SITUATION, traffic, 10) for _ in range(8)]
+    for each in crowd:
+        each.choice(10, 200, can_read=True)
+    first = crowd[0]
+    first.seen(Seen(0.5, 1, 10))
+    for number in range(32):
+        first.seen(Seen(0.200, 1, 11 + number))
+    assert not controller.costs.is_known
+
+    for each in crowd[1:]:
+        each.seen(Seen(0.5, 1, 10))
+    for number in range(32):
+        first.seen(Seen(0.030, 1, 43 + number))
+    assert controller.costs.plain_s(8, 60) == pytest.approx(0.030, rel=0.01)
+
+    for each in crowd:
+        each.leave()
+    assert traffic.is_settled

@@ -87,6 +87,8 @@ class Controller:
                 return None
             if self.settings.mode != AUTO or situation.is_fixed:
                 return None
+            if self._must_be_off(situation, place):
+                return None
             tried = self._untimed(situation) or self._trial(situation, place)
             if tried is not None:
                 self._trials.begin()
@@ -174,9 +176,8 @@ class Controller:
         return self._choices.get((situation.task, situation.band, 0), default)
 
     def _best(self, situation: Situation, place: Place, promised: Mapping[Choice, float]) -> Choice:
-        is_shared = place.num_inflight > 1 and situation.may_be_off
-        if is_shared and not self.costs.has_baseline(place.num_inflight):
-            return OFF_CHOICE  # First of all it is seen what there is to gain.
+        if self._must_be_off(situation, place):
+            return OFF_CHOICE
         if not promised:
             return situation.default
         if situation.is_routed:
@@ -192,6 +193,11 @@ class Controller:
             return last
         return best
 
+    def _must_be_off(self, situation: Situation, place: Place) -> bool:
+        """First of all it is seen what there is to gain."""
+        is_shared = place.num_inflight > 1 and situation.may_be_off
+        return is_shared and not self.costs.has_baseline(place.num_inflight)
+
     def _varied(self, situation: Situation, chosen: Choice) -> Choice:
         lengths = next((each.lengths for each in situation.leads if each.name == chosen.lead), ())
         is_measured = self.settings.mode == AUTO and not situation.is_fixed
@@ -203,10 +209,9 @@ class Controller:
 
     def _untimed(self, situation: Situation) -> Choice | None:
         """What everything else is compared with, as long as it is hardly known."""
-        num_looped, num_streamed = self.costs.num_plain
-        if num_streamed < MIN_TIMED and situation.may_be_off:
+        if self.costs.num_streamed < MIN_TIMED and situation.may_be_off:
             return OFF_CHOICE
-        if num_looped < MIN_TIMED and situation.has_copying:
+        if self.costs.num_looped < MIN_TIMED and situation.has_copying:
             return Choice(COPY)
         return None
 

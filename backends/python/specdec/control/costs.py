@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specdec.control.baselines import Baseline
 from specdec.control.fits import REFIT_EVERY, Fit, Recent, Vector, learn
 
 MAX_OUTLIER = 4.0
 """A sample counts as at most so many times what was expected: a stall says nothing of passes."""
-
-BASELINE_STEPS, MANY_STEPS = 24, 96
-"""Steps of the target alone with nobody speculating beside it, after which a load's pace without
-speculation is known; or steps in any company, where somebody always does."""
 
 ROW_SHARE = 0.03
 """Of a plain pass, for one more row, as long as nothing is known of it."""
@@ -70,12 +67,13 @@ class CostModel:
         self.bends: dict[tuple[str, int, int], Recent] = {}
         """How far what a number of guesses costs lies off the line through all numbers; by lead,
         load bucket and guesses."""
-        self.baselines: dict[int, Recent] = {}
-        """Steps of the target alone while nobody speculates, by load bucket. A fit cannot know
-        them: where nearly all speculate, what they cost each other looks like the pass itself."""
+        self.baselines: dict[int, Baseline] = {}
+        """By load bucket."""
         self.prompts: dict[str, Fit] = {}
         """Of a first round, by the head that reads along ("" for none), and of an engine's first
         draft, by its name; features: 1, thousands of prompt tokens."""
+        self.num_looped = self.num_streamed = 0
+        """Rounds that told of a pass, without a head, and steps of the target alone."""
 
     @property
     def is_known(self) -> bool:
@@ -86,14 +84,6 @@ class CostModel:
         """Whether it is known what its guesses cost, at some load."""
         return (lead, -1) in self.drafts
 
-    @property
-    def num_plain(self) -> tuple[float, float]:
-        """Rounds without a lead and steps of the target alone, as far as they are remembered."""
-        if not self.is_known:
-            return 0.0, 0.0
-        products = self.passes[-1].products
-        return float(products[1, 1]), float(products[0, 0] - products[1, 1])
-
     def add(self, sample: Sample) -> None:
         """Learns from a round that paid for no prompt."""
         bucket = load_bucket(sample.num_inflight)
@@ -101,6 +91,8 @@ class CostModel:
             sample.is_streamed, sample.num_looping, sample.num_rows, sample.num_context
         )
         target_s = sample.target_s
+        if not sample.is_streamed:
+            self._baseline(sample.num_inflight).add_round()
         if sample.lead is not None and sample.is_head:
             if not self.is_known:
                 return
@@ -113,8 +105,11 @@ class CostModel:
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
-        if sample.is_streamed and not sample.num_looping:
-            self.baselines.setdefault(bucket, Recent()).add(target_s)
+        if sample.is_streamed:
+            self.num_streamed += 1
+            self._baseline(sample.num_inflight).add_step(target_s, is_alone=not sample.num_looping)
+        else:
+            self.num_looped += 1
         learn(self.passes, (bucket, -1), features, target_s)
         if sample.lead is not None:
             line_s = self._drafting_line_s(
@@ -138,17 +133,14 @@ class CostModel:
         """Seconds of a step of the target alone, with nobody in flight speculating."""
         start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
         fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
-        return measured.trust * measured.mean_s + (1 - measured.trust) * fitted_s
+        return measured.trust * measured.steps.mean_s + (1 - measured.trust) * fitted_s
 
     def has_baseline(self, num_inflight: int) -> bool:
         """Whether the pace without speculation is known at this load."""
-        own = self.passes.get(load_bucket(num_inflight))
-        num_streamed = 0.0 if own is None else float(own.products[0, 0] - own.products[1, 1])
-        is_measured = self._baseline(num_inflight).num_samples >= BASELINE_STEPS
-        return is_measured or num_streamed >= MANY_STEPS
+        return self._baseline(num_inflight).is_known
 
-    def _baseline(self, num_inflight: int) -> Recent:
-        return self.baselines.get(load_bucket(num_inflight), Recent())
+    def _baseline(self, num_inflight: int) -> Baseline:
+        return self.baselines.setdefault(load_bucket(num_inflight), Baseline())
 
     def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
         """Seconds for so many guesses, as if all in flight asked the lead.

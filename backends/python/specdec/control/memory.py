@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from specdec.control.acceptance_book import Tally
+from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
 from specdec.control.fits import Fit, Recent
 
@@ -49,7 +50,7 @@ class Memory:
                     for key, bend in controller.costs.bends.items()
                 ],
                 "baselines": [
-                    [key, each.mean_s, each.num_samples]
+                    [key, each.steps.mean_s, each.steps.num_samples]
                     for key, each in controller.costs.baselines.items()
                 ],
                 "prompts": [[key, _fit(fit)] for key, fit in controller.costs.prompts.items()],
@@ -85,7 +86,7 @@ class Memory:
                 for (name, bucket, length), mean_s, count in content["bends"]
             }
             baselines = {
-                int(key): Recent(_finite(mean_s), int(count))
+                int(key): Baseline(Recent(_finite(mean_s), int(count)), num_fresh=int(count))
                 for key, mean_s, count in content["baselines"]
             }
             prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec.control.acceptance_book import Offer
@@ -16,6 +17,10 @@ CHOOSE_EVERY = 8
 
 TRIAL_ROUNDS = 16
 """Rounds of a trial, or steps of the target alone."""
+
+NUM_TO_LOOK_BACK = 64
+"""Tokens of the target alone for which it is seen what copying would have found; of so many
+requests in flight each looks at its part."""
 
 FIRST_STRETCH = 64
 """Tokens that are asked of the target alone before it is considered again; then twice as many."""
@@ -60,6 +65,7 @@ class Steering:
         self._num_left_of_choice = 0
         self.is_trial = False
         self._num_rounds = 0
+        self._is_reading = False
         self._stretch = FIRST_STRETCH
         self._activity: Activity | None = None
         self._readers: set[str] = set()
@@ -68,6 +74,9 @@ class Steering:
 
     def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
         """For the round that begins; of an OFF_CHOICE `stretch` says how far."""
+        if self._choice is None:
+            self._is_reading = True
+            self._traffic.read(1)
         if self._choice is None or self._num_left_of_choice <= 0:
             self._choice = self._choose(num_context, num_left, can_read)
         return self._choice
@@ -88,6 +97,7 @@ class Steering:
         self._num_left_of_choice -= num_steps
         is_first = self._num_rounds == 0
         self._num_rounds += 1
+        self._has_read()
         if self._choice is not None:
             self._become(Activity(self._choice, seen.num_rows - 1))
         if is_first:
@@ -97,6 +107,16 @@ class Steering:
         self._seconds += seen.seconds
         self._num_tokens += seen.num_tokens
         self._learn(seen, is_off, num_steps)
+
+    @property
+    def num_to_look_back(self) -> int:
+        """Tokens, at most."""
+        return NUM_TO_LOOK_BACK // self._traffic.num_inflight
+
+    def looked_back(self, offers: Sequence[Offer]) -> None:
+        """What copying would have offered in rounds that the target did alone."""
+        if offers and not self._is_control:
+            self._controller.learn_round(self._situation, None, offers)
 
     def finish(self) -> None:
         """The request ran to its end."""
@@ -113,7 +133,13 @@ class Steering:
         if self.is_trial:
             self.is_trial = False
             self._controller.trial_is_over()
+        self._has_read()
         self._become(None)
+
+    def _has_read(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._traffic.read(-1)
 
     def _become(self, activity: Activity | None) -> None:
         if activity != self._activity:
@@ -153,6 +179,7 @@ class Steering:
         traffic, lead = self._traffic, seen.lead
         # Under load each request tells of every so-manieth round: together they tell enough.
         is_told = self._num_rounds % traffic.num_inflight == 0 or traffic.num_inflight <= 2
+        is_told = is_told and traffic.is_settled
         draft_s, sample = seen.draft_s, None
         if lead is not None and not lead.is_head and lead.name not in self._readers:
             self._readers.add(lead.name)

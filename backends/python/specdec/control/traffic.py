@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from specdec.control.choices import Choice
 
+UNSETTLED_SHARE = 1 / 3
+"""Of the requests in flight: with more at their prompts, times say nothing of the load."""
+
 
 @dataclass(frozen=True, slots=True)
 class Activity:
@@ -26,6 +29,7 @@ class Traffic:
         self._num_inflight = 1
         self._num_extra_rows = 0
         self._num_looping = 0
+        self._num_reading = 0
         self._by_lead: Counter[str] = Counter()
 
     def set_inflight(self, count: int) -> None:
@@ -44,6 +48,16 @@ class Traffic:
     def num_looping(self) -> int:
         """Requests that run round by round instead of in one call."""
         return self._num_looping
+
+    @property
+    def is_settled(self) -> bool:
+        """Not many have their prompts read at once, as where a crowd has just come."""
+        return self._num_reading <= UNSETTLED_SHARE * self.num_inflight
+
+    def read(self, change: int) -> None:
+        """A request's prompt begins to be read (1), or is read (-1)."""
+        with self._lock:
+            self._num_reading += change
 
     def num_with(self, lead: str) -> int:
         """Requests for which this lead drafts."""

@@ -10,6 +10,7 @@ from specdec.control.acceptance_book import Offer
 from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead, copy_beside
 from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
+from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
@@ -70,15 +71,19 @@ class SteeredDrafter:
         self._was_asked: int | None = None
         """Of the head, with this round and with the last."""
         self._num_streamed = 0
+        """Tokens of the target alone since the last choice."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
+        if self._num_streamed:
+            self._look_back(context)
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
         self._is_copy, self._offer = False, NO_PROPOSAL
+        self._num_streamed = 0
         if choice.is_off:
-            self._has_read, self._num_streamed = False, 0
+            self._has_read = False
             return Proposal(num_plain=self._steering.stretch or max_tokens + 1)
         self._offer = self._best(context, max_tokens, choice)
         return self._offer
@@ -97,7 +102,7 @@ class SteeredDrafter:
             if not self._choice.is_off:
                 self._choice = None
         self._num_rounds += 1
-        self._num_streamed += 1
+        self._num_streamed += len(confirmed.tokens) if self._choice is not None else 0
         self._num_context += len(confirmed.tokens)
 
     def close(self, *, is_complete: bool) -> None:
@@ -119,6 +124,21 @@ class SteeredDrafter:
             found = engine.drafter.propose(context, min(max_tokens, choice.num_tokens))
             return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return own
+
+    def _look_back(self, context: TokenIds) -> None:
+        """Tells what copying would have found while the target ran alone: looking is cheap."""
+        # A prediction is followed from round to round and cannot be asked of the past.
+        copying = [each for each in self._copying if not isinstance(each, PredictionDrafter)]
+        num_seen = min(self._num_streamed, self._steering.num_to_look_back)
+        place, offers = len(context) - num_seen, list[Offer]()
+        while copying and place < len(context):
+            said = tuple(context[place:].tolist())
+            found = (each.propose(context[:place], len(said)) for each in copying)
+            offered = next((each for each in found if each.tokens), NO_PROPOSAL)
+            num_drafted, num_right = len(offered.tokens), len(offered.draft.path(said))
+            offers.append(Offer(COPY, num_drafted, num_drafted, num_right))
+            place += num_right + 1
+        self._steering.looked_back(offers)
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         """The head's guesses, what it is asked for next, or that it reads along, or neither."""
