@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from specdec.control.baselines import AGAIN_AFTER, MANY_STEPS
+from specdec.control import baselines
+from specdec.control.baselines import AGAIN_AFTER, ENOUGH_STEPS, MANY_STEPS
 from specdec.control.costs import MAX_OUTLIER, CostModel, Sample, load_bucket
 
 
@@ -96,8 +97,9 @@ def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
     assert costs.plain_s(4, 500) == pytest.approx(0.020, rel=0.2)
 
 
-def test_pace_without_speculation_is_measured_again():
+def test_pace_without_speculation_is_measured_again(monkeypatch):
     """A bad moment at first, and then everybody speculates: it is put right by and by."""
+    monkeypatch.setattr(baselines, "AGAIN_AFTER", 256)
     costs = CostModel()
 
     def measure(seconds):
@@ -110,13 +112,13 @@ def test_pace_without_speculation_is_measured_again():
 
     measure(0.060)
     assert costs.plain_s(8, 500) == pytest.approx(0.060, rel=0.05)
-    speculate(AGAIN_AFTER - 1)
+    speculate(255)
     assert costs.has_baseline(8)
     speculate(1)
     assert not costs.has_baseline(8)
     for _ in range(3):
         measure(0.030)
-        speculate(AGAIN_AFTER)
+        speculate(256)
     assert costs.plain_s(8, 500) == pytest.approx(0.035, rel=0.15)
 
 
@@ -138,6 +140,13 @@ def test_pace_that_cannot_be_measured_is_not_waited_for():
         costs.add(Sample(4, 1, 6, 500, is_streamed=True, target_s=0.020))
 
     assert costs.has_baseline(4)
+    for _ in range(AGAIN_AFTER):
+        costs.add(Sample(4, 3, 12, 500, is_streamed=False, target_s=0.030))
+    num_waited = 0
+    while not costs.has_baseline(4):
+        costs.add(Sample(4, 1, 6, 500, is_streamed=True, target_s=0.020))
+        num_waited += 1
+    assert num_waited == ENOUGH_STEPS
 
 
 def test_unknown_costs_nothing_so_that_it_is_tried():

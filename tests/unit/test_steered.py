@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ from specdec.control.steering import FIRST_STRETCH, Seen, Steering
 from specdec.control.traffic import Traffic
 from specdec.drafting.head import HeadShape
 from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
 from specdec.loop import Context, speculate
@@ -177,13 +179,27 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
     for _ in speculate(context, KnowingTarget(text), drafter):
         pass
 
-    # 20 21 22 23 are new, as a round each; then 21, 22, 23, 20 follow 20, and so on.
-    assert course.looked == [[(0, 0)] * 4 + [(0, 0), (3, 3), (3, 3)]]
-    course.num_to_look_back = 3
+    # Behind the first, 21 22 23 20 are new, a round each; then 21 22 23 follow 20, with a 20; how
+    # far the next copy would have gone nobody knows.
+    assert course.looked == [[(0, 0)] * 4 + [(3, 3)]]
+    course.num_to_look_back = 6
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
         pass
-    assert course.looked[1] == [(3, 3)]
+    assert course.looked[1] == [(4, 4)]
+
+
+def test_prediction_is_not_asked_of_the_past():
+    """It is followed from round to round."""
+    text = tuple(range(20, 40))
+    course = Course([OFF_CHOICE], stretch=8)
+    predicted = PredictionDrafter("prediction", 2, 4, np.asarray(text, np.int32), len(PROMPT))
+    drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4), predicted])
+
+    for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
+        pass
+
+    assert course.looked == []
 
 
 def test_what_rounds_came_to_is_told():
@@ -214,9 +230,9 @@ def test_what_rounds_came_to_is_told():
     assert third.num_rows == 4
 
 
-def steering(situation, *, share=0.0, inflight=1):
+def steering(situation, *, share=0.0, inflight=1, draw=lambda: 0.0):
     """A real steering with a controller that knows nothing."""
-    controller = Controller(ControlSettings(control_share=share), draw=lambda: 0.0)
+    controller = Controller(ControlSettings(control_share=share), draw=draw)
     traffic = Traffic()
     traffic.set_inflight(inflight)
     return Steering(controller, situation, traffic, 10), controller, traffic
@@ -249,7 +265,8 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
 @pytest.mark.parametrize("num_at_a_time", [1, 16])
 def test_plain_steps_count_however_many_come_at_a_time(num_at_a_time):
     """An engine may answer many in one call: a step is learned, and a stretch is as long."""
-    course, controller, _ = steering(SITUATION, inflight=30)
+    draw = random.Random(1).random
+    course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
     course.choice(10, 1000, can_read=True)
     course.seen(Seen(0.5, 1, 10))
     num_stretches, num_context = 0, 11
@@ -299,4 +316,17 @@ def test_crowd_that_has_just_come_teaches_no_times():
 
     for each in crowd:
         each.leave()
-    assert traffic.is_settled
+    assert traffic.is_settled()
+
+
+def test_prompts_that_are_most_of_the_work_are_part_of_the_load():
+    """Where half of the requests are always at their prompts, times are learned all the same."""
+    course, controller, traffic = steering(SITUATION, inflight=8)
+    course.choice(10, 2000, can_read=True)
+    course.seen(Seen(0.5, 1, 10))
+    traffic.read(4)
+    for number in range(1000):
+        course.seen(Seen(0.040, 1, 11 + number))
+
+    assert controller.costs.has_baseline(8)
+    assert controller.costs.plain_s(8, 500) == pytest.approx(0.040, rel=0.05)

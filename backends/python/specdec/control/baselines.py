@@ -15,9 +15,9 @@ ENOUGH_STEPS, MANY_STEPS = 32, 128
 """Steps of the target alone with nobody speculating beside it, after which the pace is known; or
 steps in any company, where somebody always does."""
 
-AGAIN_AFTER = 4096
-"""Rounds of speculation: then the pace is measured again. It costs about a hundredth of them, and
-answers that are on their way do without a head from there on."""
+AGAIN_AFTER = 16384
+"""Rounds of speculation that were told of: then the pace is measured again. Answers that are on
+their way then do without a head to their end."""
 
 KEPT_STEPS = 2 * ENOUGH_STEPS
 """What older steps weigh at most beside those that are measured again."""
@@ -60,5 +60,7 @@ class Baseline:
         """Of speculation."""
         self.num_speculated += self.is_known
         if self.num_speculated >= AGAIN_AFTER:
-            self.num_fresh = self.num_in_company = self.num_speculated = 0
+            self.num_fresh = self.num_speculated = 0
+            # Where nobody else speculates, the next steps are alone; else it is not waited for.
+            self.num_in_company = MANY_STEPS - ENOUGH_STEPS
             self.steps.num_samples = min(self.steps.num_samples, KEPT_STEPS)

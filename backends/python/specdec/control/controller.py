@@ -75,10 +75,14 @@ class Controller:
 
     # What a request asks.
 
+    def is_drawn(self, share: float) -> bool:
+        """By chance, so often."""
+        return self._draw() < share
+
     def is_control(self) -> bool:
         """Whether the request that starts is one of the few that run plain, to compare with."""
         is_measuring = self.settings.mode not in (OFF, FIXED)
-        return is_measuring and self._draw() < self.settings.control_share
+        return is_measuring and self.is_drawn(self.settings.control_share)
 
     def trial(self, situation: Situation, place: Place) -> Choice | None:
         """What the request that starts should begin with for a few rounds, to learn of it."""

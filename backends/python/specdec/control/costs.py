@@ -84,6 +84,13 @@ class CostModel:
         """Whether it is known what its guesses cost, at some load."""
         return (lead, -1) in self.drafts
 
+    def restored(self) -> None:
+        """After the fits were read from a file."""
+        if self.is_known:
+            products = self.passes[-1].products
+            self.num_looped = int(products[1, 1])
+            self.num_streamed = int(products[0, 0] - products[1, 1])
+
     def add(self, sample: Sample) -> None:
         """Learns from a round that paid for no prompt."""
         bucket = load_bucket(sample.num_inflight)

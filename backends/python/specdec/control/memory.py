@@ -101,6 +101,7 @@ class Memory:
             controller.costs.prompts.update(prompts)
             controller.costs.bends.update(bends)
             controller.costs.baselines.update(baselines)
+            controller.costs.restored()
         return True
 
 

@@ -19,8 +19,8 @@ TRIAL_ROUNDS = 16
 """Rounds of a trial, or steps of the target alone."""
 
 NUM_TO_LOOK_BACK = 64
-"""Tokens of the target alone for which it is seen what copying would have found; of so many
-requests in flight each looks at its part."""
+"""Tokens of the target alone for which it is seen what copying would have found; of many requests
+in flight each does it the less often."""
 
 FIRST_STRETCH = 64
 """Tokens that are asked of the target alone before it is considered again; then twice as many."""
@@ -111,7 +111,8 @@ class Steering:
     @property
     def num_to_look_back(self) -> int:
         """Tokens, at most."""
-        return NUM_TO_LOOK_BACK // self._traffic.num_inflight
+        is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
+        return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[Offer]) -> None:
         """What copying would have offered in rounds that the target did alone."""
@@ -177,9 +178,10 @@ class Steering:
 
     def _learn(self, seen: Seen, is_off: bool, num_steps: int) -> None:
         traffic, lead = self._traffic, seen.lead
-        # Under load each request tells of every so-manieth round: together they tell enough.
-        is_told = self._num_rounds % traffic.num_inflight == 0 or traffic.num_inflight <= 2
-        is_told = is_told and traffic.is_settled
+        # Under load each request tells of one round in so many: together they tell enough.
+        num_inflight = traffic.num_inflight
+        is_told = num_inflight <= 2 or self._controller.is_drawn(1 / num_inflight)
+        is_told = traffic.is_settled() and is_told
         draft_s, sample = seen.draft_s, None
         if lead is not None and not lead.is_head and lead.name not in self._readers:
             self._readers.add(lead.name)

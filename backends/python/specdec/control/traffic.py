@@ -11,6 +11,12 @@ from specdec.control.choices import Choice
 UNSETTLED_SHARE = 1 / 3
 """Of the requests in flight: with more at their prompts, times say nothing of the load."""
 
+USUAL_OVER = 256
+"""Rounds over which it is seen how many are usually at their prompts."""
+
+UNUSUAL = 1.5
+"""Times as many as usual; where prompts are most of the work, they are part of the load."""
+
 
 @dataclass(frozen=True, slots=True)
 class Activity:
@@ -30,6 +36,7 @@ class Traffic:
         self._num_extra_rows = 0
         self._num_looping = 0
         self._num_reading = 0
+        self._usual_share = 0.0
         self._by_lead: Counter[str] = Counter()
 
     def set_inflight(self, count: int) -> None:
@@ -49,10 +56,15 @@ class Traffic:
         """Requests that run round by round instead of in one call."""
         return self._num_looping
 
-    @property
     def is_settled(self) -> bool:
-        """Not many have their prompts read at once, as where a crowd has just come."""
-        return self._num_reading <= UNSETTLED_SHARE * self.num_inflight
+        """Not many have their prompts read at once, as where a crowd has just come.
+
+        To be asked once for each round.
+        """
+        with self._lock:
+            share = self._num_reading / self.num_inflight
+            self._usual_share += (share - self._usual_share) / USUAL_OVER
+            return share <= max(UNSETTLED_SHARE, UNUSUAL * self._usual_share)
 
     def read(self, change: int) -> None:
         """A request's prompt begins to be read (1), or is read (-1)."""

@@ -72,16 +72,21 @@ class SteeredDrafter:
         """Of the head, with this round and with the last."""
         self._num_streamed = 0
         """Tokens of the target alone since the last choice."""
+        self._num_missed = 0
+        """Of them, those that might have been guessed: all but an answer's first."""
+        self._has_looked_back = False
+        """Before the round that runs, so that its time is not that of its kind."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
-        if self._num_streamed:
+        self._has_looked_back = self._num_missed > 0
+        if self._num_missed:
             self._look_back(context)
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
         self._is_copy, self._offer = False, NO_PROPOSAL
-        self._num_streamed = 0
+        self._num_streamed = self._num_missed = 0
         if choice.is_off:
             self._has_read = False
             return Proposal(num_plain=self._steering.stretch or max_tokens + 1)
@@ -101,8 +106,10 @@ class SteeredDrafter:
             self._steering.seen(self._seen(confirmed, seconds, self._choice))
             if not self._choice.is_off:
                 self._choice = None
+        if self._choice is not None and self._choice.is_off:
+            self._num_streamed += len(confirmed.tokens)
+            self._num_missed += len(confirmed.tokens) if self._num_rounds else 0
         self._num_rounds += 1
-        self._num_streamed += len(confirmed.tokens) if self._choice is not None else 0
         self._num_context += len(confirmed.tokens)
 
     def close(self, *, is_complete: bool) -> None:
@@ -127,15 +134,17 @@ class SteeredDrafter:
 
     def _look_back(self, context: TokenIds) -> None:
         """Tells what copying would have found while the target ran alone: looking is cheap."""
-        # A prediction is followed from round to round and cannot be asked of the past.
-        copying = [each for each in self._copying if not isinstance(each, PredictionDrafter)]
-        num_seen = min(self._num_streamed, self._steering.num_to_look_back)
+        if any(isinstance(each, PredictionDrafter) for each in self._copying):
+            return  # It is followed from round to round and cannot be asked of the past.
+        num_seen = min(self._num_missed, self._steering.num_to_look_back)
         place, offers = len(context) - num_seen, list[Offer]()
-        while copying and place < len(context):
+        while self._copying and place < len(context):
             said = tuple(context[place:].tolist())
-            found = (each.propose(context[:place], len(said)) for each in copying)
+            found = (each.propose(context[:place], num_seen) for each in self._copying)
             offered = next((each for each in found if each.tokens), NO_PROPOSAL)
             num_drafted, num_right = len(offered.tokens), len(offered.draft.path(said))
+            if num_right == len(said):
+                break  # Nobody knows how much more would have stood.
             offers.append(Offer(COPY, num_drafted, num_drafted, num_right))
             place += num_right + 1
         self._steering.looked_back(offers)
@@ -170,7 +179,7 @@ class SteeredDrafter:
             lead=lead,
             num_drafted=num_drafted,
             draft_s=confirmed.draft_s if lead and not lead.is_head else 0.0,
-            is_clean=not is_read or num_drafted > 0,
+            is_clean=(not is_read or num_drafted > 0) and not self._has_looked_back,
             reader=choice.lead if choice.lead in self._heads else None if is_read else "",
         )
 
