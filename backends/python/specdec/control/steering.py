@@ -97,7 +97,7 @@ class Steering:
         self._num_left_of_choice -= num_steps
         is_first = self._num_rounds == 0
         self._num_rounds += 1
-        self._has_read()
+        self._end_reading()
         if self._choice is not None:
             self._become(Activity(self._choice, seen.num_rows - 1))
         if is_first:
@@ -134,10 +134,10 @@ class Steering:
         if self.is_trial:
             self.is_trial = False
             self._controller.trial_is_over()
-        self._has_read()
+        self._end_reading()
         self._become(None)
 
-    def _has_read(self) -> None:
+    def _end_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
             self._traffic.read(-1)

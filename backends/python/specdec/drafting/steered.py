@@ -79,7 +79,7 @@ class SteeredDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
-        self._has_looked_back = self._num_missed > 0
+        self._has_looked_back = False
         if self._num_missed:
             self._look_back(context)
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
@@ -147,6 +147,7 @@ class SteeredDrafter:
                 break  # Nobody knows how much more would have stood.
             offers.append(Offer(COPY, num_drafted, num_drafted, num_right))
             place += num_right + 1
+        self._has_looked_back = num_seen > 0
         self._steering.looked_back(offers)
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
