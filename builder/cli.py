@@ -1,4 +1,4 @@
-"""`specdec build`: fill the model repository, add drafts, place engines, import, distill."""
+"""`specdec build`: fill the model repository, add drafts, place engines, import, train, measure."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def main(argv: list[str]) -> int:
         return int(importlib.import_module("builder.distill.cli").main(argv[1:]))
     if argv[:1] == ["refresh"]:
         return int(importlib.import_module("builder.refresh.cli").main(argv[1:]))
+    if argv[:1] == ["profile"]:
+        return int(importlib.import_module("builder.profiling.cli").main(argv[1:]))
     if argv[:1] in (["eagle3"], ["medusa"]):
         return int(importlib.import_module("builder.heads.cli").main(argv[0], argv[1:]))
     arguments = _parser().parse_args(argv)
@@ -120,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("distill", help="make a draft from a target (its own --help)")
     commands.add_parser("eagle3", help="make an EAGLE-3 head for a target (its own --help)")
     commands.add_parser("medusa", help="make Medusa heads for a target (its own --help)")
+    commands.add_parser("profile", help="measure what speculation costs (its own --help)")
     commands.add_parser("refresh", help="train the served draft on and swap it (its own --help)")
     for command in (pair, single):
         command.add_argument(

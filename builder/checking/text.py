@@ -11,6 +11,7 @@ from builder.checking.findings import ERROR, SEVERITIES, WARNING
 from builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
 from builder.memory import DeviceMemory
 from builder.memory.plan import guide_bytes
+from builder.tables import table
 
 GIB = 1 << 30
 WIDTH = 110
@@ -90,7 +91,7 @@ def _title(pair: PairDescription) -> str:
 def _shapes(pair: PairDescription) -> str:
     heading = "engine|model|parameters|target ÷|precision|layers|hidden|heads/KV|tokens|rows"
     rows = [_shape_row(pair, engine) for engine in pair.engines]
-    return _table([(heading + "|context|devices").split("|"), *rows])
+    return table([(heading + "|context|devices").split("|"), *rows])
 
 
 def _shape_row(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ def _memory(report: Report) -> str:
         f"{guide_bytes(pair) / GIB:,.0f} GiB of the whole pair. It is shown to compare, not used: "
         "activations grow with the rows of a step, not with weights."
     )
-    return "\n".join([_wrapped(title), _table(rows), _wrapped(guide)])
+    return "\n".join([_wrapped(title), table(rows), _wrapped(guide)])
 
 
 def _verdict_of(device: DeviceMemory) -> str:
@@ -176,7 +177,7 @@ def _shares(report: Report) -> str:
                 "KV caches: the count of tokens divides the memory; the fraction, of what is free "
                 "when an engine loads, reaches it even for the one that loads last."
             ),
-            _table(rows),
+            table(rows),
         ]
     )
 
@@ -187,7 +188,7 @@ def _remedies(report: Report) -> str:
         (each.what, _gib(each.saved), "and everything fits" if each.fits else "")
         for each in report.remedies
     ]
-    return _table(rows)
+    return table(rows)
 
 
 def _findings(report: Report) -> str:
@@ -208,24 +209,6 @@ def _verdict(report: Report) -> str:
     return f"{'can be built' if not counts[ERROR] else 'cannot be built'}{ending}" + (
         "" if counts[ERROR] or not counts[WARNING] else " (read them before you deploy)"
     )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: text to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if _is_number(column, rows) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return "\n".join(lines)
-
-
-def _is_number(column: int, rows: Sequence[Sequence[str]]) -> bool:
-    cells = [row[column] for row in rows[1:] if row[column]]
-    return all(cell.replace(",", "").replace(".", "").isdigit() for cell in cells)
 
 
 def _gib(num_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""A draft that knows nothing: the layers of another, filled at random."""
+"""A draft, or a head, that knows nothing: the layers of another, filled at random."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 SEED = 4
+LAYERS = (".layers.", "midlayer.")
+"""In the names of a draft's and of an EAGLE-3 head's tensors."""
 
 
 def random_draft(source: Path, folder: Path) -> Path:
@@ -19,7 +21,7 @@ def random_draft(source: Path, folder: Path) -> Path:
     tensors = load_file(source / "model.safetensors")
     generator = torch.Generator().manual_seed(SEED)
     for name, tensor in tensors.items():
-        if ".layers." in name and tensor.dim() == 2:
+        if any(each in name for each in LAYERS) and tensor.dim() == 2:
             noise = 0.05 * torch.randn(tensor.shape, generator=generator)
             tensors[name] = noise.to(tensor.dtype)
     save_file(tensors, folder / "model.safetensors")

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from specdec.serving.machine import processor
+
 RESULTS = Path(__file__).parents[1] / "results"
 _RESULTS_IN_TREE = "loadtest/results"
 _PACKAGES = ("torch", "transformers", "nvidia-pytriton", "tritonclient", "numpy")
@@ -23,7 +25,7 @@ def conditions(command: str) -> dict[str, Any]:
         "command": command,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
-        "processor": _processor(),
+        "processor": processor(),
         "num_cores": os.cpu_count(),
         "load_average_1min": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
@@ -83,23 +85,6 @@ def _git(*arguments: str) -> str:
     command = ["git", *arguments]
     found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True)
     return found.stdout.strip()
-
-
-def _processor() -> str:
-    """With its family and model: virtual machines leave the name's number out."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    known: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        known.setdefault(name.strip(), value.strip())
-    if "model name" not in known:
-        return platform.machine()
-    bf16 = ", AVX-512 with bf16" if "avx512_bf16" in known.get("flags", "") else ""
-    number = f"family {known.get('cpu family', '?')} model {known.get('model', '?')}"
-    return f"{known['model name']} ({number}{bf16})"
 
 
 def _version(package: str) -> str:

@@ -122,8 +122,8 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     wait_for(lambda: metrics(running).get(STALE) == 0)
 
 
-def test_head_is_swapped_with_its_target(running, repository):
-    """A new version of the target with another head: rounds and long streams alike go on."""
+def test_head_is_swapped_with_its_target(running, repository, tmp_path):
+    """New versions of the target with other heads: rounds and long streams alike go on."""
     model, served = repository / "target", Server(f"http://{running.http_url}", running.metrics_url)
     head = MODEL_REPOSITORY / "target" / "1" / "head"
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
@@ -134,8 +134,15 @@ def test_head_is_swapped_with_its_target(running, repository):
         before = served.counters("eagle3")
         new = swapping.add_version(model, head, folder="head")
         kept = swapping.swap(model, "eagle3", new, [served], before, TrialSettings(64, 5, 0.5))
+        random_head = random_draft(head, tmp_path / "random")
+        bad = swapping.add_version(model, random_head, folder="head")
+        sent_back = swapping.swap(model, "eagle3", bad, [served], before, TrialSettings())
 
     assert (kept.trial.verdict, kept.version) == (Verdict.KEEP, 2)
+    assert (sent_back.trial.verdict, sent_back.version) == (Verdict.WORSE, 2)
+    assert sent_back.num_requests <= MAX_REQUESTS_UNTIL_BACK
+    assert served_version(model) == new
+    assert served.counters("eagle3").num_failures == 0
     assert metrics(running)["specdec_draft_stale", ("drafter=eagle3",)] == 0
 
 

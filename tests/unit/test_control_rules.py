@@ -1,8 +1,7 @@
-"""Schedules, the article's rules, the control group's interval, the memory over a restart."""
+"""Schedules, the article's rules, the control group's interval."""
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -11,7 +10,6 @@ from specdec.control.acceptance_book import Offer
 from specdec.control.choices import OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.control_group import MIN_REQUESTS, ControlGroup
 from specdec.control.controller import Controller
-from specdec.control.memory import Memory, MemoryMismatchError
 from specdec.control.modes import parse_schedule, scheduled
 from specdec.control.outlook import Place
 from specdec.control.settings import ControlSettings
@@ -112,61 +110,3 @@ def test_nothing_is_said_of_few_requests():
     assert group.measured is None
     group.add(1.0, 10, is_plain=True)
     assert group.measured.gain == pytest.approx(2.0)
-
-
-def taught(seed=1):
-    """A controller that has seen something."""
-    controller, rng = Controller(ControlSettings(), draw=lambda: 0.99), random.Random(seed)
-    fill(controller.costs, seed=seed)
-    controller.costs.add_prompt("", 100, 0.1)
-    for _ in range(300):
-        offer = Offer("draft", 4, 4, rng.randint(0, 4))
-        controller.learn_round(SITUATION, None, [offer])
-    return controller
-
-
-def test_what_was_measured_survives_a_restart(tmp_path):
-    """The same choice, estimates and costs from the file."""
-    memory, old, new = (
-        Memory(tmp_path / "deep" / "control.json", "pair 1"),
-        taught(),
-        Controller(ControlSettings(), draw=lambda: 0.99),
-    )
-    assert memory.load(new) is False
-    memory.save(old)
-
-    assert memory.load(new) is True
-
-    now_s = 1e9
-    estimates = [each.book.estimate("code", "draft", "greedy", now_s) for each in (old, new)]
-    assert estimates[0] == estimates[1]
-    assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
-        1, 100, is_streamed=False
-    )
-    assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
-    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text[: len(text) // 2],
-        lambda text: text.replace("pair 1", "pair 2"),
-        lambda text: json.dumps({**json.loads(text), "passes": [[0, {"products": [1]}]]}),
-        lambda text: json.dumps(
-            {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
-        ),
-        lambda _: "[]",
-        lambda text: text.replace('"format": 1', '"format": 99'),
-    ],
-)
-def test_memory_that_does_not_fit_is_left_alone(tmp_path, damage):
-    """Of other engines, of another version, cut off, tampered with: nothing of it is taken."""
-    memory, fresh = Memory(tmp_path / "control.json", "pair 1"), Controller(ControlSettings())
-    memory.save(taught())
-    memory.path.write_text(damage(memory.path.read_text()))
-
-    with pytest.raises(MemoryMismatchError, match=r"control\.json"):
-        memory.load(fresh)
-    assert not fresh.book.tallies
-    assert not fresh.costs.is_known

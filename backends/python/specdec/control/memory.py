@@ -1,14 +1,16 @@
-"""What the controller has measured, in a small file that survives a restart.
+"""What the controller has measured, in a small file: to survive a restart, or as a profile.
 
 Written beside itself and renamed, so that a crash leaves the old one. It carries the signature of
-the deployment that it was measured on, and is worth nothing to another.
+the engines and drafters that it was measured on, and is worth nothing to others; of another
+machine's, what guesses were right is taken, and no times.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,15 @@ from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
 from specdec.control.fits import Fit, Recent
 
-FORMAT = 1
+FORMAT = 2
+
+
+class Recalled(Enum):
+    """What was taken from a file."""
+
+    NOTHING = "no file"
+    ACCEPTANCE = "acceptance"
+    ALL = "acceptance and times"
 
 
 class MemoryMismatchError(Exception):
@@ -29,10 +39,21 @@ class MemoryMismatchError(Exception):
 class Memory:
     """Of one deployment."""
 
-    def __init__(self, path: Path, signature: str) -> None:
-        """`signature`: of the engines and drafters that the measurements are of."""
+    def __init__(self, path: Path, signature: str, machine: str) -> None:
+        """`signature`: of the engines and drafters that are measured; `machine`: they run on it."""
         self.path = path
-        self._signature = signature
+        self._signature, self._machine = signature, machine
+
+    @classmethod
+    def found(cls, path: Path) -> Memory:
+        """Of the deployment that wrote the file. Raises MemoryMismatchError."""
+        content = _read(path)
+        if content is None:
+            raise MemoryMismatchError(f"there is no {path}")
+        try:
+            return cls(path, str(content["signature"]), str(content["machine"]))
+        except (KeyError, TypeError) as error:
+            raise MemoryMismatchError(f"{path} keeps no measurements") from error
 
     def save(self, controller: Controller) -> None:
         """Raises OSError."""
@@ -40,6 +61,7 @@ class Memory:
             content = {
                 "format": FORMAT,
                 "signature": self._signature,
+                "machine": self._machine,
                 "tallies": [
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
                 ],
@@ -60,21 +82,23 @@ class Memory:
         new.write_text(json.dumps(content), "utf-8")
         new.replace(self.path)
 
-    def load(self, controller: Controller) -> bool:
-        """Whether there was a file. Raises MemoryMismatchError, with nothing taken from it."""
+    def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
+        """Take what is there. Raises MemoryMismatchError, with nothing taken from it.
+
+        `as_of_s`: when its acceptance counts as measured, in seconds since the epoch, from which on
+        it is forgotten; default: when it was.
+        """
+        content = _read(self.path)
+        if content is None:
+            return Recalled.NOTHING
         try:
-            text = self.path.read_text("utf-8")
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise MemoryMismatchError(f"{self.path} cannot be read: {error}") from error
-        try:
-            content = json.loads(text)
             found = content["format"], content["signature"]
             if found != (FORMAT, self._signature):
                 raise MemoryMismatchError(
-                    f"{self.path} is of other engines or drafters; measuring starts anew"
+                    f"{self.path} is of other engines or drafters, or of another release; "
+                    "measuring starts anew"
                 )
+            has_times = content["machine"] == self._machine
             tallies = {tuple(key): _tally(value) for key, value in content["tallies"]}
             passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
             drafts = {
@@ -94,15 +118,31 @@ class Memory:
             raise MemoryMismatchError(
                 f"{self.path} is damaged ({error}); measuring starts anew"
             ) from error
+        if as_of_s is not None:
+            tallies = {key: replace(each, last_s=as_of_s) for key, each in tallies.items()}
         with controller.lock:
             controller.book.tallies.update(tallies)
+            if not has_times:
+                return Recalled.ACCEPTANCE
             controller.costs.passes.update(passes)
             controller.costs.drafts.update(drafts)
             controller.costs.prompts.update(prompts)
             controller.costs.bends.update(bends)
             controller.costs.baselines.update(baselines)
             controller.costs.restored()
-        return True
+        return Recalled.ALL
+
+
+def _read(path: Path) -> Any:
+    """None where there is no file. Raises MemoryMismatchError."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise MemoryMismatchError(f"{path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise MemoryMismatchError(f"{path} is damaged ({error}); measuring starts anew") from error
 
 
 def _fit(fit: Fit) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from specdec.control.controller import Controller
-from specdec.control.memory import Memory, MemoryMismatchError
+from specdec.control.memory import Memory, MemoryMismatchError, Recalled
 from specdec.control.settings import ControlSettings
 from specdec.control.traffic import Traffic
 from specdec.drafting.protocol import Drafter
@@ -28,9 +28,11 @@ class ControlPlane:
         settings: ControlSettings,
         metrics: MetricsSink,
         memory: Memory | None,
+        profile: Memory | None,
+        inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`memory`: where what was measured is kept, if anywhere."""
+        """`memory`: where what was measured is kept, if anywhere; `profile`: what to begin with."""
         self.controller = Controller(settings)
         self.traffic = Traffic()
         self.labels = TaskLabels()
@@ -40,12 +42,11 @@ class ControlPlane:
         self._reported_s: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        # What was measured while serving is newer: it comes on top.
+        if profile is not None:
+            self._recall(profile, inform, as_of_s=time.time())
         if memory is not None:
-            try:
-                if not memory.load(self.controller):
-                    warn(f"nothing is remembered of acceptance and times: no {memory.path} yet")
-            except MemoryMismatchError as error:
-                warn(str(error))
+            self._recall(memory, inform)
             self._thread = threading.Thread(target=self._keep, name="control-memory", daemon=True)
             self._thread.start()
 
@@ -85,6 +86,21 @@ class ControlPlane:
         num_off, num_on = report.num_switches
         metrics.add(Counter.speculation_switches_total, num_off, task=task, to="off")
         metrics.add(Counter.speculation_switches_total, num_on, task=task, to="on")
+
+    def _recall(
+        self, source: Memory, inform: Callable[[str], None], as_of_s: float | None = None
+    ) -> None:
+        try:
+            found = source.load(self.controller, as_of_s)
+        except MemoryMismatchError as error:
+            self._warn(str(error))
+            return
+        if found is Recalled.ALL:
+            inform(f"acceptance and times are taken from {source.path}")
+        elif found is Recalled.ACCEPTANCE:
+            self._warn(f"times in {source.path} are of another machine; measuring them starts anew")
+        else:
+            self._warn(f"nothing is remembered of acceptance and times: no {source.path} yet")
 
     def _keep(self) -> None:
         while not self._closing.wait(SAVE_PERIOD_S):

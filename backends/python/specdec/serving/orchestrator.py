@@ -30,11 +30,12 @@ from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of
 from specdec.serving.job import Job
 from specdec.serving.job_maker import JobMaker
 from specdec.serving.load_check import check_repository
+from specdec.serving.machine import machine
 from specdec.serving.metrics import Counter, Gauge
 from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
-from specdec.serving.parameters import read_parameters
-from specdec.serving.placement import PlacedEngines, own_config
+from specdec.serving.parameters import own_config, read_parameters
+from specdec.serving.placement import PlacedEngines
 from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.settings import OrchestratorSettings
@@ -72,7 +73,12 @@ class TritonPythonModel:
                 {"model": args["model_name"], "version": args["model_version"]}
             )
             self._plane = ControlPlane(
-                settings.control, self._metrics, self._control_memory(here), self._warn
+                settings.control,
+                self._metrics,
+                self._control_memory(here, settings.control_state_file),
+                self._control_memory(here, settings.control_profile),
+                self._inform,
+                self._warn,
             )
             self._drafters = DrafterFactory(
                 settings,
@@ -86,7 +92,7 @@ class TritonPythonModel:
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         for name, stranger in strangers.items():
-            pb_utils.Logger.log_info(f"[specdec] draft {name}: {stranger}")
+            self._inform(f"draft {name}: {stranger}")
         self._limits = RequestLimits(
             self._tokenizer.vocab_size, settings.max_draft_len, settings.drafters
         )
@@ -190,13 +196,13 @@ class TritonPythonModel:
             self._metrics.add(Counter.requests_total, outcome=outcome)
         return outcome
 
-    def _control_memory(self, here: Path) -> Memory | None:
-        settings = self._settings
-        if not settings.control_state_file:
+    def _control_memory(self, here: Path, file: str) -> Memory | None:
+        """None where no file is named; a relative one starts at the version directory."""
+        if not file:
             return None
         target, _ = self._trained_places()
-        signature = "|".join((*settings.drafters, fingerprint_of(target) or "unknown target"))
-        return Memory((here / settings.control_state_file).resolve(), signature)
+        engines = (*self._settings.drafters, fingerprint_of(target) or "unknown target")
+        return Memory((here / file).resolve(), "|".join(engines), machine())
 
     def _count(self, num_inflight: int) -> None:
         self._plane.traffic.set_inflight(num_inflight)
@@ -227,6 +233,10 @@ class TritonPythonModel:
             self._metrics.add(Counter.shed_total, reason=error_type)
         self._metrics.add(Counter.requests_total, outcome=error_type)
         self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
+
+    @staticmethod
+    def _inform(text: str) -> None:
+        pb_utils.Logger.log_info(f"[specdec] {text}")
 
     @staticmethod
     def _warn(text: str) -> None:

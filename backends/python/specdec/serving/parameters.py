@@ -10,6 +10,10 @@ from specdec.errors import ConfigurationError
 
 Settings = TypeVar("Settings")
 
+OF = "."
+"""`target.kernels` is the parameter `kernels` of the engine `target`, which then runs in the
+orchestrator's process."""
+
 
 def _bool(text: str) -> bool:
     if text not in {"true", "false"}:
@@ -52,3 +56,9 @@ def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Se
         elif field.default is dataclasses.MISSING:
             raise ConfigurationError(f"{model_config['name']}: parameter {name} is missing")
     return kind(**values)
+
+
+def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The model configuration without the parameters of engines."""
+    own = {name: value for name, value in config["parameters"].items() if OF not in name}
+    return {**config, "parameters": own}

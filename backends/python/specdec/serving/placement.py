@@ -10,14 +10,11 @@ from specdec.engines.bls_calls import BlsCalls
 from specdec.engines.calls import EngineCalls
 from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import Sampling
-from specdec.serving.parameters import read_parameters
+from specdec.serving.parameters import OF, read_parameters
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
 if TYPE_CHECKING:
     from specdec.torch_engine.engine import TorchEngine
-
-OF = "."
-"""`target.kernels` is the parameter `kernels` of the engine `target`, which then runs here."""
 
 
 class PlacedEngines:
@@ -72,12 +69,6 @@ class PlacedEngines:
     def close(self) -> None:
         for engine in self._local.values():
             engine.close()
-
-
-def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The model configuration without the parameters of engines."""
-    own = {name: value for name, value in config["parameters"].items() if OF not in name}
-    return {**config, "parameters": own}
 
 
 def _by_engine(parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

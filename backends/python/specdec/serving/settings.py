@@ -83,6 +83,9 @@ class OrchestratorSettings:
     control_state_file: str = ""
     """Where what was measured is kept over a restart; empty for nowhere. Relative paths start at
     the model's version directory."""
+    control_profile: str = ""
+    """What the controller begins with: a file that `specdec build profile` wrote; empty for none.
+    What `control_state_file` holds comes on top. Relative as there."""
     classify_tasks: bool = True
     """Requests without a task are told apart by plain rules, as `auto:<task>`."""
     task_drafters: str = ""

@@ -1,0 +1,62 @@
+"""`specdec build profile` on a live server, and the next server, which begins with it."""
+
+import json
+
+import pytest
+
+from builder.parameters import parameters_of, set_parameters
+from builder.profiling.cli import PROFILE, main
+from loadtest.bench.hopeless import random_draft
+from loadtest.bench.repository import with_drafts
+from specdec.control.costs import load_bucket
+from specdec.serving.launcher import TritonServer
+from tests.doubles.repository import compiled_repository
+from tests.server.conftest import ENGINES
+from tests.server.doors import Door, num_drafts
+from tests.server.live import MODEL_REPOSITORY
+from tests.server.prompts import COUNT
+
+LOADS = (1, 2)
+
+
+def hopeless(directory, engines):
+    """A repository with one draft, whose weights are random."""
+    weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
+    if engines == "compiled":
+        repository = compiled_repository(directory, random=weights)
+    else:
+        repository = with_drafts(MODEL_REPOSITORY, directory / "models", [("random", str(weights))])
+    known = parameters_of(repository / "specdec")["engine_vocab_sizes"].split(",")
+    set_parameters(
+        repository / "specdec",
+        tensorrt_llm_draft_model_name="random",
+        engine_vocab_sizes=",".join(each for each in known if not each.startswith("draft=")),
+        target_head_name="",
+        control_share="0",
+    )
+    return repository
+
+
+@pytest.mark.parametrize("engines", ENGINES)
+def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys, engines):
+    """A hopeless draft is asked for nothing, the repository is set up, the operator sees why."""
+    repository = hopeless(tmp_path, engines)
+    loads = [str(each) for each in LOADS]
+    options = ["--streams", *loads, "--max-tokens", "16"]
+    assert main(["--model-repository", str(repository), *options]) == 0
+
+    said = capsys.readouterr().out
+    assert "random for 4 guesses" in said
+    profile = json.loads((repository / "specdec" / PROFILE).read_text())
+    assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in LOADS}
+    last_line = said.splitlines()[-1].split()
+    assert last_line[0] == "random"
+    assert float(last_line[1]) < 0.2  # α̂
+
+    with TritonServer(repository, log_path=tmp_path / "server.log") as server:
+        answers = [Door(server).ask(COUNT) for _ in range(2)]
+        assert answers[0].token_ids == Door(server).ask(COUNT, drafter="none").token_ids
+    assert sum(num_drafts(each, "random") for each in answers) == 0
+    assert f"{PROFILE}" in (tmp_path / "server.log").read_text()
+    # Nobody else's state: the profile is read, not written.
+    assert json.loads((repository / "specdec" / PROFILE).read_text()) == profile

@@ -1,0 +1,162 @@
+"""What the controller has measured, over a restart, and as a profile from before it serves."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from specdec.control.acceptance_book import HALF_LIFE_S, Offer
+from specdec.control.choices import Choice, Lead, Situation
+from specdec.control.controller import Controller
+from specdec.control.memory import FORMAT, Memory, MemoryMismatchError, Recalled
+from specdec.control.outlook import Place
+from specdec.control.settings import ControlSettings
+from specdec.serving.control_plane import ControlPlane
+from tests.unit.test_costs import fill
+
+SITUATION = Situation("code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2))
+START = Place(num_inflight=1, num_context=100, num_left=200, is_start=True)
+NOW_S = 1e9
+
+
+def taught(seed=1, alpha=None, now_s=NOW_S):
+    """A controller that has seen something; `alpha`: of the draft's only guess a round."""
+    rng = random.Random(seed)
+    controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
+    fill(controller.costs, seed=seed)
+    controller.costs.add_prompt("", 100, 0.1)
+    for _ in range(300):
+        num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
+        depth = 4 if alpha is None else 1
+        controller.learn_round(SITUATION, None, [Offer("draft", depth, depth, num_right)])
+    return controller
+
+
+def untaught():
+    """One that knows nothing."""
+    return Controller(ControlSettings(), clock=lambda: NOW_S, draw=lambda: 0.99)
+
+
+def memory_at(path, signature="pair 1", machine="two cores"):
+    """Return what is kept at a path."""
+    return Memory(path, signature, machine)
+
+
+def estimate(controller, now_s=NOW_S):
+    """Return what is expected of the draft."""
+    return controller.book.estimate("code", "draft", "greedy", now_s)
+
+
+def test_what_was_measured_survives_a_restart(tmp_path):
+    """The same choice, estimates and costs from the file."""
+    memory, old, new = memory_at(tmp_path / "deep" / "control.json"), taught(), untaught()
+    assert memory.load(new) is Recalled.NOTHING
+    memory.save(old)
+
+    assert memory.load(new) is Recalled.ALL
+
+    assert estimate(old) == estimate(new)
+    assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
+        1, 100, is_streamed=False
+    )
+    assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("pair 1", "pair 2"),
+        lambda text: json.dumps({**json.loads(text), "passes": [[0, {"products": [1]}]]}),
+        lambda text: json.dumps(
+            {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
+        ),
+        lambda _: "[]",
+        lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
+    ],
+)
+def test_memory_that_does_not_fit_is_left_alone(tmp_path, damage):
+    """Of other engines, of another version, cut off, tampered with: nothing of it is taken."""
+    memory, fresh = memory_at(tmp_path / "control.json"), untaught()
+    memory.save(taught())
+    memory.path.write_text(damage(memory.path.read_text()))
+
+    with pytest.raises(MemoryMismatchError, match=r"control\.json"):
+        memory.load(fresh)
+    assert not fresh.book.tallies
+    assert not fresh.costs.is_known
+
+
+def test_times_of_another_machine_are_not_believed(tmp_path):
+    """How many guesses stand does not depend on it."""
+    old, new = taught(), untaught()
+    memory_at(tmp_path / "control.json").save(old)
+
+    found = memory_at(tmp_path / "control.json", machine="an H100").load(new)
+
+    assert found is Recalled.ACCEPTANCE
+    assert estimate(old) == estimate(new)
+    assert not new.costs.is_known
+
+
+def test_profile_counts_as_measured_when_it_is_read(tmp_path):
+    """It may be months old; from then on it fades like everything that is known."""
+    old, new, late_s = taught(alpha=0.9), untaught(), NOW_S + 1e7
+    memory = memory_at(tmp_path / "profile.json")
+    memory.save(old)
+    memory.load(new, as_of_s=late_s)
+
+    assert estimate(new, late_s).alphas[0] == pytest.approx(estimate(old).alphas[0])
+    idle_s = 40 * HALF_LIFE_S
+    assert estimate(new, late_s + idle_s).alphas == pytest.approx(
+        estimate(untaught(), late_s).alphas, abs=0.01
+    )
+
+
+def test_who_wrote_a_file_is_found_in_it(tmp_path):
+    """To read a profile where its engines are not served; what is none is named."""
+    path = tmp_path / "profile.json"
+    with pytest.raises(MemoryMismatchError, match=r"no .*profile\.json"):
+        Memory.found(path)
+    path.write_text("[]")
+    with pytest.raises(MemoryMismatchError, match="no measurements"):
+        Memory.found(path)
+
+    memory_at(path, "pair 7", "an H100").save(taught())
+    assert Memory.found(path).load(untaught()) is Recalled.ALL
+
+
+def test_state_comes_on_top_of_a_profile(tmp_path):
+    """What was measured while serving is newer; what it does not know stands in the profile."""
+    profile, state = memory_at(tmp_path / "profile.json"), memory_at(tmp_path / "state.json")
+    profile.save(taught(alpha=0.9))
+    newer = taught(alpha=0.1)
+    newer.costs.prompts.clear()
+    state.save(newer)
+    said, warned = [], []
+
+    plane = ControlPlane(ControlSettings(), None, state, profile, said.append, warned.append)
+    plane.close()
+
+    assert plane.controller.book.alpha("code", "draft")[0] == pytest.approx(0.1, abs=0.05)
+    assert set(plane.controller.costs.prompts) == {""}
+    assert [text.split("/")[-1] for text in said] == ["profile.json", "state.json"]
+    assert not warned
+
+
+@pytest.mark.parametrize(
+    ("signature", "machine", "said"),
+    [("pair 2", "two cores", "other engines"), ("pair 1", "an H100", "another machine")],
+)
+def test_operator_is_told_what_a_profile_is_not_worth(tmp_path, signature, machine, said):
+    """And where there is none, which file was looked for."""
+    path, warned = tmp_path / "profile.json", []
+    memory_at(path, signature, machine).save(taught())
+    for profile in (memory_at(path), memory_at(tmp_path / "nowhere.json")):
+        ControlPlane(ControlSettings(), None, None, profile, warned.append, warned.append).close()
+
+    assert said in warned[0]
+    assert "nowhere.json" in warned[1]
