@@ -94,7 +94,7 @@ class Controlled:
         self.traffic.set_inflight(num_streams)
         situation = Situation(task, "greedy", self._leads, True, self._default)
         steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
-        return _Steered(steering, {lead.name: lead for lead in self._leads})
+        return _Steered(steering, {lead.name: lead for lead in self._leads}, answer)
 
 
 @dataclass(slots=True)
@@ -103,6 +103,10 @@ class _Steered:
 
     steering: Steering
     leads: Mapping[str, Lead]
+    answer: Answer
+    place: int = 0
+    num_missed: int = 0
+    """Tokens since the last choice that were said without copying."""
     can_read: bool = True
     num_rounds: int = 0
     num_streamed: int = 0
@@ -110,6 +114,8 @@ class _Steered:
 
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
         self.num_streamed = 0
+        if self.steering.is_due:
+            self._look_back()
         choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
         if choice.lead not in HEADS and not (self.steering.is_trial and not choice.is_off):
             self.can_read = False
@@ -135,6 +141,9 @@ class _Steered:
                 reader=choice.lead if is_head else "",
             )
         )
+        if not is_first and (choice.is_off or is_head):
+            self.num_missed += outcome.num_tokens
+        self.place += outcome.num_tokens
         self.was_head_asked = is_head
         self.num_rounds += 1
         self.num_streamed += 1
@@ -145,6 +154,21 @@ class _Steered:
 
     def leave(self) -> None:
         self.steering.leave()
+
+    def _look_back(self) -> None:
+        num_missed, self.num_missed = self.num_missed, 0
+        if not num_missed:
+            return
+        place = self.place - min(num_missed, self.steering.num_to_look_back)
+        offers = []
+        while place < self.place:
+            num_offered, stood = self.answer.copied[place], self.answer.right[COPY][place]
+            num_right = min(stood, self.place - place)
+            if num_right == self.place - place:
+                break
+            offers.append(Offer(COPY, num_offered, num_offered, num_right))
+            place += num_right + 1
+        self.steering.looked_back(offers)
 
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted

@@ -63,6 +63,7 @@ class Course:
     heard: list = field(default_factory=list)
     has_left: bool = False
     is_finished: bool = False
+    is_due: bool = True
     num_to_look_back: int = 64
     looked: list = field(default_factory=list)
 
@@ -187,6 +188,24 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
         pass
     assert course.looked[1] == [(4, 4)]
+
+
+def test_copies_that_a_head_left_no_room_for_are_told():
+    """When a choice is due; else copying alone would look worthless beside any head."""
+    said = ((27, 28), (29, 27), (28, 29), (27, 28))  # By the head's guesses, two tokens a round.
+    course = Course([Choice("head", 3)], is_due=False)
+    drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
+    context = Context(np.asarray(PROMPT, dtype=np.int32), 20)
+    for number, tokens in enumerate(((30,), *said)):
+        drafter.propose(context.tokens, 10)
+        drafter.observe(make_round(tokens, drafted=3, drafter="head", next_drafts=(1, 2, 3)))
+        context.append(tokens)
+        assert (course.looked, number) == ([], number)
+
+    course.is_due = True
+    drafter.propose(context.tokens, 10)
+    # 27 28 29 27 are new, a round each; then 28 29 follow 27; of the next copy nobody knows.
+    assert course.looked == [[(0, 0)] * 4 + [(2, 2)]]
 
 
 def test_prediction_is_not_asked_of_the_past():

@@ -32,7 +32,7 @@ POOL_WEIGHT = 8.0
 UNKNOWN = 0.6
 """The conditional acceptance of a drafter of which nothing is known: it is worth a trial."""
 
-KEPT_ROUNDS = 16.0
+KEPT_ROUNDS = 4.0
 """What was known before a change counts like at most so many rounds behind it."""
 
 _GROWTH = math.exp(1 / MEMORY_ROUNDS)

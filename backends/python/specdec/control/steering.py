@@ -19,8 +19,8 @@ TRIAL_ROUNDS = 16
 """Rounds of a trial, or steps of the target alone."""
 
 NUM_TO_LOOK_BACK = 64
-"""Tokens of the target alone for which it is seen what copying would have found; of many requests
-in flight each does it the less often."""
+"""Tokens said without copying for which it is seen what that would have found; of many requests in
+flight each does it the less often."""
 
 FIRST_STRETCH = 64
 """Tokens that are asked of the target alone before it is considered again; then twice as many."""
@@ -77,9 +77,14 @@ class Steering:
         if self._choice is None:
             self._is_reading = True
             self._traffic.read(1)
-        if self._choice is None or self._num_left_of_choice <= 0:
+        if self._choice is None or self.is_due:
             self._choice = self._choose(num_context, num_left, can_read)
         return self._choice
+
+    @property
+    def is_due(self) -> bool:
+        """A choice is made with the round that begins."""
+        return self._choice is None or self._num_left_of_choice <= 0
 
     @property
     def stretch(self) -> int | None:
@@ -115,7 +120,7 @@ class Steering:
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[Offer]) -> None:
-        """What copying would have offered in rounds that the target did alone."""
+        """What copying alone would have offered in rounds that others did."""
         if offers and not self._is_control:
             self._controller.learn_round(self._situation, None, offers)
 

@@ -73,20 +73,21 @@ class SteeredDrafter:
         self._num_streamed = 0
         """Tokens of the target alone since the last choice."""
         self._num_missed = 0
-        """Of them, those that might have been guessed: all but an answer's first."""
+        """Tokens since the last choice that copying alone might have guessed, and was not asked to:
+        of the target alone, or beside a head, where only longer copies are taken."""
         self._has_looked_back = False
         """Before the round that runs, so that its time is not that of its kind."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
         self._has_looked_back = False
-        if self._num_missed:
+        if self._steering.is_due:
             self._look_back(context)
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
         self._is_copy, self._offer = False, NO_PROPOSAL
-        self._num_streamed = self._num_missed = 0
+        self._num_streamed = 0
         if choice.is_off:
             self._has_read = False
             return Proposal(num_plain=self._steering.stretch or max_tokens + 1)
@@ -102,15 +103,17 @@ class SteeredDrafter:
             engine.drafter.observe(confirmed)
         if self._head is not None:
             self._head.observe(confirmed)
-        if self._choice is not None:
-            self._steering.seen(self._seen(confirmed, seconds, self._choice))
-            if not self._choice.is_off:
+        choice, num_tokens = self._choice, len(confirmed.tokens)
+        if choice is not None:
+            self._steering.seen(self._seen(confirmed, seconds, choice))
+            if choice.is_off:
+                self._num_streamed += num_tokens
+            else:
                 self._choice = None
-        if self._choice is not None and self._choice.is_off:
-            self._num_streamed += len(confirmed.tokens)
-            self._num_missed += len(confirmed.tokens) if self._num_rounds else 0
+            if self._num_rounds and (choice.is_off or choice.lead in self._heads):
+                self._num_missed += num_tokens
         self._num_rounds += 1
-        self._num_context += len(confirmed.tokens)
+        self._num_context += num_tokens
 
     def close(self, *, is_complete: bool) -> None:
         """The request is over; `is_complete`: it ran to its end."""
@@ -133,10 +136,11 @@ class SteeredDrafter:
         return own
 
     def _look_back(self, context: TokenIds) -> None:
-        """Tells what copying would have found while the target ran alone: looking is cheap."""
-        if any(isinstance(each, PredictionDrafter) for each in self._copying):
-            return  # It is followed from round to round and cannot be asked of the past.
-        num_seen = min(self._num_missed, self._steering.num_to_look_back)
+        """Tells what copying alone would have found in the tokens that were missed: it is cheap."""
+        num_missed, self._num_missed = self._num_missed, 0
+        if not num_missed or any(isinstance(each, PredictionDrafter) for each in self._copying):
+            return  # A prediction is followed from round to round and cannot be asked of the past.
+        num_seen = min(num_missed, self._steering.num_to_look_back)
         place, offers = len(context) - num_seen, list[Offer]()
         while self._copying and place < len(context):
             said = tuple(context[place:].tolist())
