@@ -19,18 +19,20 @@ from builder.pair_commands import add_pair_commands
 from builder.rendering import cli as rendering_cli
 
 CACHE = Path(".cache/models")
+OWN_OPTIONS = {
+    "distill": ("builder.distill.cli", "torch"),
+    "eagle3": ("builder.heads.cli", "torch"),
+    "medusa": ("builder.heads.cli", "torch"),
+    "profile": ("builder.profiling.cli", "clients"),
+    "refresh": ("builder.refresh.cli", "torch"),
+}
+"""Commands that read their options themselves: the module, and what its packages come with."""
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return 0, or 1 with the reason on stderr."""
-    if argv[:1] == ["distill"]:  # has its own options
-        return int(importlib.import_module("builder.distill.cli").main(argv[1:]))
-    if argv[:1] == ["refresh"]:
-        return int(importlib.import_module("builder.refresh.cli").main(argv[1:]))
-    if argv[:1] == ["profile"]:
-        return int(importlib.import_module("builder.profiling.cli").main(argv[1:]))
-    if argv[:1] in (["eagle3"], ["medusa"]):
-        return int(importlib.import_module("builder.heads.cli").main(argv[0], argv[1:]))
+    if argv[:1] and argv[0] in OWN_OPTIONS:
+        return _with_own_options(argv[0], argv[1:])
     arguments = _parser().parse_args(argv)
     # The loaders know no better way to be asked for silence than the environment.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -41,6 +43,21 @@ def main(argv: list[str]) -> int:
     except BuildError as error:
         print(f"specdec build: {error}", file=sys.stderr)
         return 1
+
+
+def _with_own_options(name: str, argv: list[str]) -> int:
+    place, extra = OWN_OPTIONS[name]
+    try:
+        module = importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        print(
+            f"specdec build {name}: the module {error.name!r} is missing; "
+            f"`pip install 'specdec-triton[{extra}]'` brings it",
+            file=sys.stderr,
+        )
+        return 1
+    # Of the heads there are two kinds with one module.
+    return int(module.main(name, argv) if place == "builder.heads.cli" else module.main(argv))
 
 
 def _run(arguments: argparse.Namespace) -> int:

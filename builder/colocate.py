@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builder.assembly import WEIGHTS
 from builder.errors import BuildError
-from builder.parameters import parameters_of
+from builder.parameters import parameters_of, set_parameters
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
 _CHECKPOINTS = "checkpoints"
@@ -44,6 +44,7 @@ def colocate(repository: Path, output: Path) -> list[str]:
                 shutil.copytree(version / HEAD, model / _head_of(name), copy_function=linked)
         text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
         (model / "config.pbtxt").write_text(text, "utf-8")
+        set_parameters(model, control_profile="")  # Its times are of other processes.
         model.parent.rename(output)
     return names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from builder.errors import BuildError
 from builder.parameters import parameters_of, set_parameters
-from builder.profiling.load import Prompt, prompts_of, put_on, ways
+from builder.profiling.load import prompts_of, put_on, ways
 from builder.profiling.report import report
 from clients import GrpcClient, SpecdecError
-from specdec.control.memory import MemoryMismatchError
+from specdec.control.memory import Memory, MemoryMismatchError
 from specdec.errors import ConfigurationError
 from specdec.serving.control_plane import SAVE_PERIOD_S
 from specdec.serving.launcher import LaunchError, TritonServer
+from specdec.serving.manifest import load_manifest
 from specdec.serving.parameters import own_config, read_parameters
 from specdec.serving.settings import OrchestratorSettings
 
@@ -30,7 +32,17 @@ PROFILE = "control_profile.json"
 PLAIN_SHARE = "0.5"
 """Of the controller's own requests, to see the target alone."""
 REQUEST_TIMEOUT_S = 600.0
-FAILURES = (BuildError, ConfigurationError, LaunchError, MemoryMismatchError, SpecdecError)
+READY_TIMEOUT_S = 1800.0
+"""Large weights take long to load."""
+CONFIG = "config.pbtxt"
+FAILURES = (
+    BuildError,
+    ConfigurationError,
+    LaunchError,
+    MemoryMismatchError,
+    OSError,
+    SpecdecError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +56,6 @@ class Measured:
 def main(argv: list[str]) -> int:
     """Return 0; 1 with the reason on stderr if there is no profile."""
     arguments = _parser().parse_args(argv)
-    if (arguments.server is None) != (arguments.state is None):
-        print("specdec build profile: --server and --state belong together", file=sys.stderr)
-        return 1
     try:
         _profile(arguments)
     except FAILURES as error:
@@ -56,48 +65,98 @@ def main(argv: list[str]) -> int:
 
 
 def _profile(arguments: argparse.Namespace) -> None:
-    model = arguments.model_repository / ORCHESTRATOR
+    model: Path = arguments.model_repository / ORCHESTRATOR
     settings, loads = _settings(model), sorted(set(arguments.streams))
-    if settings.is_llmapi:
-        raise BuildError("the engine speculates inside: a controller has nothing to choose")
+    _check(arguments, settings, loads)
+    prompts, asked = prompts_of(arguments.prompts), ways(settings)
+    output: Path = arguments.output or model / PROFILE
+    # Whether it can be kept is seen before the minutes of measuring.
+    with _place_for(output) as new:
+        with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
+            with _server(arguments, settings, Path(scratch)) as measured:
+                with GrpcClient(measured.url, timeout_s=REQUEST_TIMEOUT_S) as client:
+                    put_on(client, prompts, asked, loads, arguments.max_tokens)
+                if arguments.server is not None:
+                    _wait_for_a_save(measured.state)
+            said = report(measured.state, settings, asked, loads)
+            shutil.copyfile(measured.state, new)
+        new.replace(output)
+    if arguments.output is None:
+        set_parameters(model, control_profile=f"../{PROFILE}")
+    print(said)
+    print(f"profile: {output}", file=sys.stderr)
+
+
+def _settings(model: Path) -> OrchestratorSettings:
+    known = parameters_of(model)
+    if "control_profile" not in known:
+        raise BuildError(
+            f"{model} has no parameter control_profile: add the line that "
+            "model_repository/specdec/config.pbtxt of this release has, or render it anew"
+        )
+    parameters = {name: {"string_value": value} for name, value in known.items()}
+    return read_parameters(
+        OrchestratorSettings, own_config({"name": model.name, "parameters": parameters})
+    )
+
+
+def _config(arguments: argparse.Namespace) -> Path:
+    return Path(arguments.model_repository, ORCHESTRATOR, CONFIG)
+
+
+def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads: list[int]) -> None:
+    """Raises BuildError for what cannot be measured."""
+    if settings.is_llmapi or not settings.max_draft_len:
+        raise BuildError("the engine takes no drafts: a controller has nothing to choose")
     if not 1 <= loads[0] <= loads[-1] <= settings.inflight_limit:
         raise BuildError(
             f"--streams go from 1 to the inflight_limit, {settings.inflight_limit}; given "
             f"{', '.join(map(str, loads))}"
         )
-    prompts: list[Prompt] = prompts_of(arguments.prompts)
-    output: Path = arguments.output or model / PROFILE
-    with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
-        state = Path(scratch) / PROFILE
-        with _server(arguments, Path(scratch) / "repository", state) as measured:
-            with GrpcClient(measured.url, timeout_s=REQUEST_TIMEOUT_S) as client:
-                put_on(client, prompts, ways(settings), loads, arguments.max_tokens)
-            if arguments.server is not None:
-                _wait_for_a_save(measured)
-        print(report(measured.state, settings, loads))
-        shutil.copyfile(measured.state, output)
-    if arguments.output is None:
-        set_parameters(model, control_profile=f"../{PROFILE}")
-    print(f"profile: {output}", file=sys.stderr)
-
-
-def _settings(model: Path) -> OrchestratorSettings:
-    parameters = {name: {"string_value": value} for name, value in parameters_of(model).items()}
-    config = {"name": model.name, "parameters": parameters}
-    return read_parameters(OrchestratorSettings, own_config(config))
+    if arguments.output is None and not os.access(_config(arguments), os.W_OK):
+        raise BuildError(f"{_config(arguments)} cannot be written; name an --output")
+    if arguments.server is None:
+        manifest = load_manifest(arguments.model_repository)
+        if arguments.state is not None:
+            raise BuildError("--state belongs to --server")
+        if manifest is not None and manifest.tensorrt_llm:
+            raise BuildError(
+                f"{arguments.model_repository} has compiled engines, which its launch.sh starts: "
+                "start it with a control_state_file, and give --server, --state and --output"
+            )
+    elif arguments.state is None or arguments.output is None:
+        raise BuildError("--server needs --state, its control_state_file, and --output")
+    else:
+        _wait_for_a_save(arguments.state)
+        Memory.found(arguments.state)
 
 
 @contextmanager
-def _server(arguments: argparse.Namespace, copy: Path, state: Path) -> Iterator[Measured]:
-    """The one that runs, or one over the repository's engines that keeps its state in `state`."""
+def _place_for(output: Path) -> Iterator[Path]:
+    """A new file beside `output`, to be renamed to it. Raises BuildError."""
+    if output.is_dir():
+        raise BuildError(f"{output} is a folder; --output names a file")
+    new = output.with_name(f"{output.name}.new")
+    try:
+        new.touch()
+    except OSError as error:
+        raise BuildError(f"{error}; --output names a file that can be written") from error
+    try:
+        yield new
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _server(
+    arguments: argparse.Namespace, settings: OrchestratorSettings, scratch: Path
+) -> Iterator[Measured]:
+    """The one that runs, or one over the repository's engines that keeps its state in `scratch`."""
     if arguments.server is not None:
         yield Measured(arguments.server, arguments.state)
         return
-    copy.mkdir()
-    for model in arguments.model_repository.iterdir():
-        if model.name != ORCHESTRATOR:
-            (copy / model.name).symlink_to(model.resolve())
-    shutil.copytree(arguments.model_repository / ORCHESTRATOR, copy / ORCHESTRATOR, symlinks=False)
+    state, copy = scratch / PROFILE, scratch / "repository"
+    _link(arguments.model_repository, copy)
     set_parameters(
         copy / ORCHESTRATOR,
         speculation="auto",
@@ -107,17 +166,33 @@ def _server(arguments: argparse.Namespace, copy: Path, state: Path) -> Iterator[
         control_profile="",
         prompt_log_dir="",
     )
-    with TritonServer(copy) as server:
+    limit = settings.inflight_limit
+    with TritonServer(copy, inflight_limit=limit, ready_timeout_s=READY_TIMEOUT_S) as server:
         yield Measured(server.grpc_url, state)
 
 
-def _wait_for_a_save(measured: Measured) -> None:
-    """Until the server has kept what it learned up to now."""
+def _link(repository: Path, copy: Path) -> None:
+    """The same models without other orchestrators, whose files another server may be writing."""
+    (copy / ORCHESTRATOR).mkdir(parents=True)
+    for entry in repository.iterdir():
+        config = entry / CONFIG
+        is_another = config.exists() and "control_state_file" in config.read_text("utf-8")
+        if entry.name != ORCHESTRATOR and not is_another:
+            (copy / entry.name).symlink_to(entry.resolve())
+    for entry in (repository / ORCHESTRATOR).iterdir():
+        if entry.name == CONFIG:
+            (copy / ORCHESTRATOR / CONFIG).write_text(entry.read_text("utf-8"), "utf-8")
+        else:
+            (copy / ORCHESTRATOR / entry.name).symlink_to(entry.resolve())
+
+
+def _wait_for_a_save(state: Path) -> None:
+    """Until the server has kept what it learned up to now. Raises BuildError."""
     now_s = time.time()
-    while not measured.state.exists() or measured.state.stat().st_mtime < now_s:
+    while not state.exists() or state.stat().st_mtime < now_s:
         if time.time() > now_s + 2 * SAVE_PERIOD_S:
             raise BuildError(
-                f"{measured.state} is not written: the server's control_state_file must be there"
+                f"{state} is not written: it must be the running server's control_state_file"
             )
         time.sleep(0.5)
 
@@ -161,7 +236,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="a running server's gRPC port instead, as of engines on several GPUs",
+        help="a running server's gRPC port instead, as of compiled engines; for a better look at "
+        "the target alone, start it with a control_share of 0.5",
     )
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="of --server: its control_state_file"

@@ -35,7 +35,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How it is asked; no drafter: as the controller chooses, half of the requests plain."""
+    """How it is asked; no drafter: as the controller chooses."""
 
     drafter: str | None = None
     num_draft_tokens: int | None = None
@@ -52,6 +52,8 @@ def prompts_of(path: Path | None) -> list[Prompt]:
     if path is not None:
         return _read(path, None)
     files = sorted(SHIPPED.glob("*.jsonl"))
+    if not files:
+        raise BuildError(f"{SHIPPED} has no prompts; give yours with --prompts FILE")
     by_task = [_read(file, file.stem)[:PROMPTS_PER_TASK] for file in files]
     return [prompt for turn in zip(*by_task, strict=True) for prompt in turn]
 
@@ -65,11 +67,14 @@ def _read(path: Path, task: str | None) -> list[Prompt]:
     for number, line in enumerate(lines, start=1):
         try:
             fields = json.loads(line)
-            found.append(Prompt(str(fields["prompt"]), fields.get("task", task)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text, label = fields["prompt"], fields.get("task", task)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            text = label = None
+        if not isinstance(text, str) or not isinstance(label, str | None):
             raise BuildError(
-                f'{path}, line {number}: a line is {{"prompt": text}}, "task" beside it if you like'
-            ) from error
+                f'{path}, line {number}: a line is {{"prompt": text}}, "task" beside it if known'
+            )
+        found.append(Prompt(text, label))
     if not found:
         raise BuildError(f"{path} has no prompts")
     return found
@@ -82,7 +87,7 @@ def ways(settings: OrchestratorSettings) -> tuple[Way, ...]:
         *((LOOKUP, length) for length in LENGTHS["copies"]),
         *itertools.product(settings.draft_models, LENGTHS["engine"]),
         *itertools.product(settings.heads, LENGTHS["head"]),
-        *((name, settings.head_tree_num_draft_tokens) for name in settings.head_trees),
+        *((name, min(settings.head_tree_num_draft_tokens, limit)) for name in settings.head_trees),
     )
     return (Way(), *(Way(name, length) for name, length in kinds if length <= limit), Way())
 

@@ -6,26 +6,35 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.profiling.load import LENGTHS
+from builder.errors import BuildError
+from builder.profiling.load import Way
 from builder.tables import table
 from specdec.control.controller import Controller
 from specdec.control.memory import Memory
 from specdec.control.settings import ControlSettings
+from specdec.serving.drafter_names import LOOKUP
 from specdec.serving.settings import OrchestratorSettings
 
 CONTEXT = 256
 """Tokens of text at which times are told."""
 
 
-def report(path: Path, settings: OrchestratorSettings, loads: Sequence[int]) -> str:
-    """Milliseconds by load, then acceptance by drafter. Raises MemoryMismatchError."""
+def report(
+    path: Path, settings: OrchestratorSettings, asked: Sequence[Way], loads: Sequence[int]
+) -> str:
+    """Milliseconds by load, then acceptance by drafter.
+
+    Raises BuildError where nothing was learned, MemoryMismatchError for what is no profile.
+    """
     controller = Controller(ControlSettings())
     Memory.found(path).load(controller, time.time())
     costs, book = controller.costs, controller.book
-    leads = [(name, length) for name in settings.draft_models for length in LENGTHS["engine"]]
-    leads += [(name, length) for name in settings.heads for length in LENGTHS["head"]]
-    leads += [(name, settings.head_tree_num_draft_tokens) for name in settings.head_trees]
-    leads = [each for each in leads if costs.is_timed(each[0])]
+    if not costs.is_known:
+        raise BuildError("no round was timed: ask for longer answers (--max-tokens)")
+    others = (way for way in asked if way.drafter not in (None, LOOKUP))
+    leads = [(str(way.drafter), way.num_draft_tokens or 0) for way in others]
+    silent = sorted({name for name, _ in leads if not costs.is_timed(name)})
+    leads = [each for each in leads if each[0] not in silent]
     rounds = [costs.pass_line(n, CONTEXT, is_streamed=False) for n in loads]
     rows = [
         ["milliseconds, streams:", *map(str, loads)],
@@ -45,7 +54,8 @@ def report(path: Path, settings: OrchestratorSettings, loads: Sequence[int]) -> 
     ]
     known = [(name, *book.alpha("", name)) for name in settings.drafters]
     alphas = [[name, f"{alpha:.2f}", f"{num:.0f}"] for name, alpha, num in known if num]
-    return f"{table(rows)}\n\n{table([['drafter', 'α̂', 'of guesses'], *alphas])}"
+    said = [f"{name} has drafted nothing: the server's log says why" for name in silent]
+    return "\n".join([table(rows), "", table([["drafter", "α̂", "of guesses"], *alphas]), *said])
 
 
 def _ms(seconds: float) -> str:

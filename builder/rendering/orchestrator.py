@@ -33,6 +33,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "num_draft_tokens": str(speculation.num_draft_tokens),
         "max_seq_len": str(limits.max_seq_len),
         "inflight_limit": str(limits.inflight_limit),
+        "control_profile": "",  # What was measured is of the pattern's engines.
     }
     if pair.engine != TORCH:
         parameters["tensorrt_llm_version"] = pair.runtime.version

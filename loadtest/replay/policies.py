@@ -106,7 +106,7 @@ class _Steered:
     answer: Answer
     place: int = 0
     num_missed: int = 0
-    """Tokens since the last choice that were said without copying."""
+    """The latest tokens, said without copying, that were not looked at."""
     can_read: bool = True
     num_rounds: int = 0
     num_streamed: int = 0
@@ -141,8 +141,8 @@ class _Steered:
                 reader=choice.lead if is_head else "",
             )
         )
-        if not is_first and (choice.is_off or is_head):
-            self.num_missed += outcome.num_tokens
+        is_missed = not is_first and (choice.is_off or is_head)
+        self.num_missed = self.num_missed + outcome.num_tokens if is_missed else 0
         self.place += outcome.num_tokens
         self.was_head_asked = is_head
         self.num_rounds += 1
@@ -164,7 +164,8 @@ class _Steered:
         while place < self.place:
             num_offered, stood = self.answer.copied[place], self.answer.right[COPY][place]
             num_right = min(stood, self.place - place)
-            if num_right == self.place - place:
+            if num_offered > num_right == self.place - place:
+                self.num_missed = num_right
                 break
             offers.append(Offer(COPY, num_offered, num_offered, num_right))
             place += num_right + 1

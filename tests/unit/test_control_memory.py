@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import pytest
 
@@ -21,13 +22,13 @@ START = Place(num_inflight=1, num_context=100, num_left=200, is_start=True)
 NOW_S = 1e9
 
 
-def taught(seed=1, alpha=None, now_s=NOW_S):
+def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
     """A controller that has seen something; `alpha`: of the draft's only guess a round."""
     rng = random.Random(seed)
     controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
     fill(controller.costs, seed=seed)
     controller.costs.add_prompt("", 100, 0.1)
-    for _ in range(300):
+    for _ in range(num_rounds):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
         controller.learn_round(SITUATION, None, [Offer("draft", depth, depth, num_right)])
@@ -129,22 +130,44 @@ def test_who_wrote_a_file_is_found_in_it(tmp_path):
     assert Memory.found(path).load(untaught()) is Recalled.ALL
 
 
-def test_state_comes_on_top_of_a_profile(tmp_path):
-    """What was measured while serving is newer; what it does not know stands in the profile."""
-    profile, state = memory_at(tmp_path / "profile.json"), memory_at(tmp_path / "state.json")
-    profile.save(taught(alpha=0.9))
-    newer = taught(alpha=0.1)
-    newer.costs.prompts.clear()
-    state.save(newer)
-    said, warned = [], []
-
-    plane = ControlPlane(ControlSettings(), None, state, profile, said.append, warned.append)
+def plane_of(profile, state):
+    """Return a control plane that begins with both files, and what it said."""
+    said = []
+    plane = ControlPlane(ControlSettings(), None, state, profile, said.append, pytest.fail)
     plane.close()
+    return plane.controller, [text.split("/")[-1] for text in said]
 
-    assert plane.controller.book.alpha("code", "draft")[0] == pytest.approx(0.1, abs=0.05)
-    assert set(plane.controller.costs.prompts) == {""}
-    assert [text.split("/")[-1] for text in said] == ["profile.json", "state.json"]
-    assert not warned
+
+@pytest.mark.parametrize("newer", ["state", "profile"])
+def test_newer_times_come_on_top(tmp_path, newer):
+    """Of a server that has served since the profile was made, or of a profile made since then."""
+    files = {name: memory_at(tmp_path / f"{name}.json") for name in ("state", "profile")}
+    order = sorted(files, key=lambda name: name == newer)
+    for number, name in enumerate(order, start=1):
+        controller = taught(seed=number)
+        if name == newer:
+            controller.costs.prompts.clear()
+        files[name].save(controller)
+
+    known, said = plane_of(files["profile"], files["state"])
+
+    assert said == [f"{name}.json" for name in order]
+    expected = taught(seed=2).costs.pass_line(1, 100, is_streamed=False)
+    assert known.costs.pass_line(1, 100, is_streamed=False) == expected
+    assert set(known.costs.prompts) == {""}  # What the newer does not know stands in the older.
+
+
+@pytest.mark.parametrize(("hours", "alpha"), [(0, 0.1), (12, 0.9)])
+def test_acceptance_is_of_who_remembers_more(tmp_path, hours, alpha):
+    """A state that was left alone over night has forgotten what the profile knows."""
+    profile, state = memory_at(tmp_path / "profile.json"), memory_at(tmp_path / "state.json")
+    few = taught(alpha=0.9, num_rounds=100)
+    profile.save(few)
+    state.save(taught(alpha=0.1, now_s=time.time() - 3600 * hours))
+
+    known, _ = plane_of(profile, state)
+
+    assert known.book.alpha("code", "draft")[0] == pytest.approx(alpha, abs=0.08)
 
 
 @pytest.mark.parametrize(
@@ -159,4 +182,6 @@ def test_operator_is_told_what_a_profile_is_not_worth(tmp_path, signature, machi
         ControlPlane(ControlSettings(), None, None, profile, warned.append, warned.append).close()
 
     assert said in warned[0]
+    if machine == "an H100":
+        assert "machine (an H100), this is two cores" in warned[0]
     assert "nowhere.json" in warned[1]

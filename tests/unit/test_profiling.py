@@ -9,12 +9,15 @@ import time
 import pytest
 
 from builder.errors import BuildError
-from builder.parameters import parameters_of
+from builder.parameters import parameters_of, set_parameters
 from builder.profiling import cli
 from builder.profiling.load import LEAST_REQUESTS, TURNS, Prompt, Way, prompts_of, put_on, ways
 from builder.profiling.report import report
+from specdec.control.controller import Controller
 from specdec.control.memory import Memory
+from specdec.control.settings import ControlSettings
 from specdec.serving.machine import machine
+from specdec.serving.manifest import MANIFEST_FILE, Manifest
 from specdec.serving.settings import OrchestratorSettings
 from tests.server.live import MODEL_REPOSITORY
 from tests.unit.test_control_memory import taught
@@ -50,8 +53,8 @@ def test_every_drafter_is_asked_for_few_guesses_and_for_many():
     lengths = {}
     for way in asked[1:-1]:
         lengths.setdefault(way.drafter, []).append(way.num_draft_tokens)
-    # No request may ask for more than max_draft_len: the tree of 8 is left out.
-    assert lengths == {"lookup": [1, 3], "draft": [1, 2, 4], "eagle3": [1, 3]}
+    # No request may ask for more than max_draft_len; a tree has as many nodes as there may be.
+    assert lengths == {"lookup": [1, 3], "draft": [1, 2, 4], "eagle3": [1, 3], "eagle3_tree": [4]}
 
 
 def test_load_is_what_was_asked_for():
@@ -79,8 +82,8 @@ def test_prompts_are_ours_or_yours(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"prompt": "a", "task": "mail"}\n{"prompt": "b"}\n')
     assert prompts_of(path) == [Prompt("a", "mail"), Prompt("b", None)]
-    for text in ('{"prompt": "a"}\n{"text": "b"}', '{"prompt": "a"}\n[]', '{"prompt": "a"}\n{'):
-        path.write_text(text)
+    for line in ('{"text": "b"}', "[]", "{", '{"prompt": null}', '{"prompt": "b", "task": 3}'):
+        path.write_text(f'{{"prompt": "a"}}\n{line}')
         with pytest.raises(BuildError, match=r"mine\.jsonl, line 2"):
             prompts_of(path)
     path.write_text("")
@@ -93,7 +96,11 @@ def test_prompts_are_ours_or_yours(tmp_path):
     [
         (["--streams", "0", "4"], "from 1 to the inflight_limit, 64; given 0, 4"),
         (["--streams", "65"], "given 65"),
-        (["--server", "localhost:8001"], "belong together"),
+        (["--server", "localhost:8001"], "needs --state"),
+        (["--server", "localhost:8001", "--state", "state.json"], "and --output"),
+        (["--state", "state.json"], "belongs to --server"),
+        (["--output", "/"], "/ is a folder"),
+        (["--output", "nowhere/profile.json"], "names a file that can be written"),
         (["--model-repository", "nowhere"], "nowhere"),
         (["--prompts", "none.jsonl"], "none.jsonl cannot be read"),
     ],
@@ -110,7 +117,8 @@ def test_report_says_what_was_learned(tmp_path):
     path = tmp_path / "profile.json"
     Memory(path, "pair", "another machine").save(taught(alpha=0.7))
 
-    text = report(path, OrchestratorSettings(""), (1, 4))
+    settings = OrchestratorSettings("")
+    text = report(path, settings, ways(settings), (1, 4))
 
     cells = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
     rows = {name: figures for name, *figures in cells}
@@ -118,6 +126,75 @@ def test_report_says_what_was_learned(tmp_path):
     alpha, num_guesses = rows["draft"]
     assert float(alpha) == pytest.approx(0.7, abs=0.08)
     assert float(num_guesses) == pytest.approx(300, rel=0.3)
+
+
+def test_drafter_that_never_drafted_is_named(tmp_path):
+    """A profile without it is no profile of it; one without anything is none at all."""
+    path, settings = tmp_path / "profile.json", OrchestratorSettings("", target_head_name="eagle3")
+    Memory(path, "pair", "machine").save(taught(alpha=0.7))
+    text = report(path, settings, ways(settings), (1,))
+    assert [line.split()[0] for line in text.splitlines()[-2:]] == ["eagle3", "eagle3_tree"]
+
+    Memory(path, "pair", "machine").save(Controller(ControlSettings()))
+    with pytest.raises(BuildError, match="no round was timed"):
+        report(path, settings, ways(settings), (1,))
+
+
+def repository_at(place, **parameters):
+    """Return a repository of orchestrators and a target, without weights."""
+    for name in ("specdec", "another"):
+        (place / name / "1").mkdir(parents=True)
+        config = (MODEL_REPOSITORY / "specdec" / "config.pbtxt").read_text()
+        (place / name / "config.pbtxt").write_text(config)
+    set_parameters(place / "specdec", **parameters)
+    (place / "target").mkdir()
+    return place
+
+
+def test_copy_that_is_served_writes_nobody_elses_files(tmp_path):
+    """Weights are linked, a state file that another server may be writing is not."""
+    repository = repository_at(tmp_path / "models")
+    (repository / "specdec" / "checkpoints").mkdir()
+    (repository / "specdec" / "config.pbtxt").chmod(0o444)
+    cli._link(repository, tmp_path / "copy")
+
+    assert {each.name for each in (tmp_path / "copy").iterdir()} == {"specdec", "target"}
+    assert (tmp_path / "copy" / "specdec" / "checkpoints").is_symlink()
+    set_parameters(tmp_path / "copy" / "specdec", control_share="0.5")
+    assert parameters_of(repository / "specdec")["control_share"] == "0.01"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"engine_kind": "llmapi", "tensorrt_llm_draft_model_name": "", "target_head_name": ""},
+        {"max_draft_len": "0"},
+    ],
+)
+def test_engines_that_take_no_drafts_have_no_profile(tmp_path, parameters, capsys):
+    """There is nothing to choose between."""
+    repository = repository_at(tmp_path / "models", **parameters)
+    assert cli.main(["--model-repository", str(repository)]) == 1
+    assert "takes no drafts" in capsys.readouterr().err
+
+
+def test_repository_of_an_earlier_release_is_told_what_it_lacks(tmp_path, capsys):
+    """Before anything is measured."""
+    repository = repository_at(tmp_path / "models")
+    config = repository / "specdec" / "config.pbtxt"
+    lines = [line for line in config.read_text().splitlines() if "control_profile" not in line]
+    config.write_text("\n".join(lines))
+    assert cli.main(["--model-repository", str(repository)]) == 1
+    assert "no parameter control_profile" in capsys.readouterr().err
+
+
+def test_compiled_engines_are_started_by_who_can(tmp_path, capsys):
+    """Their ranks are launch.sh's to start."""
+    repository = repository_at(tmp_path / "models")
+    manifest = Manifest("pair", "", "0.1.0", 8, 64, {}, {}, tensorrt_llm="1.2.0")
+    (repository / MANIFEST_FILE).write_text(manifest.text())
+    assert cli.main(["--model-repository", str(repository)]) == 1
+    assert "launch.sh starts" in capsys.readouterr().err
 
 
 def test_machine_is_the_same_each_time():

@@ -125,6 +125,7 @@ class Controller:
             task = self._task(situation.task)
             for offer in offers:
                 task.drafters.add(offer.drafter)
+                task.num_routed += situation.is_routed and offer.drafter == situation.default.lead
                 self.book.add(situation.task, situation.band, offer, now_s)
             if sample is not None:
                 self.costs.add(sample)
@@ -186,8 +187,10 @@ class Controller:
             return situation.default
         if situation.is_routed:
             routed = situation.with_length(situation.default.num_tokens)
-            is_new = self._num_rounds(situation, routed.lead) < ROUTED_ROUNDS
-            if is_new and routed in promised:
+            # What was measured of a drafter may be forgotten, that it was measured is not.
+            num_known = self._num_rounds(situation, routed.lead)
+            num_asked = max(self._task(situation.task).num_routed, num_known)
+            if num_asked < ROUTED_ROUNDS and routed in promised:
                 return routed
         # What was never timed looks as if it cost nothing: that is for trials to find out.
         known = [each for each in promised if self._is_timed(each) or each == situation.default]

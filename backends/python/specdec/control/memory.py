@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -41,8 +42,8 @@ class Memory:
 
     def __init__(self, path: Path, signature: str, machine: str) -> None:
         """`signature`: of the engines and drafters that are measured; `machine`: they run on it."""
-        self.path = path
-        self._signature, self._machine = signature, machine
+        self.path, self.machine = path, machine
+        self._signature = signature
 
     @classmethod
     def found(cls, path: Path) -> Memory:
@@ -61,7 +62,8 @@ class Memory:
             content = {
                 "format": FORMAT,
                 "signature": self._signature,
-                "machine": self._machine,
+                "machine": self.machine,
+                "saved_s": time.time(),
                 "tallies": [
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
                 ],
@@ -74,6 +76,7 @@ class Memory:
                 "baselines": [
                     [key, each.steps.mean_s, each.steps.num_samples]
                     for key, each in controller.costs.baselines.items()
+                    if each.steps.num_samples
                 ],
                 "prompts": [[key, _fit(fit)] for key, fit in controller.costs.prompts.items()],
             }
@@ -82,11 +85,20 @@ class Memory:
         new.write_text(json.dumps(content), "utf-8")
         new.replace(self.path)
 
+    @property
+    def saved_s(self) -> float:
+        """When it was written, in seconds since the epoch; 0 for what cannot be read."""
+        try:
+            return _finite(_read(self.path)["saved_s"])
+        except (MemoryMismatchError, ValueError, KeyError, TypeError):
+            return 0.0
+
     def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
         """Take what is there. Raises MemoryMismatchError, with nothing taken from it.
 
-        `as_of_s`: when its acceptance counts as measured, in seconds since the epoch, from which on
-        it is forgotten; default: when it was.
+        Times take the place of those that the controller has; of acceptance the controller keeps
+        what rests on more rounds. `as_of_s`: when it counts as measured, in seconds since the
+        epoch, from which on it is forgotten; default: when it was.
         """
         content = _read(self.path)
         if content is None:
@@ -98,7 +110,7 @@ class Memory:
                     f"{self.path} is of other engines or drafters, or of another release; "
                     "measuring starts anew"
                 )
-            has_times = content["machine"] == self._machine
+            has_times = content["machine"] == self.machine
             tallies = {tuple(key): _tally(value) for key, value in content["tallies"]}
             passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
             drafts = {
@@ -121,7 +133,10 @@ class Memory:
         if as_of_s is not None:
             tallies = {key: replace(each, last_s=as_of_s) for key, each in tallies.items()}
         with controller.lock:
-            controller.book.tallies.update(tallies)
+            known, now_s = controller.book.tallies, time.time()
+            for key, tally in tallies.items():
+                if key not in known or _num_rounds(tally, now_s) >= _num_rounds(known[key], now_s):
+                    known[key] = tally
             if not has_times:
                 return Recalled.ACCEPTANCE
             controller.costs.passes.update(passes)
@@ -143,6 +158,11 @@ def _read(path: Path) -> Any:
         raise MemoryMismatchError(f"{path} cannot be read: {error}") from error
     except ValueError as error:
         raise MemoryMismatchError(f"{path} is damaged ({error}); measuring starts anew") from error
+
+
+def _num_rounds(tally: Tally, now_s: float) -> float:
+    """That are still remembered."""
+    return tally.num_asked * tally.age(now_s)
 
 
 def _fit(fit: Fit) -> dict[str, Any]:

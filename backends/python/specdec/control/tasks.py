@@ -35,6 +35,8 @@ class Task:
     mean_tokens: float = 0.0
     """Of an answer."""
     num_trials: int = 0
+    num_routed: int = 0
+    """Rounds of the drafter that it is routed to."""
     drafters: set[str] = field(default_factory=set)
     _control_group: ControlGroup = field(default_factory=ControlGroup)
     _choice: Choice | None = None

@@ -73,8 +73,8 @@ class SteeredDrafter:
         self._num_streamed = 0
         """Tokens of the target alone since the last choice."""
         self._num_missed = 0
-        """Tokens since the last choice that copying alone might have guessed, and was not asked to:
-        of the target alone, or beside a head, where only longer copies are taken."""
+        """The latest tokens that copying alone might have guessed and was not asked to: of the
+        target alone, or beside a head, where only longer copies count. None that was looked at."""
         self._has_looked_back = False
         """Before the round that runs, so that its time is not that of its kind."""
 
@@ -82,7 +82,7 @@ class SteeredDrafter:
         self._num_context = len(context)
         self._has_looked_back = False
         if self._steering.is_due:
-            self._look_back(context)
+            self._look_back(context, max_tokens)
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
@@ -110,8 +110,8 @@ class SteeredDrafter:
                 self._num_streamed += num_tokens
             else:
                 self._choice = None
-            if self._num_rounds and (choice.is_off or choice.lead in self._heads):
-                self._num_missed += num_tokens
+            is_missed = self._num_rounds > 0 and (choice.is_off or choice.lead in self._heads)
+            self._num_missed = self._num_missed + num_tokens if is_missed else 0
         self._num_rounds += 1
         self._num_context += num_tokens
 
@@ -135,7 +135,7 @@ class SteeredDrafter:
             return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return own
 
-    def _look_back(self, context: TokenIds) -> None:
+    def _look_back(self, context: TokenIds, max_tokens: int) -> None:
         """Tells what copying alone would have found in the tokens that were missed: it is cheap."""
         num_missed, self._num_missed = self._num_missed, 0
         if not num_missed or any(isinstance(each, PredictionDrafter) for each in self._copying):
@@ -144,11 +144,13 @@ class SteeredDrafter:
         place, offers = len(context) - num_seen, list[Offer]()
         while self._copying and place < len(context):
             said = tuple(context[place:].tolist())
-            found = (each.propose(context[:place], num_seen) for each in self._copying)
+            left = max_tokens + len(said)
+            found = (each.propose(context[:place], left) for each in self._copying)
             offered = next((each for each in found if each.tokens), NO_PROPOSAL)
             num_drafted, num_right = len(offered.tokens), len(offered.draft.path(said))
-            if num_right == len(said):
-                break  # Nobody knows how much more would have stood.
+            if num_drafted > num_right == len(said):
+                self._num_missed = num_right  # How much more would have stood is to be seen.
+                break
             offers.append(Offer(COPY, num_drafted, num_drafted, num_right))
             place += num_right + 1
         self._has_looked_back = num_seen > 0

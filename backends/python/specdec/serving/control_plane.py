@@ -42,11 +42,11 @@ class ControlPlane:
         self._reported_s: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        # What was measured while serving is newer: it comes on top.
-        if profile is not None:
-            self._recall(profile, inform, as_of_s=time.time())
+        # The newer comes on top: times of a server that served since, or of a newer profile.
+        known = [each for each in (profile, memory) if each is not None]
+        for source in sorted(known, key=lambda each: each.saved_s):
+            self._recall(source, inform, as_of_s=time.time() if source is profile else None)
         if memory is not None:
-            self._recall(memory, inform)
             self._thread = threading.Thread(target=self._keep, name="control-memory", daemon=True)
             self._thread.start()
 
@@ -98,7 +98,11 @@ class ControlPlane:
         if found is Recalled.ALL:
             inform(f"acceptance and times are taken from {source.path}")
         elif found is Recalled.ACCEPTANCE:
-            self._warn(f"times in {source.path} are of another machine; measuring them starts anew")
+            theirs = Memory.found(source.path).machine
+            self._warn(
+                f"times in {source.path} are of another machine ({theirs}), this is "
+                f"{source.machine}; measuring them starts anew"
+            )
         else:
             self._warn(f"nothing is remembered of acceptance and times: no {source.path} yet")
 

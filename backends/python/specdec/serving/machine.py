@@ -11,9 +11,9 @@ _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def machine() -> str:
-    """Processor, cores and GPUs in words."""
+    """Processor, the cores that may be used, and GPUs, in words."""
     gpus = sorted(_read(path).get("Model", "a GPU") for path in _GPUS.glob("*/information"))
-    return "; ".join((f"{processor()}, {os.cpu_count()} cores", *gpus))
+    return "; ".join((f"{processor()}, {len(os.sched_getaffinity(0))} cores", *gpus))
 
 
 def processor() -> str:
