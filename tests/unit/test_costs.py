@@ -53,6 +53,32 @@ def test_passes_and_drafts_are_learned():
     assert costs.draft_s("draft", 1, 4) == pytest.approx(0.009, rel=0.15)
 
 
+def test_another_load_is_no_measure_of_one_stream():
+    """Where many wait for wide passes a line through all loads has terms that nothing can have."""
+    costs, rng = CostModel(), random.Random(2)
+    for load, step_s, row_s in ((1, 0.013, 0.001), (4, 0.016, 0.0013), (16, 0.030, 0.002)):
+        for _ in range(600):
+            is_streamed, context = rng.random() < 0.3, rng.randint(50, 250)
+            rows = load if is_streamed else load * rng.randint(1, 5)
+            num_looping = 0 if is_streamed else load
+            target_s = step_s + row_s * rows + 0.0017 * num_looping
+            costs.add(
+                Sample(
+                    num_inflight=load,
+                    num_looping=num_looping,
+                    num_rows=rows,
+                    num_context=context,
+                    is_streamed=is_streamed,
+                    target_s=target_s * rng.lognormvariate(0, 0.2),
+                )
+            )
+
+    assert pass_s(costs, 1, 1, 128) == pytest.approx(0.0157, rel=0.1)
+    assert pass_s(costs, 1, 4, 128) == pytest.approx(0.0187, rel=0.1)
+    assert pass_s(costs, 1, 1, 128, is_streamed=True) == pytest.approx(0.014, rel=0.1)
+    assert pass_s(costs, 16, 16, 128) == pytest.approx(0.0892, rel=0.15)
+
+
 def test_stalls_say_nothing_of_passes():
     """One round in fifty takes a hundred times as long."""
     costs = CostModel()

@@ -164,7 +164,7 @@ class CostModel:
         fit = self.prompts.setdefault(reader, Fit(2))
         features = np.array([1.0, num_prompt / 1000])
         if fit.num_samples >= REFIT_EVERY:
-            expected = float(features @ fit.solve(np.zeros(2)))
+            expected = float(features @ fit.solve(np.zeros(2), OF_PROMPTS))
             seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
         fit.add(features, np.outer(features, features), seconds)
 
@@ -174,22 +174,19 @@ class CostModel:
         if read is None or (is_head and plain is None):
             return 0.0
         features = np.array([1.0, num_prompt / 1000])
-        seconds = float(features @ read.solve(np.zeros(2)))
+        seconds = float(features @ read.solve(np.zeros(2), OF_PROMPTS))
         if is_head and plain is not None:
-            seconds -= float(features @ plain.solve(np.zeros(2)))
+            seconds -= float(features @ plain.solve(np.zeros(2), OF_PROMPTS))
         return max(0.0, seconds)
 
     def _drafting_line_s(self, lead: str, bucket: int, num_tokens: int, num_drafting: int) -> float:
         whole = self.drafts.get((lead, -1))
         if whole is None:
             return 0.0
-        prior = whole.solve(np.zeros(3))
+        prior = whole.solve(np.zeros(3), OF_DRAFTS)
         own = self.drafts.get((lead, bucket))
-        coefficients = prior if own is None else own.solve(prior)
-        features = np.array([1.0, num_tokens, num_tokens * num_drafting])
-        return float(
-            features[:1] @ coefficients[:1] + features[1:] @ np.maximum(coefficients[1:], 0)
-        )
+        coefficients = prior if own is None else own.solve(prior, OF_DRAFTS)
+        return float(np.array([1.0, num_tokens, num_tokens * num_drafting]) @ coefficients)
 
     def _add_draft(self, sample: Sample, bucket: int, seconds: float, line_s: float) -> None:
         """`line_s`: what the line expected."""
@@ -210,15 +207,20 @@ class CostModel:
         num_weighed = max(float(whole.products[0, 0]), 1e-12)
         mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
         row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
-        prior = whole.solve(np.array([mean_s, 0.0, loop_s, row_s, 0.0]))
-        own = self.passes.get(bucket)
-        coefficients = prior if own is None else own.solve(prior)
         # Nothing more makes a pass shorter, whatever the noise says.
+        prior = whole.solve(np.array([mean_s, 0.0, loop_s, row_s, 0.0]), OF_PASSES)
+        own = self.passes.get(bucket)
+        coefficients = prior if own is None else own.solve(prior, OF_PASSES)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 
 ROWS = 3
 """Place of the rows among the features of a pass."""
+
+OF_PASSES = np.ones(5, dtype=bool)
+OF_DRAFTS = np.array([False, True, True])
+OF_PROMPTS = np.zeros(2, dtype=bool)
+"""Which features can only add to the time."""
 
 
 def _pass_features(

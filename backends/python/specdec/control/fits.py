@@ -22,6 +22,7 @@ RECENT_SAMPLES, HALF_TRUSTED = 256, 48
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 Key = TypeVar("Key")
 
 
@@ -46,14 +47,24 @@ class Fit:
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
             self._solved = None
 
-    def solve(self, prior: Vector) -> Vector:
-        """Coefficients; of a fit without samples the prior."""
+    def solve(self, prior: Vector, is_bounded: Mask) -> Vector:
+        """Coefficients, the bounded ones not negative; of a fit without samples the prior.
+
+        Features go together, as a load's rows and requests do: one that came out negative beside
+        another that is as much too large must not be cut off, the others are fitted without it.
+        """
         if self._solved is None:
             # Ridge by feature: a column that is always 0 keeps its prior.
             scale = np.maximum(np.diag(self.products) / max(1.0, self.weight), 1e-12)
-            ridge = np.diag(PRIOR_WEIGHT * scale)
-            system = self.products + ridge
-            self._solved = prior + np.linalg.solve(system, self.moments - self.products @ prior)
+            ridge = PRIOR_WEIGHT * scale
+            system, right = self.products + np.diag(ridge), self.moments + ridge * prior
+            kept = np.ones(len(prior), dtype=bool)
+            found = np.linalg.solve(system, right)
+            while (negative := np.where(kept & is_bounded, found, 0.0)).min() < 0:
+                kept[negative.argmin()] = False
+                found = np.zeros(len(prior))
+                found[kept] = np.linalg.solve(system[np.ix_(kept, kept)], right[kept])
+            self._solved = found
         return self._solved
 
 
