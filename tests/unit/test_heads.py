@@ -23,7 +23,7 @@ from tests.unit.tiny_heads import (
 )
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "medusa_with_rows"])
 def test_guesses_are_the_modules(kind: str, target: Path, heads: dict[str, Path]) -> None:
     """Behind a prompt, behind drafts that stand, fall, or stand in part, and beside others."""
     reference = Reference(target, heads[kind])
@@ -43,7 +43,7 @@ def test_guesses_are_the_modules(kind: str, target: Path, heads: dict[str, Path]
             drafts[place] = [*plain.tokens[: number % 3], *said.next_drafts][:4]
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "medusa_with_rows"])
 def test_compiled_kernels_guess_the_same(kind: str, target: Path, heads: dict[str, Path]) -> None:
     """In bfloat16, native and PyTorch's operations agree but for near ties."""
     same = total = 0

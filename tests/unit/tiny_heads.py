@@ -22,7 +22,7 @@ from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 CPU = torch.device("cpu")
 DRAFT_IDS = torch.arange(0, VOCAB, 2)
 NUM_LAYERS = 8
-NOISE = {"eagle3": 0.1, "medusa": 0.4}
+NOISE = {"eagle3": 0.1, "medusa": 0.4, "medusa_with_rows": 0.4}
 LIMITS = EngineLimits(max_seq_len=1024, num_cache_tokens=8192)
 
 
@@ -40,6 +40,7 @@ def save_heads(target: Path, folder: Path) -> dict[str, Path]:
     made = {
         "eagle3": eagle3.start(target, DRAFT_IDS, train_head=False),
         "medusa": medusa.start(target, DRAFT_IDS, 3, 2, train_head=False),
+        "medusa_with_rows": medusa.start(target, DRAFT_IDS, 3, 2, train_head=True),
     }
     for kind, module in made.items():
         with torch.no_grad():
@@ -47,7 +48,7 @@ def save_heads(target: Path, folder: Path) -> dict[str, Path]:
                 weight.add_(torch.randn_like(weight) * NOISE[kind])
             if isinstance(module, eagle3.Eagle3):
                 module.norm.weight.mul_(4)
-        checkpoint.store(kind, module, target, folder / kind, {})
+        checkpoint.store(kind.split("_")[0], module, target, folder / kind, {})
     return {kind: folder / kind for kind in made}
 
 

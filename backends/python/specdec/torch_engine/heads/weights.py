@@ -131,4 +131,6 @@ def _medusa(
         offsets = take("d2t", int(config["draft_vocab_size"])).long()
         tokens = offsets + torch.arange(len(offsets), device=offsets.device)
         head_rows = head_rows[tokens]
+    if "lm_head.weight" in take:  # They were trained with the heads.
+        head_rows = take.matrix("lm_head.weight", len(head_rows), hidden).clone()
     return MedusaWeights(heads, head_rows, tokens)
