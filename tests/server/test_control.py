@@ -43,6 +43,21 @@ def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
     assert num_asked(1) == 0
 
 
+def test_who_asks_for_the_target_alone_teaches_its_pace(doors):
+    """It is what all else is compared with: no trial needs to be spent on it."""
+    unload(doors, HOPELESS)
+    memory_of(doors).unlink(missing_ok=True)
+    load(doors, HOPELESS)
+    answer = Door(doors, HOPELESS).ask(COUNT, num_draft_tokens=0)
+
+    unload(doors, HOPELESS)
+    [(load_bucket, step_s, num_steps)] = json.loads(memory_of(doors).read_text())["baselines"]
+    load(doors, HOPELESS)
+    assert load_bucket == 0
+    assert step_s > 0
+    assert 0 < num_steps < len(answer.token_ids)
+
+
 @pytest.mark.engines("torch")  # a file, whatever answers
 def test_memory_of_another_pair_is_worth_nothing(doors):
     """It is said in the log, and what was learned is forgotten: the draft is asked again."""

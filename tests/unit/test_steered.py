@@ -19,7 +19,7 @@ from specdec.control.choices import (
 )
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
-from specdec.control.steering import FIRST_STRETCH, Seen, Steering
+from specdec.control.steering import FIRST_STRETCH, TRIAL_ROUNDS, Seen, Steering
 from specdec.control.traffic import Traffic
 from specdec.drafting.head import HeadShape
 from specdec.drafting.lookup import LookupDrafter
@@ -270,6 +270,45 @@ def test_control_group_runs_plain_to_its_end():
     fixed, _, _ = steering(asked, share=0.5)
     assert not fixed.choice(10, 100, can_read=True).is_off
     assert controller.report("code") is None
+
+
+def test_one_trial_of_the_target_alone_is_enough():
+    """Though its first step pays for the call; what begins next is a trial of something else."""
+    first, controller, traffic = steering(SITUATION, draw=lambda: 0.5)
+    first.choice(10, 100, can_read=True)
+    first.leave()
+    trial = Steering(controller, SITUATION, traffic, 10)
+    assert trial.choice(10, 100, can_read=True) == OFF_CHOICE
+    trial.seen(Seen(0.5, 1, 10))
+    for num_said in range(1, TRIAL_ROUNDS):
+        trial.seen(Seen(0.01, 1, 10 + num_said, is_clean=num_said > 1))
+    trial.leave()
+
+    for _ in range(2):
+        later = Steering(controller, SITUATION, traffic, 10)
+        choice = later.choice(10, 100, can_read=True)
+    assert later.is_trial
+    assert choice.lead == "draft"
+
+
+def test_who_asks_for_the_target_alone_teaches_its_pace():
+    """In one call to the end; then no trial needs to be spent on it."""
+    alone = Situation("code", "greedy", (), False, OFF_CHOICE, may_be_off=False, is_fixed=True)
+    plain, controller, traffic = steering(alone)
+    target = KnowingTarget(tuple(range(20, 60)))
+    context = Context(np.asarray(PROMPT, dtype=np.int32), 40)
+    ticks = iter(range(10_000))
+    drafter = SteeredDrafter(plain, [], {}, {}, clock=lambda: 0.01 * next(ticks))
+    assert len(list(speculate(context, target, drafter))) == 40
+    assert (target.num_passes, target.num_streamed) == (0, 40)
+    drafter.close(is_complete=True)
+
+    assert controller.costs.plain_s(1, 30) == pytest.approx(0.01, rel=0.01)
+    for _ in range(2):
+        course = Steering(controller, SITUATION, traffic, 10)
+        tried = course.choice(10, 100, can_read=True)
+    assert course.is_trial
+    assert not tried.is_off
 
 
 def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():

@@ -45,9 +45,9 @@ behind the last stands, is seen only where lengths differ."""
 ROUTED_ROUNDS = 32
 """In which the drafter that the operator sends a task to is asked, before it must be the best."""
 
-MIN_TIMED = 16
+MIN_TIMED = 8
 """Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
-until then trials go to them."""
+until then trials go to them. One trial is enough for it, though its first step is not counted."""
 
 
 class Controller:
@@ -218,7 +218,9 @@ class Controller:
         """What everything else is compared with, as long as it is hardly known."""
         if self.costs.num_streamed < MIN_TIMED and situation.may_be_off:
             return OFF_CHOICE
-        if self.costs.num_looped < MIN_TIMED and situation.has_copying:
+        # Beside a head, which reads along in a trial, such a round has no time of its own.
+        is_alone = not any(each.is_head for each in situation.leads)
+        if self.costs.num_looped < MIN_TIMED and situation.has_copying and is_alone:
             return Choice(COPY)
         return None
 

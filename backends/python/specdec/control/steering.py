@@ -89,7 +89,7 @@ class Steering:
     @property
     def stretch(self) -> int | None:
         """Tokens of the target alone; None for all that are left."""
-        if self._is_control:
+        if self._is_control or self._situation.is_fixed:
             return None
         if self.is_trial:
             return TRIAL_ROUNDS

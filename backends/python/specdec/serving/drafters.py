@@ -86,7 +86,7 @@ class DrafterFactory:
         self._threads.shutdown(wait=False)
 
     def make(self, occasion: Occasion) -> Drafter | None:
-        """The drafter that the request names, or None to run the target alone."""
+        """The drafter that the request names, or None where nobody may draft."""
         asked, names = occasion.request.drafter, self._members(occasion)
         judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
         if judges_by_logits:  # What was looked up or translated has none.
@@ -106,6 +106,10 @@ class DrafterFactory:
             ordered = [*(each for each in names if self._is_free(each)), *leads]
             return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
         return self._tree([self._named(each, occasion) for each in names], occasion)
+
+    def nobody(self, occasion: Occasion) -> Drafter:
+        """For the target alone: the controller learns its pace, which all else is compared with."""
+        return self._steered([], occasion, is_fixed=True)
 
     def _members(self, occasion: Occasion) -> list[str]:
         """The drafters that the request means, the likeliest to be right first; none for off."""

@@ -17,7 +17,7 @@ class JobEngines:
 
     target: TargetEngine
     drafter: Drafter | None
-    """None: the target alone."""
+    """None for a target that speculates by itself."""
     verification: str
     """What is done with drafts; "off" without any."""
     decode: Decode | None = None

@@ -86,11 +86,13 @@ class JobMaker:
         """The target, and who drafts for it."""
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         sampling = self._sampling(request, len(prompt), seed)
-        drafter = self._drafters.make(
-            Occasion(request, request_id, prompt, sampling, end_id, flight, draft_clock, task)
+        occasion = Occasion(
+            request, request_id, prompt, sampling, end_id, flight, draft_clock, task
         )
+        drafter = self._drafters.make(occasion)
         if drafter is None:
             sampling = replace(sampling, verification=OFF)
+            drafter = self._drafters.nobody(occasion)
         calls = self._engines.calls(
             self._settings.tensorrt_llm_model_name,
             request_id,
