@@ -123,6 +123,27 @@ def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
     assert costs.plain_s(4, 500) == pytest.approx(0.020, rel=0.2)
 
 
+def test_pace_without_speculation_is_that_of_the_context():
+    """A step behind a long text is longer: as much in the pace as in what a round may take."""
+    costs, rng = CostModel(), random.Random(4)
+    for _ in range(400):
+        context = rng.choice((100, 200, 4000))
+        step_s = (0.010 + 0.002 * context / 1000) * rng.lognormvariate(0, 0.05)
+        costs.add(Sample(1, 0, 1, context, is_streamed=True, target_s=step_s))
+
+    assert costs.plain_s(1, 100) == pytest.approx(0.0102, rel=0.05)
+    assert costs.plain_s(1, 4000) == pytest.approx(0.018, rel=0.05)
+
+
+def test_round_that_was_never_timed_alone_is_not_taken_for_a_plain_step():
+    """Beside a head no copying round tells its time; calls take some."""
+    costs = CostModel()
+    for place in range(200):
+        costs.add(Sample(1, 0, 1, 100 + place, is_streamed=True, target_s=0.010))
+
+    assert 0.0105 < pass_s(costs, 1, 1, 200) < 0.0125
+
+
 def test_pace_without_speculation_is_measured_again(monkeypatch):
     """A bad moment at first, and then everybody speculates: it is put right by and by."""
     monkeypatch.setattr(baselines, "AGAIN_AFTER", 256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec.control.fits import Recent
+from specdec.control.fits import RECENT_SAMPLES, Recent
 
 ENOUGH_STEPS, MANY_STEPS = 32, 128
 """Steps of the target alone with nobody speculating beside it, after which the pace is known; or
@@ -31,6 +31,8 @@ class Baseline:
     """Of one load; not thread-safe."""
 
     steps: Recent = field(default_factory=Recent)
+    mean_context: float = 0.0
+    """Tokens, of these steps."""
     num_fresh: int = 0
     """Steps since the measuring began."""
     num_in_company: int = 0
@@ -48,10 +50,12 @@ class Baseline:
         """From 0 to 1, with the number of steps."""
         return self.steps.num_samples / (self.steps.num_samples + HALF_TRUSTED)
 
-    def add_step(self, seconds: float, *, is_alone: bool) -> None:
+    def add_step(self, seconds: float, num_context: int, *, is_alone: bool) -> None:
         """A step of the target alone; `is_alone`: while nobody speculated."""
         if is_alone:
             self.steps.add(seconds)
+            num_counted = min(self.steps.num_samples, RECENT_SAMPLES)
+            self.mean_context += (num_context - self.mean_context) / num_counted
             self.num_fresh += 1
         else:
             self.num_in_company += 1

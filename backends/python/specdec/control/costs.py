@@ -21,6 +21,11 @@ MAX_OUTLIER = 4.0
 ROW_SHARE = 0.03
 """Of a plain pass, for one more row, as long as nothing is known of it."""
 
+CALL_SHARE = 0.1
+"""Of a plain pass, for a round of the loop beside a step of a streaming call, as long as nothing is
+known of it. Beside a head that reads along no round is timed without it: copying alone would look
+as if it cost nothing."""
+
 LOOP_SHARE = 0.02
 """Of a plain pass, for each request that runs round by round, as long as nothing is known of it."""
 
@@ -114,7 +119,9 @@ class CostModel:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
         if sample.is_streamed:
             self.num_streamed += 1
-            self._baseline(sample.num_inflight).add_step(target_s, is_alone=not sample.num_looping)
+            self._baseline(sample.num_inflight).add_step(
+                target_s, sample.num_context, is_alone=not sample.num_looping
+            )
         else:
             self.num_looped += 1
         learn(self.passes, (bucket, -1), features, target_s)
@@ -140,7 +147,10 @@ class CostModel:
         """Seconds of a step of the target alone, with nobody in flight speculating."""
         start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
         fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
-        return measured.trust * measured.steps.mean_s + (1 - measured.trust) * fitted_s
+        # A step behind a long text is longer, as a round is: one must not be compared with a mean.
+        usual_s, _ = self.pass_line(num_inflight, round(measured.mean_context), is_streamed=True)
+        measured_s = measured.steps.mean_s + start_s - usual_s
+        return measured.trust * measured_s + (1 - measured.trust) * fitted_s
 
     def has_baseline(self, num_inflight: int) -> bool:
         """Whether the pace without speculation is known at this load."""
@@ -207,8 +217,9 @@ class CostModel:
         num_weighed = max(float(whole.products[0, 0]), 1e-12)
         mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
         row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
+        call_s = CALL_SHARE * mean_s
         # Nothing more makes a pass shorter, whatever the noise says.
-        prior = whole.solve(np.array([mean_s, 0.0, loop_s, row_s, 0.0]), OF_PASSES)
+        prior = whole.solve(np.array([mean_s, call_s, loop_s, row_s, 0.0]), OF_PASSES)
         own = self.passes.get(bucket)
         coefficients = prior if own is None else own.solve(prior, OF_PASSES)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))

@@ -22,7 +22,7 @@ from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
 from specdec.control.fits import Fit, Recent
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Recalled(Enum):
@@ -74,7 +74,7 @@ class Memory:
                     for key, bend in controller.costs.bends.items()
                 ],
                 "baselines": [
-                    [key, each.steps.mean_s, each.steps.num_samples]
+                    [key, each.steps.mean_s, each.steps.num_samples, each.mean_context]
                     for key, each in controller.costs.baselines.items()
                     if each.steps.num_samples
                 ],
@@ -122,8 +122,10 @@ class Memory:
                 for (name, bucket, length), mean_s, count in content["bends"]
             }
             baselines = {
-                int(key): Baseline(Recent(_finite(mean_s), int(count)), num_fresh=int(count))
-                for key, mean_s, count in content["baselines"]
+                int(key): Baseline(
+                    Recent(_finite(mean_s), int(count)), _finite(mean_context), num_fresh=int(count)
+                )
+                for key, mean_s, count, mean_context in content["baselines"]
             }
             prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}
         except (ValueError, KeyError, TypeError) as error:
