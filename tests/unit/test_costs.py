@@ -8,7 +8,7 @@ import pytest
 
 from specdec.control import baselines
 from specdec.control.baselines import AGAIN_AFTER, ENOUGH_STEPS, MANY_STEPS
-from specdec.control.costs import MAX_OUTLIER, CostModel, Sample, load_bucket
+from specdec.control.costs import MAX_OUTLIER, ROW_SHARE, CostModel, Sample, load_bucket
 
 
 def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
@@ -136,12 +136,15 @@ def test_pace_without_speculation_is_that_of_the_context():
 
 
 def test_round_that_was_never_timed_alone_is_not_taken_for_a_plain_step():
-    """Beside a head no copying round tells its time; calls take some."""
+    """Beside a head no copying round tells its time: calls take some, and so do rows."""
     costs = CostModel()
-    for place in range(200):
-        costs.add(Sample(1, 0, 1, 100 + place, is_streamed=True, target_s=0.010))
+    for place in range(2000):
+        step_s = 0.010 + 0.002 * (place % 200) / 1000
+        costs.add(Sample(1, 0, 1, place % 200, is_streamed=True, target_s=step_s))
 
-    assert 0.0105 < pass_s(costs, 1, 1, 200) < 0.0125
+    assert 0.0105 < pass_s(costs, 1, 1, 100) < 0.0125
+    more_s = pass_s(costs, 1, 5, 100) - pass_s(costs, 1, 1, 100)
+    assert more_s == pytest.approx(4 * ROW_SHARE * 0.0102, rel=0.2)
 
 
 def test_pace_without_speculation_is_measured_again(monkeypatch):
