@@ -219,9 +219,11 @@ class CostModel:
         row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
         call_s = CALL_SHARE * mean_s
         # Nothing more makes a pass shorter, whatever the noise says.
-        prior = whole.solve(np.array([mean_s, call_s, loop_s, row_s, 0.0]), OF_PASSES, False)
+        expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
+        coefficients = whole.solve(expected, OF_PASSES, has_firm_start=False)
         own = self.passes.get(bucket)
-        coefficients = prior if own is None else own.solve(prior, OF_PASSES, False)
+        if own is not None:
+            coefficients = own.solve(coefficients, OF_PASSES, has_firm_start=False)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 

@@ -50,7 +50,7 @@ class Fit:
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
             self._solved = None
 
-    def solve(self, prior: Vector, is_bounded: Mask, has_firm_start: bool = True) -> Vector:
+    def solve(self, prior: Vector, is_bounded: Mask, *, has_firm_start: bool = True) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
         `has_firm_start`: the first is drawn to its prior like the others. Where nothing else
