@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from gguf import GGUFReader
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -14,6 +15,7 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerBase,
 )
+from transformers import __version__ as transformers_version
 
 from builder.errors import BuildError
 
@@ -36,6 +38,7 @@ def import_gguf(gguf_file: Path, output: Path) -> None:
         raise BuildError(f"{gguf_file} cannot be read as GGUF: {error}") from error
     if not isinstance(loaded, LlamaForCausalLM):
         raise BuildError(f"{gguf_file} holds a {type(loaded).__name__}, not a Llama model")
+    _check_end(gguf_file, tokenizer)
     config = plain_config(loaded.config, tokenizer)
     # A model that came from GGUF counts as quantized and refuses to be saved; a fresh one with
     # the same weights does not.
@@ -49,6 +52,20 @@ def import_gguf(gguf_file: Path, output: Path) -> None:
     )
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
+
+
+def _check_end(gguf_file: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise BuildError where transformers takes another token for the end (5.17 does, 5.23 not)."""
+    field = GGUFReader(gguf_file).fields.get("tokenizer.ggml.eos_token_id")
+    if field is None:
+        return
+    end_id = int(field.parts[field.data[0]][0])
+    if tokenizer.eos_token_id != end_id:
+        raise BuildError(
+            f"{gguf_file}: its answers end with token {end_id}; transformers "
+            f"{transformers_version} takes {tokenizer.eos_token_id} for that; install the version "
+            "in requirements.lock"
+        )
 
 
 def plain_config(config: LlamaConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:

@@ -14,6 +14,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ from builder.distill.writer import Job, WriterSettings, Written, write
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """num_slots sequences at once per worker; prompts over max_prompt tokens are skipped."""
+    """num_slots sequences at once per worker; prompts over max_prompt tokens are skipped.
+
+    With num_top 1 only tokens are kept, and training has the target read them again.
+    """
 
     num_workers: int = 2
     num_slots: int = 64
@@ -92,13 +96,18 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> Iterator[Job]:
     """Jobs in the prompts' order, sorted by length within spans: equal lengths waste least."""
-    for start in range(0, len(prompts), settings.sort_span):
-        span = []
-        for prompt in prompts[start : start + settings.sort_span]:
-            ids = prompt.tokens(tokenizer)
-            if len(ids) <= settings.max_prompt:
-                span.append(Job(prompt.index, ids, prompt.temperature, settings.max_new))
-        yield from sorted(span, key=lambda job: len(job.prompt))
+    size = settings.sort_span
+    spans = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+    # Beside the writing: a GPU would wait for the tokenizer.
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.map(lambda span: prompt_sets.all_tokens(span, tokenizer), spans)
+        for span, tokens in zip(spans, read, strict=True):
+            jobs = [
+                Job(prompt.index, ids, prompt.temperature, settings.max_new)
+                for prompt, ids in zip(span, tokens, strict=True)
+                if len(ids) <= settings.max_prompt
+            ]
+            yield from sorted(jobs, key=lambda job: len(job.prompt))
 
 
 def _answer_worker(
@@ -172,21 +181,8 @@ def _question_worker(
     prompt_sets.save(out.with_suffix(f".part{worker}"), prompts)
 
 
-def make_prompts(
-    model_dir: Path,
-    written: list[tuple[str, str]],
-    sources_dir: Path,
-    out: Path,
-    how: prompt_sets.PromptSettings,
-    settings: AnswerSettings,
-) -> None:
-    """Sample questions in the workers, add the templates' prompts and the `written` ones."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    sampled = _sample(model_dir, out, how.num_sampled, settings) if how.num_sampled else []
-    prompt_sets.save(out, prompt_sets.build(written, sampled, sources_dir, how))
-
-
-def _sample(model_dir: Path, out: Path, num: int, settings: AnswerSettings) -> list[str]:
+def sample(model_dir: Path, out: Path, num: int, settings: AnswerSettings) -> list[str]:
+    """Questions of the target's own, sampled in the workers; parts lie beside `out` meanwhile."""
     _, num_workers = device_and_workers(settings.num_workers)
     arguments = (model_dir, out, num, settings)
     if num_workers == 1:

@@ -17,6 +17,7 @@ from builder.distill import (
     data,
     evaluate,
     prompts,
+    reader,
     separation,
     sources,
     student_learner,
@@ -47,23 +48,29 @@ class Steps:
         self.prompt_settings: PromptSettings = settings_from(PromptSettings, options)
 
     def prompts(self) -> None:
-        """Fetch text, sample questions, write prompts.jsonl."""
-        out = self.work / "prompts.jsonl"
-        if out.exists():
-            print(f"prompts: {out.name} is there, kept", flush=True)
-            return
-        if not self.options.no_fetch:
-            sources.fetch(self.sources)
-        given = self.options.prompts
-        written = (
-            prompts.shipped()
-            if given is None
-            else [(path.stem, text) for path in given for text in prompts.read(path)]
-        )
-        answers.make_prompts(
-            self.target, written, self.sources, out, self.prompt_settings, self.answer_settings
-        )
-        print(f"prompts: {len(prompts.load(out))} written", flush=True)
+        """Fetch text, write prompts.jsonl; then sample questions, where it has none yet."""
+        out, how = self.work / "prompts.jsonl", self.prompt_settings
+        if not out.exists():
+            if not self.options.no_fetch:
+                sources.fetch(self.sources)
+            given = self.options.prompts
+            written = (
+                prompts.shipped()
+                if given is None
+                else [(path.stem, text) for path in given for text in prompts.read(path)]
+            )
+            prompts.save(out, prompts.build(written, self.sources, how, self.never()))
+        known = prompts.load(out)
+        if how.num_sampled and not any(prompt.kind == "sampled" for prompt in known):
+            found = answers.sample(self.target, out, how.num_sampled, self.answer_settings)
+            known = prompts.with_sampled(known, found, how, self.never())
+            prompts.save(out, known)
+        print(f"prompts: {len(known)} written", flush=True)
+
+    def never(self) -> list[str]:
+        """Texts that are measured with, beside those of the load tests."""
+        questions = self.options.questions
+        return [] if questions is None else separation.texts_of(questions)
 
     def answers(self) -> None:
         """Answer the first wave."""
@@ -84,7 +91,7 @@ class Steps:
             ]
             num = 12 if self.options.smoke else self.options.num_second
             start = 1 + max(first)
-            made = prompts.follow_ups(answered, num, start, self.prompt_settings)
+            made = prompts.follow_ups(answered, num, start, self.prompt_settings, self.never())
             prompts.save(out, made)
         answers.answer(self.target, out, self.work / "answers", self.answer_settings)
 
@@ -95,15 +102,24 @@ class Steps:
         train_set, held = data.split(self.examples())
         known = self.known(DraftModel(), checkpoint.assemble, how)
         if known is not None:
-            how = replace(how, layers=(), **train.inherited(known.module))
+            its_own = train.inherited(known.module, train_head=how.train_head)
+            how = replace(how, layers=(), **its_own)
         ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
         if known is None:
             student = start_from_target(self.target, list(how.layers), ids, how.train_head)
             learner: Learner = StudentLearner(student, how.loss)
         else:
             learner = known
-        trainer = train.Trainer(learner, train_set, held, run, how)
+        trainer = train.Trainer(learner, train_set, held, run, how, self.reader(train_set))
         trainer.run(is_continued=known is not None)
+
+    def reader(
+        self, examples: list[data.Example], taps: tuple[int, ...] = ()
+    ) -> Callable[[list[data.Example]], list[data.Example]]:
+        """What gives examples the teacher's laws, and states at `taps`, if they have none."""
+        if reader.has_laws(examples):
+            return list
+        return reader.Reader(self.target, train.device(), taps)
 
     def known(
         self, kind: Kind, assemble: Callable[[Path, Path, Path], None], how: TrainSettings

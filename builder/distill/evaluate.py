@@ -73,7 +73,7 @@ def conversations(
         live = [i for i, q in enumerate(questions) if len(q["turns"]) > turn]
         for i in live:
             threads[i].append({"role": "user", "content": questions[i]["turns"][turn]})
-        prompts = [chat_ids(tokenizer, threads[i]) for i in live]
+        prompts = chat_ids(tokenizer, [threads[i] for i in live])
         max_len = max(map(len, prompts)) + max_new + 2
         teacher = Teacher(target_dir, num_slots, max_len, device)
         for i, prompt, answer in zip(

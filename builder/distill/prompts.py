@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from builder.distill.writer import Job, WriterSettings, write
 MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
 
 MAX_QUESTION = 80  # tokens of a sampled user turn
+PROSE = ("technical", "speech", "novel")
+MOST_JOINED = 6  # passages in a long prompt
+MOST_PASSAGES = 4000  # of a kind of prose
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,13 @@ class Prompt:
     temperature: float = 0.0
     input_ids: list[int] | None = None
 
-    def tokens(self, tokenizer: Any) -> list[int]:
-        """The prompt as the target reads it."""
-        return self.input_ids or chat_ids(tokenizer, self.messages)
-
 
 @dataclass(frozen=True)
 class PromptSettings:
     """How many prompts of each kind there are beside those from files.
 
-    `num_sampled` come from the target itself; `num_again` prompts of the files are answered a
-    second time, at a temperature.
+    `num_sampled` come from the target itself; `num_again` times a prompt of the files is answered
+    again, at a temperature; `num_long` are tasks on passages of several paragraphs.
     """
 
     num_again: int = 2000
@@ -59,6 +58,7 @@ class PromptSettings:
     num_summarise: int = 300
     num_question: int = 400
     num_rewrite: int = 150
+    num_long: int = 0
     num_translate: int = 600
     num_math: int = 300
     num_short: int = 100
@@ -69,12 +69,19 @@ class PromptSettings:
     seed: int = 20
 
 
-def chat_ids(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
-    """Token ids of a conversation up to and including the assistant's header."""
-    ids = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+def chat_ids(tokenizer: Any, threads: list[list[dict[str, str]]]) -> list[list[int]]:
+    """Token ids of conversations up to and including the assistant's header."""
+    found: list[list[int]] = tokenizer.apply_chat_template(
+        threads, add_generation_prompt=True, tokenize=True, return_dict=False
     )
-    return [int(i) for i in ids]
+    return found
+
+
+def all_tokens(prompts: Sequence[Prompt], tokenizer: Any) -> list[list[int]]:
+    """The prompts as the target reads them."""
+    spoken = [prompt for prompt in prompts if not prompt.input_ids]
+    found = iter(chat_ids(tokenizer, [prompt.messages for prompt in spoken]) if spoken else ())
+    return [prompt.input_ids or next(found) for prompt in prompts]
 
 
 def user_header_ids(tokenizer: Any) -> list[int]:
@@ -134,9 +141,9 @@ def topic_of(text: str, rng: random.Random) -> str:
 def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tuple[str, str]]:
     """(kind, user text) from registry passages, arithmetic and short questions."""
     rng = seeded(settings.seed + 1)
-    passages = [t for k in ("technical", "speech", "novel") for t in _some(rng, texts[k], 700)]
+    passages = [t for k in PROSE for t in _some(rng, texts[k], MOST_PASSAGES)]
     rng.shuffle(passages)
-    feed = iter(passages * 4)
+    feed = itertools.cycle(passages)
     out: list[tuple[str, str]] = []
     if passages:
         for kind, num, forms in (
@@ -150,6 +157,7 @@ def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tup
             form = rng.choice(templates.QUESTION)
             asked = form.format(text=text, other=other, topic=topic)
             out += [("question", asked)]
+        out += [("long", text) for text in _long(texts, settings)]
     german = _some(rng, texts["german"], settings.num_translate)
     out += [("translate", rng.choice(templates.TRANSLATE).format(text=t)) for t in german]
     code = _some(seeded(settings.seed + 4), texts["code"], settings.num_code)
@@ -160,6 +168,29 @@ def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tup
     out += [("math", templates.math_problem(rng)) for _ in range(settings.num_math)]
     shorts = {templates.short_question(rng) for _ in range(settings.num_short)}
     return out + [("short", text) for text in sorted(shorts)]
+
+
+def _long(texts: dict[str, list[str]], settings: PromptSettings) -> Iterator[str]:
+    """Tasks on neighbouring passages, or on passages of several texts as a search gives them."""
+    rng = seeded(settings.seed + 5)
+    kinds = [kind for kind in PROSE if len(texts[kind]) > MOST_JOINED]
+
+    def joined(num: int) -> str:
+        some = texts[rng.choice(kinds)]
+        at = rng.randrange(len(some) - num)
+        return "\n\n".join(some[at : at + num])
+
+    for _ in range(settings.num_long if kinds else 0):
+        num = rng.randint(2, MOST_JOINED)
+        if rng.random() < 0.5:
+            form = rng.choice(templates.SUMMARISE + templates.REWRITE)
+            yield form.format(text=joined(num))
+            continue
+        found = [joined(1) for _ in range(num)]
+        form = rng.choice(templates.QUESTION)
+        cut = num // 2
+        text, other = ("\n\n".join(some) for some in (found[:cut], found[cut:]))
+        yield form.format(text=text, other=other, topic=topic_of(rng.choice(found), rng))
 
 
 def _some(rng: random.Random, items: list[str], num: int) -> list[str]:
@@ -179,17 +210,17 @@ def read(path: Path) -> list[str]:
 
 
 def build(
-    written: list[tuple[str, str]], sampled: list[str], folder: Path, settings: PromptSettings
+    written: list[tuple[str, str]], folder: Path, settings: PromptSettings, never: Sequence[str]
 ) -> list[Prompt]:
-    """All first-wave prompts, `written` ones first, each part in random order.
+    """All first-wave prompts but sampled ones, `written` ones first, each part in random order.
 
-    `folder` holds the fetched archives. Written prompts get a greedy answer each, and
-    `num_again` of them one at a temperature, though never one that is held out.
+    `folder` holds the fetched archives; no prompt shares a run of words with the texts in `never`.
+    Written prompts get a greedy answer each, and `num_again` times one of them gets another at a
+    temperature, though never one that is held out.
     """
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
-    more += [("sampled", text) for text in dict.fromkeys(sampled)]
-    written, more = _in_order(written, rng), unmeasured(more)
+    written, more = _in_order(written, rng), unmeasured(more, never)
     texts = [*written, *rng.sample(more, len(more))]
     out = [
         Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
@@ -197,10 +228,25 @@ def build(
     ]
     known = [prompt for prompt in out[: len(written)] if prompt.index % HELD_OUT_EVERY]
     numbers = (n for n in itertools.count(len(out)) if n % HELD_OUT_EVERY)
-    for prompt in known[: settings.num_again]:
+    for prompt in itertools.islice(itertools.cycle(known), settings.num_again if known else 0):
         heat = rng.choice(settings.temperatures)
         out.append(replace(prompt, index=next(numbers), temperature=heat))
     return out
+
+
+def with_sampled(
+    known: list[Prompt], texts: Iterable[str], settings: PromptSettings, never: Sequence[str]
+) -> list[Prompt]:
+    """`known` and behind them the sampled texts that are new, by the rules of `build`."""
+    seen = {message["content"] for prompt in known for message in prompt.messages}
+    fresh = [("sampled", text) for text in dict.fromkeys(texts) if text not in seen]
+    rng = seeded(settings.seed + 6)
+    start = 1 + max((prompt.index for prompt in known), default=-1)
+    added = [
+        Prompt(start + number, kind, _turn(text), _heat(rng, settings))
+        for number, (kind, text) in enumerate(unmeasured(fresh, never))
+    ]
+    return known + added
 
 
 def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
@@ -217,9 +263,10 @@ def _in_order(written: list[tuple[str, str]], rng: random.Random) -> list[tuple[
     return rng.sample(written, len(written))
 
 
-def unmeasured(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def unmeasured(pairs: list[tuple[str, str]], never: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Without texts that have a run of words in common with a prompt we measure with."""
     measured = [text for file in MEASURED.glob("*.jsonl") for text in separation.texts_of(file)]
+    measured += never
     copies = {text for text, _ in separation.shared([text for _, text in pairs], measured)}
     return [(kind, text) for kind, text in pairs if text not in copies]
 
@@ -229,7 +276,11 @@ def _turn(text: str) -> list[dict[str, str]]:
 
 
 def follow_ups(
-    answered: list[tuple[Prompt, str]], num: int, start: int, settings: PromptSettings
+    answered: list[tuple[Prompt, str]],
+    num: int,
+    start: int,
+    settings: PromptSettings,
+    never: Sequence[str],
 ) -> list[Prompt]:
     """Second wave: second turns on the target's answers, and its answers as passages.
 
@@ -254,7 +305,9 @@ def follow_ups(
             messages = [{"role": "user", "content": content}]
         fresh = Prompt(start + number, "second", messages, 0.0)
         out.append(replace(fresh, temperature=_heat(rng, settings)))
-    return out
+    asked = [("second", prompt.messages[-1]["content"]) for prompt in out]
+    clean = {text for _, text in unmeasured(asked, never)}
+    return [prompt for prompt in out if prompt.messages[-1]["content"] in clean]
 
 
 def _heat(rng: random.Random, settings: PromptSettings) -> float:

@@ -2,7 +2,7 @@
 
 Same arithmetic as the target's family (RMSNorm, rotary embedding in halves, SwiGLU), so that
 any Llama engine runs it. Sequences are ragged: all their tokens form one row list for the
-matrix products, attention runs per sequence, and nothing is padded.
+matrix products, and attention runs as `packing` says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from builder.distill.teacher import rotary_tables, rotate
+from builder.distill.packing import Packing, attend, pack
+from builder.distill.target_layers import rotary_tables, rotate
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,13 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(width, shape.num_kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(shape.num_heads * dim, width, bias=False)
 
-    def forward(self, x: Tensor, lens: list[int], cos: Tensor, sin: Tensor) -> Tensor:
-        """Causal within each of the lens; cos and sin float32 [tokens, 1, head_dim]."""
+    def forward(self, x: Tensor, packing: Packing, cos: Tensor, sin: Tensor) -> Tensor:
+        """Causal within each sequence; cos and sin float32 [tokens, 1, head_dim]."""
         dim, num = self.shape.head_dim, len(x)
         v = self.v_proj(x).view(num, -1, dim)
         q = rotate(self.q_proj(x).view(num, -1, dim), cos, sin).to(v.dtype)
         k = rotate(self.k_proj(x).view(num, -1, dim), cos, sin).to(v.dtype)
-        group = self.shape.num_heads // self.shape.num_kv_heads
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        q, k, v = (t.transpose(0, 1)[None] for t in (q, k, v))
-        pieces = zip(q.split(lens, 2), k.split(lens, 2), v.split(lens, 2), strict=True)
-        mixed = [
-            F.scaled_dot_product_attention(q_one, k_one, v_one, is_causal=True)[0]
-            for q_one, k_one, v_one in pieces
-        ]
-        out: Tensor = self.o_proj(torch.cat(mixed, dim=1).transpose(0, 1).reshape(num, -1))
+        out: Tensor = self.o_proj(attend(q, k, v, packing))
         return out
 
 
@@ -123,9 +116,9 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
-    def forward(self, x: Tensor, lens: list[int], cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing, cos: Tensor, sin: Tensor) -> Tensor:
         """Return [tokens, hidden] for x [tokens, hidden]."""
-        x = x + self.self_attn(self.input_layernorm(x), lens, cos, sin)
+        x = x + self.self_attn(self.input_layernorm(x), packing, cos, sin)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -158,11 +151,12 @@ class Student(nn.Module):
         """Normalised hidden states [sum(lens), hidden] of tokens int64 [sum(lens)]."""
         shape = self.shape
         cos, sin = rotary_tables(max(lens), shape.head_dim, shape.rope_theta, tokens.device)
-        pos = torch.cat([torch.arange(n, device=tokens.device) for n in lens])
+        pos = torch.cat([torch.arange(n) for n in lens]).to(tokens.device)
         cos, sin = cos[pos][:, None], sin[pos][:, None]
+        packing = pack(lens, tokens.device)
         x = self.embed[tokens]
         for layer in self.layers:
-            x = layer(x, lens, cos, sin)
+            x = layer(x, packing, cos, sin)
         out: Tensor = self.norm(x)
         return out
 

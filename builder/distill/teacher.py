@@ -1,70 +1,26 @@
-"""The target model as a batch writer: many sequences at once, weights packed once.
+"""The target over many sequences at once: it writes answers, and reads them again.
 
-Compute-bound on a CPU from about 32 sequences on, so what counts is a full batch: finished
-slots are refilled at once, prompts are prefilled ragged (no padding), and a prefix shared by
-all prompts (the chat template's system turn) is computed once and copied.
+Finished slots are refilled at once and prompts are prefilled ragged (no padding). On a CPU a
+prefix shared by all prompts (the chat template's system turn) is computed once and copied; a GPU
+reads it again sooner than it copies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig
 
-GROUP = 8  # slots that attend together
+from builder.distill.packing import attend, pack
+from builder.distill.target_layers import TargetLayers
+
+CPU_GROUP = 8  # slots that attend together on a CPU
+SPAN = 32  # positions that attention is rounded up to
 BLOCK = 64  # columns per block of the two-stage top-k
-
-
-class PackedLinear:
-    """y = x W^T for bf16 x [rows, in] and W [out, in]; W packed for oneDNN on a CPU."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._weight = weight.contiguous()
-        self._packed = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
-        if self._packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)  # noqa: SLF001
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return [rows, out] in bf16."""
-        if self._packed:
-            product = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
-            out: Tensor = product(x, self._weight, None, "none", [], "")
-            return out
-        return F.linear(x, self._weight)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One Llama layer: fused projections and the two norm scales [hidden]."""
-
-    qkv: PackedLinear
-    out: PackedLinear
-    gate_up: PackedLinear
-    down: PackedLinear
-    norm_in: Tensor
-    norm_post: Tensor
-
-
-def rotary_tables(
-    max_len: int, head_dim: int, theta: float, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, float32 [max_len, head_dim], halves repeated (Hugging Face's layout)."""
-    inv = 1.0 / theta ** (torch.arange(0, head_dim, 2, device=device).float() / head_dim)
-    angle = torch.arange(max_len, device=device).float()[:, None] * inv[None]
-    angle = torch.cat([angle, angle], dim=-1)
-    return angle.cos(), angle.sin()
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [..., head_dim]; cos/sin broadcast against x."""
-    half = x.shape[-1] // 2
-    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
-    return x * cos + turned * sin
 
 
 def top_logprobs(logits: Tensor, num: int) -> tuple[Tensor, Tensor]:
@@ -86,15 +42,6 @@ def top_logprobs(logits: Tensor, num: int) -> tuple[Tensor, Tensor]:
     return values - normaliser, ids
 
 
-@dataclass(frozen=True)
-class Passed:
-    """What came of a pass: logits [asked, vocab], and each asked sequence's new features."""
-
-    logits: Tensor
-    features: list[Tensor]
-    """[new rows, taps, hidden] bf16 on the CPU; empty for a teacher without taps."""
-
-
 class Teacher:
     """A Llama checkpoint with a preallocated KV cache of `num_slots` x `max_len` positions."""
 
@@ -110,158 +57,120 @@ class Teacher:
 
         Layer inputs as in EAGLE-3 (aux hidden states of vLLM's llama.py): the residual stream.
         """
-        config = AutoConfig.from_pretrained(model_dir)
-        self.device, self.max_len, self.num_slots = device, max_len, num_slots
-        self.taps = taps
-        self.heads = int(config.num_attention_heads)
-        self.kv_heads = int(config.num_key_value_heads)
-        self.head_dim = int(config.hidden_size) // self.heads
-        self.eps = float(config.rms_norm_eps)
-        num_layers = int(config.num_hidden_layers)
-        theta = float(config.rope_parameters["rope_theta"])
-        self.cos, self.sin = rotary_tables(max_len, self.head_dim, theta, device)
-        raw = load_file(model_dir / "model.safetensors")
-        weights = {k: v.to(device, torch.bfloat16) for k, v in raw.items()}
-        self.embed = weights["model.embed_tokens.weight"]
-        self.head = PackedLinear(weights.get("lm_head.weight", self.embed))
-        self.norm = weights["model.norm.weight"]
-        self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(num_layers)]
-        shape = (num_layers, num_slots, self.kv_heads, max_len, self.head_dim)
+        self.model = model = TargetLayers(model_dir, max_len, device)
+        self.device, self.max_len, self.num_slots, self.taps = device, max_len, num_slots, taps
+        self._room = _round_up(max_len, SPAN)
+        shape = (len(model.layers), num_slots, model.kv_heads, self._room, model.head_dim)
         self.keys = torch.zeros(shape, dtype=torch.bfloat16, device=device)
         self.values = torch.zeros(shape, dtype=torch.bfloat16, device=device)
         self.lens = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self.features = torch.zeros(
+            (num_slots, max_len, len(taps), model.hidden_size), dtype=torch.bfloat16, device=device
+        )
+        """[num_slots, max_len, taps, hidden] of what each slot has read."""
         self._prefix: list[int] = []
-        self._prefix_features: list[Tensor] = []
-
-    def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), scale, self.eps)
-
-    def _project(self, layer: Layer, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map x [rows, hidden] to q [rows, heads, dim], k and v [rows, kv_heads, dim], rotated."""
-        rows, dim = x.shape[0], self.head_dim
-        qkv = layer.qkv(self._norm(x, layer.norm_in)).view(rows, -1, dim)
-        num_rotated = self.heads + self.kv_heads
-        cos, sin = self.cos[pos][:, None], self.sin[pos][:, None]
-        turned = rotate(qkv[:, :num_rotated].float(), cos, sin).to(qkv.dtype)
-        return turned[:, : self.heads], turned[:, self.heads :], qkv[:, num_rotated:]
-
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._norm(x, layer.norm_post)).chunk(2, dim=-1)
-        return x + layer.down(F.silu(gate) * up)
 
     @torch.inference_mode()
     def set_prefix(self, ids: list[int]) -> None:
         """Compute the keys and values of a prefix once; prompts starting with it copy them."""
+        if self.device.type != "cpu":
+            return
         self._prefix = []
-        self._prefix_features = self.prefill([0], [ids]).features
+        self.prefill([0], [ids])
         num = len(ids)
         self._prefix_keys = self.keys[:, 0, :, :num].clone()
         self._prefix_values = self.values[:, 0, :, :num].clone()
+        self._prefix_features = self.features[0, :num].clone()
         self._prefix = list(ids)
 
     @torch.inference_mode()
-    def prefill(self, slots: list[int], prompts: list[list[int]]) -> Passed:
-        """Fill the slots with the prompts; logits of their last tokens, features of all."""
+    def prefill(self, slots: list[int], prompts: list[list[int]]) -> Tensor:
+        """Fill the slots with the prompts; logits [prompts, vocab] behind their last tokens."""
         start = len(self._prefix)
         skip = [start if p[:start] == self._prefix and len(p) > start else 0 for p in prompts]
+        for slot, num_old in zip(slots, skip, strict=True):
+            if num_old:
+                self.keys[:, slot, :, :num_old] = self._prefix_keys
+                self.values[:, slot, :, :num_old] = self._prefix_values
+                self.features[slot, :num_old] = self._prefix_features
+        lens = [len(p) - s for p, s in zip(prompts, skip, strict=True)]
         tokens = [t for p, s in zip(prompts, skip, strict=True) for t in p[s:]]
         pos = torch.cat([torch.arange(s, len(p)) for p, s in zip(prompts, skip, strict=True)])
-        pos = pos.to(self.device)
-        num_pad = _round_up(len(tokens), 128) - len(tokens)
-        tokens, pos = tokens + [0] * num_pad, F.pad(pos, (0, num_pad))
-        x = self.embed[torch.tensor(tokens, device=self.device)]
-        lens = [len(p) - s for p, s in zip(prompts, skip, strict=True)]
-        tapped: list[Tensor] = []
-        for i, layer in enumerate(self.layers):
-            self._tap(tapped, i, x)
-            q, k, v = self._project(layer, x, pos)
-            mixed, at = [], 0
-            for slot, num_old, num_new in zip(slots, skip, lens, strict=True):
-                cut = slice(at, at + num_new)
-                mixed.append(self._attend_one(i, slot, num_old, q[cut], k[cut], v[cut]))
-                at += num_new
-            x = x + layer.out(F.pad(torch.cat(mixed), (0, 0, 0, num_pad)))
-            x = self._mlp(layer, x)
+        own = torch.tensor(slots).repeat_interleave(torch.tensor(lens))
+        pos, own = pos.to(self.device), own.to(self.device)
+
+        def mix(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.keys[i, own, :, pos] = k[: len(own)]
+            self.values[i, own, :, pos] = v[: len(own)]
+            if not any(skip):
+                return attend(q, k, v, packing)
+            cuts = pairwise(accumulate(lens, initial=0))
+            pieces = zip(slots, skip, cuts, strict=True)
+            mixed = [self._behind(i, slot, old, q[slice(*cut)]) for slot, old, cut in pieces]
+            return F.pad(torch.cat(mixed), (0, 0, 0, num_pad))
+
+        num_pad = -len(tokens) % 128
+        packing = pack([*lens, num_pad], self.device)
+        tokens, pos_padded = tokens + [0] * num_pad, F.pad(pos, (0, num_pad))
+        x, tapped = self._through(torch.tensor(tokens, device=self.device), pos_padded, mix)
+        self.features[own, pos] = tapped[: len(own)]
+        filled = torch.tensor([len(p) for p in prompts], device=self.device)
+        self.lens[torch.tensor(slots, device=self.device)] = filled
         last = torch.tensor(lens, device=self.device).cumsum(0) - 1
-        for slot, prompt in zip(slots, prompts, strict=True):
-            self.lens[slot] = len(prompt)
-        x = self._norm(x, self.norm)
-        self._tap(tapped, len(self.layers), x)
-        features: list[Tensor] = []
-        if self.taps:
-            own = torch.stack(tapped, dim=1).cpu().split([*lens, num_pad])[: len(lens)]
-            features = [
-                torch.cat((*self._prefix_features, new)) if num_old else new.clone()
-                for new, num_old in zip(own, skip, strict=True)
-            ]
-        return Passed(self.head(x[last]), features)
+        return self.model.head(x[last])
 
-    def _tap(self, tapped: list[Tensor], layer: int, x: Tensor) -> None:
-        if layer in self.taps:
-            tapped.append(x)
-
-    def _attend_one(
-        self, i: int, slot: int, num_old: int, q: Tensor, k: Tensor, v: Tensor
-    ) -> Tensor:
-        """Causal attention of one prompt's new rows; stores k, v; returns [rows, heads*dim]."""
-        num = q.shape[0]
-        if num_old:
-            self.keys[i, slot, :, :num_old] = self._prefix_keys[i]
-            self.values[i, slot, :, :num_old] = self._prefix_values[i]
-        self.keys[i, slot, :, num_old : num_old + num] = k.transpose(0, 1)
-        self.values[i, slot, :, num_old : num_old + num] = v.transpose(0, 1)
-        total, group = num_old + num, self.heads // self.kv_heads
+    def _behind(self, i: int, slot: int, num_old: int, q: Tensor) -> Tensor:
+        """Causal attention of one slot's new rows over its prefix and themselves."""
+        total, group = num_old + len(q), self.model.heads // self.model.kv_heads
         keys = self.keys[i, slot, :, :total].repeat_interleave(group, dim=0)[None]
         values = self.values[i, slot, :, :total].repeat_interleave(group, dim=0)[None]
-        mask = None
-        if num_old:
-            mask = torch.ones(num, total, dtype=torch.bool, device=q.device).tril(num_old)
-        out = F.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None
-        )
-        return out[0].transpose(0, 1).reshape(num, -1)
+        mask = torch.ones(len(q), total, dtype=torch.bool, device=q.device).tril(num_old)
+        out = F.scaled_dot_product_attention(q.transpose(0, 1)[None], keys, values, attn_mask=mask)
+        return out[0].transpose(0, 1).flatten(1)
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
+        """Whole sequences behind each other, int64 [rows]; nothing of them is kept.
+
+        Returns the final norm's output [rows, hidden] and the taps [rows, taps, hidden].
+        """
+        pos = torch.cat([torch.arange(num) for num in lens]).to(self.device)
+        packing = pack(lens, self.device)
+        return self._through(tokens, pos, lambda _, q, k, v: attend(q, k, v, packing))
 
     @torch.inference_mode()
-    def park(self, slots: list[int]) -> None:
-        """Mark slots idle: one position long, so that they add nothing to the attention."""
-        if slots:
-            self.lens[torch.tensor(slots, device=self.device)] = 0
+    def decode(self, tokens: Tensor, running: Tensor) -> Tensor:
+        """One step: tokens int64 and running bool [num_slots]; logits [num_slots, vocab].
 
-    @torch.inference_mode()
-    def decode(self, tokens: Tensor) -> Passed:
-        """One step for all slots: tokens int64 [num_slots].
-
-        Idle slots compute rubbish that nobody reads; their length must be kept below max_len.
+        Slots that do not run compute rubbish that nobody reads, and stay where they are.
         """
         slots = torch.arange(self.num_slots, device=self.device)
-        pos = self.lens
+        pos, heads = self.lens, self.model.kv_heads
         groups = self._groups(pos)
-        x = self.embed[tokens]
-        tapped: list[Tensor] = []
-        for i, layer in enumerate(self.layers):
-            self._tap(tapped, i, x)
-            q, k, v = self._project(layer, x, pos)
+
+        def mix(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             self.keys[i, slots, :, pos] = k
             self.values[i, slots, :, pos] = v
-            grouped = q.view(self.num_slots, self.kv_heads, -1, self.head_dim)
-            out = torch.cat(
-                [
-                    F.scaled_dot_product_attention(
-                        grouped[own],
-                        self.keys[i, own, :, : mask.shape[-1]],
-                        self.values[i, own, :, : mask.shape[-1]],
-                        attn_mask=mask,
-                    )
-                    for own, mask in groups
-                ]
-            )
-            x = x + layer.out(out.view(self.num_slots, -1))
-            x = self._mlp(layer, x)
-        self.lens = pos + 1
-        x = self._norm(x, self.norm)
-        self._tap(tapped, len(self.layers), x)
-        features = list(torch.stack(tapped, dim=1)[:, None].cpu()) if self.taps else []
-        return Passed(self.head(x), features)
+            grouped = q.view(self.num_slots, heads, -1, self.model.head_dim)
+            mixed = [
+                F.scaled_dot_product_attention(
+                    grouped[own],
+                    self.keys[i, own, :, : mask.shape[-1]],
+                    self.values[i, own, :, : mask.shape[-1]],
+                    attn_mask=mask,
+                )
+                for own, mask in groups
+            ]
+            return torch.cat(mixed).reshape(self.num_slots, -1)
+
+        x, tapped = self._through(tokens, pos, mix)
+        self.features[slots, pos] = tapped
+        self.lens = pos + running
+        return self.model.head(x)
+
+    def park(self, slots: list[int]) -> None:
+        """Mark slots idle: no longer than one position, so that they add little to attention."""
+        self.lens[torch.tensor(slots, device=self.device)] = 0
 
     def _groups(self, pos: Tensor) -> list[tuple[slice, Tensor]]:
         """Neighbouring slots, which attend together, and the mask of what is hidden from them.
@@ -269,28 +178,32 @@ class Teacher:
         The query heads that share a key head are the rows of one product.
         """
         groups = []
-        for start in range(0, self.num_slots, GROUP):
-            own = slice(start, start + GROUP)
-            total = min(_round_up(int(pos[own].max()) + 1, 32), self.max_len)
+        size = CPU_GROUP if self.device.type == "cpu" else self.num_slots
+        for start in range(0, self.num_slots, size):
+            own = slice(start, start + size)
+            total = _round_up(int(pos[own].max()) + 1, SPAN)
             hidden = torch.arange(total, device=self.device)[None] > pos[own][:, None]
             mask = torch.zeros(hidden.shape, dtype=torch.bfloat16, device=self.device)
             groups.append((own, mask.masked_fill_(hidden, float("-inf"))[:, None, None]))
         return groups
 
+    def _through(
+        self, tokens: Tensor, pos: Tensor, mix: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Final states [rows, hidden] and taps of rows; `mix` attends in a layer."""
+        model = self.model
+        x = model.embed[tokens]
+        tapped: list[Tensor] = []
+        for i, layer in enumerate(model.layers):
+            if i in self.taps:
+                tapped.append(x)
+            x = x + layer.out(mix(i, *model.project(layer, x, pos)))
+            x = model.mlp(layer, x)
+        x = model.norm(x, model.last_norm)
+        if len(model.layers) in self.taps:
+            tapped.append(x)
+        return x, torch.stack(tapped, dim=1) if tapped else x.new_empty(len(x), 0, x.shape[1])
+
 
 def _round_up(num: int, step: int) -> int:
     return -(-num // step) * step
-
-
-def _layer(weights: dict[str, Tensor], prefix: str) -> Layer:
-    attn, mlp = prefix + "self_attn.", prefix + "mlp."
-    qkv = torch.cat([weights[f"{attn}{name}_proj.weight"] for name in "qkv"])
-    gate_up = torch.cat([weights[f"{mlp}{name}_proj.weight"] for name in ("gate", "up")])
-    return Layer(
-        PackedLinear(qkv),
-        PackedLinear(weights[attn + "o_proj.weight"]),
-        PackedLinear(gate_up),
-        PackedLinear(weights[mlp + "down_proj.weight"]),
-        weights[prefix + "input_layernorm.weight"],
-        weights[prefix + "post_attention_layernorm.weight"],
-    )

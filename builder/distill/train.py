@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -105,8 +105,13 @@ def schedule(progress: float, settings: TrainSettings) -> float:
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def inherited(module: Any) -> dict[str, Any]:
-    """What a draft that is trained on decides itself, among the settings of its kind."""
+def inherited(module: Any, *, train_head: bool) -> dict[str, Any]:
+    """What a draft that is trained on decides itself, among the settings of its kind.
+
+    Output rows that were the target's are trained from now on with `train_head`.
+    """
+    if train_head:
+        module.lm_head.weight.requires_grad_(True)
     is_trained = module.lm_head.weight.requires_grad
     return {"draft_vocab": len(module.draft_ids), "train_head": is_trained}
 
@@ -150,10 +155,12 @@ class Trainer:
 
     def __init__(
         self, learner: Learner, train_set: list[Example], held: list[Example], out: Path,
-        settings: TrainSettings,
+        settings: TrainSettings, read: Callable[[list[Example]], list[Example]] = list,
     ) -> None:  # fmt: skip
-        self.learner, self.train_set, self.out = learner, train_set, out
-        self.held = held[:NUM_CHECKED]
+        """`read` gives examples what is taught of them, where it was not kept."""
+        self.learner, self.train_set, self.out, self.read = learner, train_set, out, read
+        checked = data.batches(held[:NUM_CHECKED], settings.batch_tokens, None)
+        self.held = [example for group in checked for example in read(group)]
         self.settings = settings
         self.device = device()
         out.mkdir(parents=True, exist_ok=True)
@@ -169,6 +176,7 @@ class Trainer:
             for param_group, rate in zip(optimizer.param_groups, rates, strict=True):
                 param_group["lr"] = rate * schedule(progress, self.settings)
             optimizer.zero_grad(set_to_none=True)
+        group = self.read(group)
         with torch.autocast(self.device.type, torch.bfloat16):
             value = self.learner.loss(group)
         value.backward()

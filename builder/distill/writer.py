@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from builder.distill.teacher import Passed, Teacher, top_logprobs
+from builder.distill.teacher import Teacher, top_logprobs
 
 LOOP_SPAN = 60  # tokens that must repeat before an answer is cut
 LOOP_PERIOD = 20  # the longest period looked for
+LOOP_LOOK = 10  # steps between two looks for loops
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Job:
 class Written:
     """One finished answer: its tokens, the end token included.
 
-    Per token the teacher's `num_top` best ids int64 and log-probabilities float32, both
+    Per token the teacher's `num_top` best ids int32 and log-probabilities float32, both
     [len, num_top]; from a teacher with taps also the features of prompt and answer without its
     last token, [inputs, taps, hidden] bf16.
     """
@@ -41,12 +42,12 @@ class Written:
     features: Tensor | None = None
 
 
-def loops(tokens: list[int]) -> bool:
-    """True where the last LOOP_SPAN tokens repeat themselves with a short period."""
-    tail = tokens[-LOOP_SPAN:]
-    if len(tail) < LOOP_SPAN:
-        return False
-    return any(tail[period:] == tail[:-period] for period in range(1, LOOP_PERIOD + 1))
+def loops(tails: Tensor) -> Tensor:
+    """bool [rows]: whose LOOP_SPAN last tokens, int64 [rows, LOOP_SPAN], repeat a short period."""
+    found = torch.zeros(len(tails), dtype=torch.bool, device=tails.device)
+    for period in range(1, LOOP_PERIOD + 1):
+        found |= (tails[:, period:] == tails[:, :-period]).all(dim=1)
+    return found
 
 
 def draw(ids: Tensor, logprobs: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
@@ -54,43 +55,11 @@ def draw(ids: Tensor, logprobs: Tensor, temperatures: Tensor, generator: torch.G
 
     Argmax where T = 0, else a Gumbel-max draw; the tail beyond the candidates is dropped.
     """
-    noise = torch.rand(logprobs.shape, generator=generator).clamp_(1e-9, 1 - 1e-7)
-    gumbel = -torch.log(-torch.log(noise)).to(logprobs.device)
+    noise = torch.rand(logprobs.shape, generator=generator, device=generator.device)
+    gumbel = -torch.log(-torch.log(noise.clamp_(1e-9, 1 - 1e-7))).to(logprobs.device)
     warm = temperatures[:, None] > 0
     scores = torch.where(warm, logprobs / temperatures[:, None].clamp(min=1e-3) + gumbel, logprobs)
     return ids.gather(1, scores.argmax(dim=1, keepdim=True))[:, 0]
-
-
-class _Slot:
-    """A running answer and the candidate rows gathered for it."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.tokens: list[int] = []
-        self.ids: list[Tensor] = []
-        self.logprobs: list[Tensor] = []
-        self.features: list[Tensor] = []
-
-    def add(self, token: int, ids: Tensor, logprobs: Tensor, features: Tensor | None) -> None:
-        """`features`: of the rows that the token was drawn behind."""
-        self.tokens.append(token)
-        self.ids.append(ids)
-        self.logprobs.append(logprobs)
-        if features is not None:
-            self.features.append(features)
-
-    def ended(self, settings: WriterSettings, max_len: int) -> bool:
-        num = len(self.tokens)
-        if self.tokens[-1] in settings.stop_ids or num >= self.job.max_new:
-            return True
-        if len(self.job.prompt) + num >= max_len - 1:
-            return True
-        return settings.cut_loops and num % 10 == 0 and loops(self.tokens)
-
-    def written(self) -> Written:
-        features = torch.cat(self.features) if self.features else None
-        ids, logprobs = torch.stack(self.ids), torch.stack(self.logprobs)
-        return Written(self.job, self.tokens, ids, logprobs, features)
 
 
 @dataclass(frozen=True)
@@ -98,61 +67,109 @@ class WriterSettings:
     """What is drawn from and what is kept.
 
     num_top candidates are kept, num_candidates drawn from; a refill waits for min_refill free
-    slots, so that prefills share their matrix products.
+    slots (default: a sixteenth, but four), so that prefills share their matrix products.
     """
 
     stop_ids: frozenset[int]
     num_top: int = 16
     num_candidates: int = 48
-    min_refill: int = 4
+    min_refill: int | None = None
     cut_loops: bool = True
     seed: int = 0
 
 
 class _Writer:
-    """The slots of one teacher and what runs in them."""
+    """The slots of one teacher and what runs in them, side by side in tensors [slots, …]."""
 
     def __init__(self, teacher: Teacher, settings: WriterSettings) -> None:
         self.teacher, self.settings = teacher, settings
-        self.generator = torch.Generator().manual_seed(settings.seed)
-        self.slots: list[_Slot | None] = [None] * teacher.num_slots
-        self.current = torch.zeros(teacher.num_slots, dtype=torch.int64, device=teacher.device)
+        device, num, longest = teacher.device, teacher.num_slots, teacher.max_len
+        self.generator = torch.Generator(device).manual_seed(settings.seed)
+        self.jobs: list[Job | None] = [None] * num
+        self.stops = torch.zeros(len(teacher.model.embed), dtype=torch.bool, device=device)
+        self.stops[list(settings.stop_ids)] = True
+        kept = (num, longest, settings.num_top)
+        self.tokens = torch.zeros((num, longest), dtype=torch.int64, device=device)
+        self.ids = torch.zeros(kept, dtype=torch.int32, device=device)
+        self.logprobs = torch.zeros(kept, dtype=torch.float32, device=device)
+        self.num_written = torch.zeros(num, dtype=torch.int64, device=device)
+        self.limits = torch.zeros(num, dtype=torch.int64, device=device)
+        self.heat = torch.zeros(num, device=device)
+        self.running = torch.zeros(num, dtype=torch.bool, device=device)
+        self.num_steps = 0
 
     @property
     def free(self) -> list[int]:
         """Slots without a running answer."""
-        return [i for i, slot in enumerate(self.slots) if slot is None]
+        return [i for i, job in enumerate(self.jobs) if job is None]
 
     def start(self, jobs: list[Job]) -> Iterator[Written]:
         """Prefill the jobs into free slots and draw their first tokens."""
         taken = self.free[: len(jobs)]
-        for slot_id, job in zip(taken, jobs, strict=True):
-            self.slots[slot_id] = _Slot(job)
-        yield from self.take(taken, self.teacher.prefill(taken, [job.prompt for job in jobs]))
+        device = self.teacher.device
+        at = torch.tensor(taken, device=device)
+        room = [min(j.max_new, self.teacher.max_len - 1 - len(j.prompt)) for j in jobs]
+        self.limits[at] = torch.tensor(room, device=device)
+        self.heat[at] = torch.tensor([job.temperature for job in jobs], device=device)
+        self.num_written[at] = 0
+        self.running[at] = True
+        for slot, job in zip(taken, jobs, strict=True):
+            self.jobs[slot] = job
+        yield from self.take(at, self.teacher.prefill(taken, [job.prompt for job in jobs]))
 
     def step(self) -> Iterator[Written]:
         """One token for every running answer."""
-        self.teacher.park(self.free)
-        passed = self.teacher.decode(self.current)
-        yield from self.take(list(range(len(self.slots))), passed)
+        slots = torch.arange(len(self.jobs), device=self.teacher.device)
+        last = self.tokens[slots, (self.num_written - 1).clamp(min=0)]
+        self.num_steps += 1
+        yield from self.take(slots, self.teacher.decode(last, self.running))
 
-    def take(self, slot_ids: list[int], passed: Passed) -> Iterator[Written]:
+    @torch.inference_mode()
+    def take(self, slots: Tensor, logits: Tensor) -> Iterator[Written]:
         """Draw one token for each of the slots (rows of logits, in order)."""
-        device, keep = self.teacher.device, self.settings.num_top
-        logprobs, ids = top_logprobs(passed.logits, self.settings.num_candidates)
-        heat = [s.job.temperature if (s := self.slots[i]) else 0.0 for i in slot_ids]
-        tokens = draw(ids, logprobs, torch.tensor(heat, device=device), self.generator)
-        self.current[torch.tensor(slot_ids, device=device)] = tokens
-        host_ids, host_logprobs = ids[:, :keep].cpu(), logprobs[:, :keep].cpu()
-        for row, (slot_id, token) in enumerate(zip(slot_ids, tokens.tolist(), strict=True)):
-            slot = self.slots[slot_id]
-            if slot is None:
-                continue
-            features = passed.features[row] if passed.features else None
-            slot.add(token, host_ids[row], host_logprobs[row], features)
-            if slot.ended(self.settings, self.teacher.max_len):
-                self.slots[slot_id] = None
-                yield slot.written()
+        keep, at = self.settings.num_top, self.num_written[slots]
+        logprobs, ids = top_logprobs(logits, self.settings.num_candidates)
+        tokens = draw(ids, logprobs, self.heat[slots], self.generator)
+        running = self.running[slots]
+        # An idle slot writes behind its answer, where nobody looks.
+        self.tokens[slots, at] = tokens
+        self.ids[slots, at] = ids[:, :keep].int()
+        self.logprobs[slots, at] = logprobs[:, :keep]
+        self.num_written[slots] += running
+        ended = self.stops[tokens] | (at + 1 >= self.limits[slots])
+        if self.settings.cut_loops and self.num_steps % LOOP_LOOK == 0:
+            ended |= self._loops(slots)
+        done = slots[ended & running]
+        self.running[done] = False
+        if len(done):
+            yield from self._written(done)
+
+    def _loops(self, slots: Tensor) -> Tensor:
+        first = self.num_written[slots] - LOOP_SPAN
+        places = first.clamp(min=0)[:, None] + torch.arange(LOOP_SPAN, device=first.device)
+        tails = self.tokens[slots[:, None], places.clamp(max=self.teacher.max_len - 1)]
+        return loops(tails) & (first >= 0)
+
+    def _written(self, done: Tensor) -> list[Written]:
+        """What the slots in `done` int64 [slots] wrote; they are free then."""
+        slots = done.tolist()
+        self.teacher.park(slots)
+        nums = self.num_written[done].cpu()
+        most = int(nums.max())
+        kept = (self.tokens, self.ids, self.logprobs)
+        tokens, ids, logprobs = (each[done, :most].cpu() for each in kept)
+        found = []
+        for at, (slot, num) in enumerate(zip(slots, nums.tolist(), strict=True)):
+            job = self.jobs[slot]
+            assert job is not None
+            self.jobs[slot] = None
+            features = None
+            if self.teacher.taps:  # a copy: the slot goes to another answer
+                num_read = len(job.prompt) + num - 1
+                features = self.teacher.features[slot, :num_read].to("cpu", copy=True)
+            own = (ids[at, :num].clone(), logprobs[at, :num].clone())
+            found.append(Written(job, tokens[at, :num].tolist(), *own, features))
+        return found
 
 
 def write(
@@ -167,7 +184,8 @@ def write(
     """
     writer = _Writer(teacher, settings)
     more = True
-    min_refill = min(settings.min_refill, teacher.num_slots)
+    min_refill = settings.min_refill or max(4, teacher.num_slots // 16)
+    min_refill = min(min_refill, teacher.num_slots)
     while True:
         num_free = len(writer.free)
         more = more and keep_going()

@@ -70,8 +70,10 @@ def collate(
     answer_rows.append(torch.full((num_steps, pad_anchors), none))
     tokens.append(torch.zeros(num_steps, dtype=torch.int64))
     num_top = examples[0].top_ids.shape[1]
-    top_ids = [*(e.top_ids.long() for e in examples), torch.zeros(1, num_top, dtype=torch.int64)]
-    nothing = torch.full((1, num_top), float("-inf"))
+    laws_at = examples[0].top_ids.device
+    no_ids = torch.zeros(1, num_top, dtype=torch.int64, device=laws_at)
+    top_ids = [*(e.top_ids.long() for e in examples), no_ids]
+    nothing = torch.full((1, num_top), float("-inf"), device=laws_at)
     return HeadBatch(
         states=torch.cat(features).to(device),
         tokens=torch.cat(tokens).to(device),

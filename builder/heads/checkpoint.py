@@ -2,7 +2,8 @@
 
 EAGLE-3: `LlamaForCausalLMEagle3` with `t2d` and `d2t`, as the reference repository and SpecForge
 write it. Medusa: `medusa_lm_head.safetensors`, as TGI and vLLM read it. The small form leaves the
-output rows out where they are the target's; `assemble` puts them back.
+output rows out where they are the target's, and has them in a file of their own where they are not;
+`assemble` puts them back.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from builder.heads.target import target_ends
 from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
+ROWS = "output_rows.safetensors"
 ARCHITECTURES = {"eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
 
 
@@ -46,12 +48,13 @@ def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[s
 
 
 def shrink(folder: Path) -> None:
-    """Leaves out what the target has: output rows that were not trained."""
+    """Leaves out output rows that were not trained; those that were go into a file beside it."""
     config, kind = _config(folder)
     tensors = load_file(folder / WEIGHTS[kind])
-    if not config["training"]["train_head"]:
-        tensors.pop("lm_head.weight", None)
-        tensors.pop("t2d", None)
+    rows = tensors.pop("lm_head.weight", None)
+    tensors.pop("t2d", None)
+    if rows is not None and config["training"]["train_head"]:
+        _write(folder / ROWS, {"lm_head.weight": rows})
     _write(folder / WEIGHTS[kind], tensors)
 
 
@@ -63,10 +66,12 @@ def assemble(folder: Path, target_dir: Path, out: Path) -> None:
         if config.get(key) != target[key]:
             raise ValueError(f"its {key} is {config.get(key)}; this target has {target[key]}")
     tensors = load_file(folder / WEIGHTS[kind])
-    if kind == "eagle3" and "lm_head.weight" not in tensors and "d2t" in tensors:
+    if (folder / ROWS).exists():
+        tensors |= load_file(folder / ROWS)
+    if kind == "eagle3" and "t2d" not in tensors and "d2t" in tensors:
         ids = target_ids(tensors["d2t"])
-        rows = target_ends(target_dir)[1][ids]
-        tensors |= {"lm_head.weight": rows.to(torch.bfloat16), "t2d": _known(ids, config)}
+        rows = target_ends(target_dir)[1][ids].to(torch.bfloat16)
+        tensors = {"lm_head.weight": rows, **tensors, "t2d": _known(ids, config)}
     if kind == "eagle3":
         _refuse_incomplete(tensors)
     out.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ class HeadSteps(steps.Steps):
     def __init__(self, kind: Kind, options: argparse.Namespace) -> None:
         super().__init__(options)
         self.kind = kind
-        self.answer_settings = replace(self.answer_settings, features=True)
+        keeps_laws = self.answer_settings.num_top > 1
+        self.answer_settings = replace(self.answer_settings, features=keeps_laws)
 
     def train(self) -> None:
         """Train the head on all shards."""
@@ -91,7 +92,8 @@ class HeadSteps(steps.Steps):
         train_set, held = data.split(self.examples())
         known = self.known(TargetHead(), checkpoint.assemble, how)
         if known is not None:
-            its_own = train.inherited(known.module) | self.kind.shape(known.module)
+            its_own = train.inherited(known.module, train_head=how.train_head)
+            its_own |= self.kind.shape(known.module)
             how = replace(how, **its_own)
         ids = train.draft_vocabulary(train_set, self.target, run, how.draft_vocab, known)
         torch.manual_seed(how.seed)
@@ -100,7 +102,8 @@ class HeadSteps(steps.Steps):
         learner = HeadLearner(head, vocab_size, how.loss, how.num_steps, how.step_decay)
         # An answer of one token leaves nothing to guess.
         train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
-        trainer = train.Trainer(learner, train_set, held, run, how)
+        read = self.reader(train_set, feature_taps(self.target))
+        trainer = train.Trainer(learner, train_set, held, run, how, read)
         trainer.run(is_continued=known is not None)
 
     def export(self) -> None:

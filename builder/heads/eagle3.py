@@ -8,18 +8,30 @@ reads token t + 1: what it says is token t + 2.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from builder.distill.packing import Packing, pack, pack_like
 from builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
-from builder.distill.teacher import rotary_tables, rotate
+from builder.distill.target_layers import rotary_tables, rotate
 from builder.heads.batch import HeadBatch
 from builder.heads.target import target_ends
 
 NUM_FUSED = 3
+
+
+@dataclass(frozen=True)
+class Places:
+    """The anchors of a batch's sequences, for attention."""
+
+    anchors: Packing
+    hidden: list[Tensor]
+    """bool [members, 1, anchors, rows] for each piece: what lies behind an anchor."""
 
 
 class Attention(nn.Module):
@@ -45,33 +57,34 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         turn: tuple[Tensor, Tensor],
-        batch: HeadBatch,
-        first: tuple[Tensor, Tensor],
+        places: Places,
+        first: tuple[list[Tensor], list[Tensor]],
         later: list[tuple[Tensor, Tensor]],
     ) -> Tensor:
         """x [anchors, 2 * hidden] → [anchors, hidden].
 
-        `first`: keys and values of all rows, causal; `later`: of the anchors, each sees its own.
+        `first`: of all rows, causal, keys [members, heads, dim, rows] and values [members, heads,
+        rows, dim] for each piece; `later`: of the anchors, each sees its own.
         """
         num, dim = len(x), self.shape.head_dim
-        q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0].dtype)
+        q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0][0].dtype)
         own = [(q * k).sum(-1).float() * dim**-0.5 for k, _ in later]  # [anchors, heads] each
-        mixed, at, start = [], 0, 0
-        for length, count in zip(batch.lens, batch.anchors_of, strict=True):
-            cut, span = slice(at, at + count), slice(start, start + length)
-            keys, values = first[0][span].transpose(0, 1), first[1][span].transpose(0, 1)
-            scores = (q[cut].transpose(0, 1) @ keys.transpose(1, 2)).float() * dim**-0.5
-            places = torch.arange(length, device=x.device)
-            hidden = places[None] > (batch.anchors[cut] - start)[:, None]
+        spread = places.anchors.spread
+        columns = zip(*map(spread, own), strict=True) if own else repeat(())
+        behind = zip(*(spread(v) for _, v in later), strict=True) if own else repeat(())
+        pieces = zip(first[0], first[1], spread(q), places.hidden, columns, behind, strict=False)
+        mixed = []
+        for keys, values, queries, hidden, scores_of_own, values_of_own in pieces:
+            scores = (queries.transpose(1, 2) @ keys).float() * dim**-0.5
             scores = scores.masked_fill(hidden, float("-inf"))
-            columns = [scores, *(each[cut].T[..., None] for each in own)]
-            weights = torch.cat(columns, dim=-1).softmax(dim=-1).to(values.dtype)
+            added = (each.transpose(1, 2)[..., None] for each in scores_of_own)
+            weights = torch.cat([scores, *added], dim=-1).softmax(dim=-1).to(values.dtype)
+            length = values.shape[2]
             out = weights[..., :length] @ values
-            for step, (_, v) in enumerate(later):
-                out = out + weights[..., length + step, None] * v[cut].transpose(0, 1)
-            mixed.append(out.transpose(0, 1).flatten(1))
-            at, start = at + count, start + length
-        projected: Tensor = self.o_proj(torch.cat(mixed))
+            for step, v in enumerate(values_of_own):
+                out = out + weights[..., length + step, None] * v.transpose(1, 2)
+            mixed.append(out.transpose(1, 2))
+        projected: Tensor = self.o_proj(places.anchors.gather(mixed).flatten(1))
         return projected
 
 
@@ -127,12 +140,20 @@ class Eagle3(nn.Module):
         shape, device = self.shape, batch.tokens.device
         longest = max(batch.lens) + num_steps
         cos, sin = rotary_tables(longest, shape.head_dim, shape.rope_theta, device)
-        place = torch.cat([torch.arange(n, device=device) for n in batch.lens])
+        place = torch.cat([torch.arange(n) for n in batch.lens]).to(device)
         rows, layer = batch.anchors, self.midlayer
         fused = self.fc(batch.states[:, :NUM_FUSED].flatten(1).to(self.fc.weight.dtype))
         x = layer.inputs(self.embed[batch.tokens[: len(fused)]], fused)
+        packing = pack(batch.lens, device)
+        anchors = pack_like(packing, batch.anchors_of, device)
+        hidden = [
+            torch.arange(longest, device=device) > at[:, None, :, None]
+            for at, longest in zip(anchors.spread(place[rows]), packing.longest, strict=True)
+        ]
+        places = Places(anchors, hidden)
         turn = (cos[place][:, None], sin[place][:, None])
-        first = layer.self_attn.keys_values(x, turn)
+        k, v = map(packing.spread, layer.self_attn.keys_values(x, turn))
+        first = ([each.permute(0, 2, 3, 1) for each in k], [each.transpose(1, 2) for each in v])
         later: list[tuple[Tensor, Tensor]] = []
         x, state = x[rows], fused[rows]
         for step in range(num_steps):
@@ -141,7 +162,7 @@ class Eagle3(nn.Module):
             if step:
                 x = layer.inputs(self.embed[batch.tokens[rows + step]], state)
                 later.append(layer.self_attn.keys_values(x, turn))
-            state = state + layer.self_attn(x, turn, batch, first, later)
+            state = state + layer.self_attn(x, turn, places, first, later)
             state = state + layer.mlp(layer.post_attention_layernorm(state))
             logits: Tensor = self.lm_head(self.norm(state))
             yield logits

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 from builder.assembly import WEIGHTS
 from builder.parameters import set_parameters
+from loadtest.bench.alternating import ask_salted
 from loadtest.bench.arms import OFF
-from loadtest.bench.asking import Asker
 from loadtest.bench.hopeless import random_draft
 from loadtest.bench.prompting import as_tokens
 from loadtest.bench.reporting import (
@@ -33,7 +31,6 @@ from loadtest.bench.reporting import (
 from loadtest.bench.repository import with_drafts
 from loadtest.bench.speed_tables import Measurement, rate_of, ratio_of
 from loadtest.bench.tasks import chosen
-from specdec.serving.launcher import TritonServer
 
 AUTO = "auto"
 FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
@@ -74,24 +71,14 @@ def _measure(
 ) -> list[Measurement]:
     """All prompts asked of all arms, in an order drawn by chance for each prompt."""
     checkpoint = repository / "target" / WEIGHTS
-    order = random.Random(arguments.seed)
-    found: list[Measurement] = []
-    _, end_id = as_tokens([], checkpoint)
-    with TritonServer(repository) as server, closing(Asker(server, arguments, end_id)) as asker:
-        learning, _ = as_tokens(chosen(arguments.per_task), checkpoint, "learn")
-        for prompt in order.sample(learning, min(arguments.learning, len(learning))):
-            asker.ask(prompt, AUTO)
-        salted = {
-            arm: as_tokens(chosen(arguments.per_task), checkpoint, f"{number:02}")[0]
-            for number, arm in enumerate(arms)
-        }
-        num_prompts = len(learning)
-        for count, place in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
-            in_turn = order.sample(arms, len(arms))
-            found += [asker.ask(salted[arm][place], arm) for arm in in_turn]
-            print(f"\r{count}/{num_prompts}", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    return found
+    prompts = chosen(arguments.per_task)
+    unsalted, end_id = as_tokens(prompts, checkpoint, "learn")
+    some = random.Random(arguments.seed).sample(unsalted, min(arguments.learning, len(unsalted)))
+    salted = {
+        arm: as_tokens(prompts, checkpoint, f"{number:02}")[0] for number, arm in enumerate(arms)
+    }
+    learning = [(prompt, AUTO) for prompt in some]
+    return ask_salted(repository, salted, learning, arguments, end_id)
 
 
 def _table(found: dict[str, list[Measurement]]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from builder.checks import read_config
 from builder.parameters import set_parameters
-from loadtest.bench.alternating import ask_in_alternation
+from loadtest.bench.alternating import ask_in_alternation, ask_salted
 from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm
 from loadtest.bench.asking import DIRECT, Asker
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
@@ -27,6 +27,7 @@ from loadtest.bench.reporting import (
 from loadtest.bench.repository import COLOCATED, add_colocated, with_drafts
 from loadtest.bench.scripted import write_scripts
 from loadtest.bench.speed_tables import (
+    Measurement,
     acceptance_table,
     of,
     rate_of,
@@ -48,7 +49,10 @@ def main(argv: list[str]) -> int:
     arms = (DIRECT, OFF, *arguments.drafters)
     with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
         repository = _repository(arguments, prompts, end_id, Path(scratch))
-        found = ask_in_alternation(repository, prompts, arms, arguments, end_id)
+        if arguments.learning is None:
+            found = ask_in_alternation(repository, prompts, arms, arguments, end_id)
+        else:
+            found = _ask_one_server(repository, arms, arguments, end_id)
     facts = {
         "conditions": conditions(command_line("speed", argv)),
         "max_tokens": arguments.max_tokens,
@@ -61,6 +65,22 @@ def main(argv: list[str]) -> int:
     write_result(arguments.name, arguments.out, facts, table)
     best_alone = max(rate_of(of(found, arm)) for arm in arms[:2])
     return 0 if rate_of(of(found, arms[2])) > best_alone else 1
+
+
+def _ask_one_server(
+    repository: Path, arms: Sequence[str], arguments: argparse.Namespace, end_id: int
+) -> list[Measurement]:
+    """Each arm has the prompts with another salt; it learns from those that are not measured."""
+    file, checkpoint = arguments.prompts, CHECKPOINT
+    salted = {
+        arm: load_token_prompts(file, checkpoint, f"{number:02}")[0][:: arguments.every]
+        for number, arm in enumerate(arms)
+    }
+    others, _ = load_token_prompts(file, checkpoint, "learn")
+    measured = set(others[:: arguments.every])
+    left = [prompt for prompt in others if prompt not in measured] or list(others)
+    learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
+    return ask_salted(repository, salted, learning, arguments, end_id)
 
 
 def _repository(
@@ -123,6 +143,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt")
     parser.add_argument(
         "--context", type=int, default=0, help="put other prompts in front, up to so many tokens"
+    )
+    parser.add_argument(
+        "--learning",
+        type=int,
+        metavar="N",
+        help="one server for all arms, which gets N other prompts of each arm to learn from; "
+        "prompts are salted (default: a new server for each pass over the prompts)",
     )
     parser.add_argument(
         "--times", action="store_true", help="also report where the rounds' time goes"

@@ -243,11 +243,12 @@ def test_teacher_writes_what_transformers_would(target_dir: Path) -> None:
 
 def test_loops_are_noticed() -> None:
     """A short period over the whole span is a loop; one odd token in it is not."""
-    repeated = [1, 2, 3] * 30
+    repeated = [1, 2, 3] * 20
 
-    assert loops(repeated)
-    assert not loops([*repeated[:-20], 9, *repeated[-19:]])
-    assert not loops([1, 2, 3])
+    assert loops(torch.tensor([repeated, [*repeated[:-20], 9, *repeated[-19:]]])).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_shards_round_trip(tmp_path: Path) -> None:
@@ -303,16 +304,30 @@ def test_missing_sources_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixtu
     """An empty sources folder still gives arithmetic and short questions, and says why."""
     written = [("code", f"Write function number {number}.") for number in range(30)]
     settings = prompts.PromptSettings(num_again=5)
-    made = prompts.build(written, ["Who are you today?"], tmp_path, settings)
+    made = prompts.build(written, tmp_path, settings, [])
 
-    assert {p.kind for p in made} == {"code", "math", "short", "sampled"}
+    assert {p.kind for p in made} == {"code", "math", "short"}
     assert [p.temperature for p in made[:30]] == [0.0] * 30
     again = made[-5:]
     assert all(p.temperature > 0 and p.index % data.HELD_OUT_EVERY for p in again)
     texts = {p.messages[0]["content"]: p.index for p in made[:30]}
     assert all(texts[p.messages[0]["content"]] % data.HELD_OUT_EVERY for p in again)
     assert "skipped, not in the sources folder" in capsys.readouterr().out
-    assert made == prompts.build(written, ["Who are you today?"], tmp_path, settings)
+    assert made == prompts.build(written, tmp_path, settings, [])
+
+
+def test_sampled_prompts_come_last_and_clean() -> None:
+    """Nothing twice, nothing that shares eight words with a measured text, numbers going on."""
+    measured = "Tell me how the seven seas were named by the sailors of old."
+    known = [prompts.Prompt(4, "code", [{"role": "user", "content": "Write a loop."}])]
+    sampled = ["Who are you?", f"Please! {measured}", "Write a loop.", "Who are you?"]
+
+    made = prompts.with_sampled(known, sampled, prompts.PromptSettings(), [measured])
+
+    assert [(p.index, p.kind, p.messages[0]["content"]) for p in made] == [
+        (4, "code", "Write a loop."),
+        (5, "sampled", "Who are you?"),
+    ]
 
 
 def test_command_line_refuses_a_missing_target(tmp_path: Path) -> None:

@@ -46,26 +46,28 @@ def target(tmp_path_factory):
     )
 
 
-def make(kind: str, target: Path) -> torch.nn.Module:
+def make(kind: str, target: Path, *, train_head: bool = False) -> torch.nn.Module:
     """Return a head with random weights."""
     torch.manual_seed(2)
     if kind == "eagle3":
-        head = eagle3.start(target, DRAFT_IDS, train_head=False)
+        head = eagle3.start(target, DRAFT_IDS, train_head=train_head)
     else:
-        head = medusa.start(target, DRAFT_IDS, 2, 2, train_head=False)
+        head = medusa.start(target, DRAFT_IDS, 2, 2, train_head=train_head)
     with torch.no_grad():
-        for name, weight in head.named_parameters():
-            if "lm_head" not in name:
+        for weight in head.parameters():
+            if weight.requires_grad:
                 weight.add_(torch.randn_like(weight))
     return head
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 @pytest.mark.parametrize("is_small", [False, True], ids=["whole", "small"])
-def test_round_trip_keeps_every_bit(kind, is_small, target, tmp_path):
+@pytest.mark.parametrize("train_head", [False, True], ids=["targets_rows", "own_rows"])
+def test_round_trip_keeps_every_bit(kind, is_small, train_head, target, tmp_path):
     """Stored, made small, put together again and loaded: bfloat16's bits, and the draft ids."""
-    head = make(kind, target)
-    checkpoint.store(kind, head, target, tmp_path / "stored", NOTES)
+    head = make(kind, target, train_head=train_head)
+    notes = {"training": {"train_head": train_head}}
+    checkpoint.store(kind, head, target, tmp_path / "stored", notes)
     whole = (tmp_path / "stored" / checkpoint.WEIGHTS[kind]).read_bytes()
     if is_small:
         checkpoint.shrink(tmp_path / "stored")

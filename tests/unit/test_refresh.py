@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from builder.distill import checkpoint
-from builder.distill.prompts import Prompt
+from builder.distill.prompts import Prompt, all_tokens
 from builder.distill.student import start_from_target
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
@@ -235,7 +235,7 @@ def test_what_decides_was_neither_trained_on_nor_chosen_by():
 
 def test_prompt_known_as_tokens_is_read_as_it_is():
     """No chat template is laid over what a client has sent as tokens."""
-    assert Prompt(0, "x", [], input_ids=[4, 5]).tokens(None) == [4, 5]
+    assert all_tokens([Prompt(0, "x", [], input_ids=[4, 5])], None) == [[4, 5]]
 
 
 def test_refresh_says_what_is_wrong_before_it_works():

@@ -53,7 +53,7 @@ def test_what_is_held_out_is_in_no_training(tmp_path: Path) -> None:
     settings = prompts.PromptSettings()
     held = prompts.held_out(settings)
 
-    everything = prompts.build(prompts.shipped(), [], tmp_path, settings)
+    everything = prompts.build(prompts.shipped(), tmp_path, settings, [])
     trained = [p.messages[0]["content"] for p in everything if p.index % HELD_OUT_EVERY]
     never = {p.messages[0]["content"] for p in everything if p.index % HELD_OUT_EVERY == 0}
 

@@ -1,0 +1,76 @@
+"""The target reads answers again, for laws and states that were not kept with them.
+
+Sixteen candidates and four states a token are a hundred times the token's own size. A GPU reads an
+answer again sooner than it loads them from a disk; a CPU keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from builder.distill.data import Example
+from builder.distill.teacher import Teacher, top_logprobs
+
+NUM_TOP = 16
+ROWS = 4096  # whose logits over the whole vocabulary are held at once
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Features that were computed just now; stands where FeatureRows do."""
+
+    rows: Tensor
+
+    def load(self) -> Tensor:
+        """[inputs, taps, hidden] bf16."""
+        return self.rows
+
+
+class Reader:
+    """Gives examples the teacher's laws and, with `taps`, its states; on `device`."""
+
+    def __init__(self, target_dir: Path, device: torch.device, taps: tuple[int, ...] = ()) -> None:
+        longest = int(AutoConfig.from_pretrained(target_dir).max_position_embeddings)
+        self.teacher = Teacher(target_dir, 0, longest, device, taps)
+
+    @torch.no_grad()
+    def __call__(self, group: Sequence[Example]) -> list[Example]:
+        """The same examples with `top_ids`, `top_logprobs` and `features`."""
+        device = self.teacher.device
+        lens = [len(e.inputs) for e in group]
+        tokens = torch.cat([e.inputs for e in group]).to(device)
+        final, tapped = self.teacher.read(tokens, lens)
+        ends = torch.tensor(lens).cumsum(0)
+        rows = torch.cat(
+            [
+                torch.arange(end - len(e.answer), end)
+                for e, end in zip(group, ends.tolist(), strict=True)
+            ]
+        ).to(device)
+        parts = [
+            top_logprobs(self.teacher.model.head(some), NUM_TOP) for some in final[rows].split(ROWS)
+        ]
+        num_answer = [len(e.answer) for e in group]
+        logprobs = torch.cat([values for values, _ in parts]).split(num_answer)
+        ids = torch.cat([some for _, some in parts]).split(num_answer)
+        states = tapped.split(lens)
+        return [
+            replace(
+                e,
+                top_ids=ids[i],
+                top_logprobs=logprobs[i],
+                features=InMemory(states[i]) if self.teacher.taps else None,
+            )
+            for i, e in enumerate(group)
+        ]
+
+
+def has_laws(examples: Sequence[Example]) -> bool:
+    """Whether more than the answers' own tokens was kept."""
+    return all(e.top_ids.shape[1] > 1 for e in examples)

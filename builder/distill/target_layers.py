@@ -1,0 +1,113 @@
+"""The target's layers for writing answers and reading them: weights packed or moved once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig
+
+
+class PackedLinear:
+    """y = x W^T for bf16 x [rows, in] and W [out, in]; W packed for oneDNN on a CPU."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight.contiguous()
+        self._packed = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
+        if self._packed:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)  # noqa: SLF001
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return [rows, out] in bf16."""
+        if self._packed:
+            product = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
+            out: Tensor = product(x, self._weight, None, "none", [], "")
+            return out
+        return F.linear(x, self._weight)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One Llama layer: fused projections and the two norm scales [hidden]."""
+
+    qkv: PackedLinear
+    out: PackedLinear
+    gate_up: PackedLinear
+    down: PackedLinear
+    norm_in: Tensor
+    norm_post: Tensor
+
+
+def rotary_tables(
+    max_len: int, head_dim: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, float32 [max_len, head_dim], halves repeated (Hugging Face's layout)."""
+    inv = 1.0 / theta ** (torch.arange(0, head_dim, 2, device=device).float() / head_dim)
+    angle = torch.arange(max_len, device=device).float()[:, None] * inv[None]
+    angle = torch.cat([angle, angle], dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [..., head_dim]; cos/sin broadcast against x."""
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos + turned * sin
+
+
+class TargetLayers:
+    """A Llama checkpoint's weights in bf16 on `device`, and what happens beside attention."""
+
+    def __init__(self, model_dir: Path, max_len: int, device: torch.device) -> None:
+        """`max_len`: positions that the rotary tables hold."""
+        config = AutoConfig.from_pretrained(model_dir)
+        self.device = device
+        self.heads = int(config.num_attention_heads)
+        self.kv_heads = int(config.num_key_value_heads)
+        self.head_dim = int(config.hidden_size) // self.heads
+        self.hidden_size = int(config.hidden_size)
+        self.eps = float(config.rms_norm_eps)
+        theta = float(config.rope_parameters["rope_theta"])
+        self.cos, self.sin = rotary_tables(max_len, self.head_dim, theta, device)
+        raw = load_file(model_dir / "model.safetensors")
+        weights = {k: v.to(device, torch.bfloat16) for k, v in raw.items()}
+        self.embed = weights["model.embed_tokens.weight"]
+        self.head = PackedLinear(weights.get("lm_head.weight", self.embed))
+        self.last_norm = weights["model.norm.weight"]
+        num_layers = int(config.num_hidden_layers)
+        self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(num_layers)]
+
+    def norm(self, x: Tensor, scale: Tensor) -> Tensor:
+        """RMSNorm of x [rows, hidden]."""
+        return F.rms_norm(x, (x.shape[-1],), scale, self.eps)
+
+    def project(self, layer: Layer, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Map x [rows, hidden] to q [rows, heads, dim], k and v [rows, kv_heads, dim], rotated."""
+        qkv = layer.qkv(self.norm(x, layer.norm_in)).view(x.shape[0], -1, self.head_dim)
+        num_rotated = self.heads + self.kv_heads
+        cos, sin = self.cos[pos][:, None], self.sin[pos][:, None]
+        turned = rotate(qkv[:, :num_rotated].float(), cos, sin).to(qkv.dtype)
+        return turned[:, : self.heads], turned[:, self.heads :], qkv[:, num_rotated:]
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """x with the layer's second half added."""
+        gate, up = layer.gate_up(self.norm(x, layer.norm_post)).chunk(2, dim=-1)
+        return x + layer.down(F.silu(gate) * up)
+
+
+def _layer(weights: dict[str, Tensor], prefix: str) -> Layer:
+    attn, mlp = prefix + "self_attn.", prefix + "mlp."
+    qkv = torch.cat([weights[f"{attn}{name}_proj.weight"] for name in "qkv"])
+    gate_up = torch.cat([weights[f"{mlp}{name}_proj.weight"] for name in ("gate", "up")])
+    return Layer(
+        PackedLinear(qkv),
+        PackedLinear(weights[attn + "o_proj.weight"]),
+        PackedLinear(gate_up),
+        PackedLinear(weights[mlp + "down_proj.weight"]),
+        weights[prefix + "input_layernorm.weight"],
+        weights[prefix + "post_attention_layernorm.weight"],
+    )

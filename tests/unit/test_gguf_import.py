@@ -1,0 +1,38 @@
+"""A GGUF file says how its answers end; a reader that says otherwise is refused."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gguf import GGUFWriter
+
+from builder.errors import BuildError
+from builder.gguf_import import _check_end
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file without weights whose answers end with token 2."""
+    path = tmp_path / "model.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_eos_token_id(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def test_the_files_own_end_token_is_taken(file: Path) -> None:
+    """Nothing is said where both agree."""
+    known: Any = SimpleNamespace(eos_token_id=2)
+
+    _check_end(file, known)
+
+
+def test_another_end_token_is_refused(file: Path) -> None:
+    """transformers 5.17 takes <|im_start|> for the end of the default target's answers."""
+    mistaken: Any = SimpleNamespace(eos_token_id=1)
+
+    with pytest.raises(BuildError, match=r"end with token 2; transformers .* takes 1"):
+        _check_end(file, mistaken)
