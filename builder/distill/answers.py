@@ -26,6 +26,7 @@ from torch.multiprocessing.spawn import spawn
 from transformers import AutoConfig, AutoTokenizer
 
 from builder.distill import prompts as prompt_sets
+from builder.distill import sampling
 from builder.distill.prompts import Prompt
 from builder.distill.teacher import Teacher
 from builder.distill.writer import Job, WriterSettings, Written, write
@@ -123,7 +124,7 @@ def _answer_worker(
     max_len = settings.max_prompt + settings.max_new + 2
     taps = feature_taps(model_dir) if settings.features else ()
     teacher = Teacher(model_dir, settings.num_slots, max_len, device, taps)
-    teacher.set_prefix(prompt_sets.user_header_ids(tokenizer))
+    teacher.set_prefix(sampling.user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
     how = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
     start, tokens, count = time.monotonic(), 0, 0
@@ -176,7 +177,7 @@ def _question_worker(
     teacher = Teacher(model_dir, settings.num_slots, 160, device)
     seed = settings.seed + 100 + worker
     share = num // num_workers + (worker < num % num_workers)
-    found = list(prompt_sets.sample_questions(teacher, tokenizer, share, seed))
+    found = list(sampling.sample_questions(teacher, tokenizer, share, seed))
     prompts = [Prompt(i, "sampled", [{"role": "user", "content": t}]) for i, t in enumerate(found)]
     prompt_sets.save(out.with_suffix(f".part{worker}"), prompts)
 

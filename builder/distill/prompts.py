@@ -1,9 +1,7 @@
 """The distillation prompts: the shipped ones, the user's, and more where they are too few.
 
-More are sampled from the target itself, and made of registry text in templates.
-"Magpie" (Xu et al. 2024): an instruction-tuned model that is given only the empty user turn
-writes a user's question. Openings steer it towards kinds of task; insane ones are dropped.
-Benchmark prompts are never read here.
+More are sampled from the target itself (`sampling.py`), and made of registry text in templates.
+Prompts that are measured with are read only to leave out what resembles them.
 """
 
 from __future__ import annotations
@@ -20,12 +18,7 @@ from typing import Any
 from builder.distill import separation, sources, templates
 from builder.distill.data import HELD_OUT_EVERY
 from builder.distill.seeding import seeded
-from builder.distill.teacher import Teacher
-from builder.distill.writer import Job, WriterSettings, write
 
-MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
-
-MAX_QUESTION = 80  # tokens of a sampled user turn
 PROSE = ("technical", "speech", "novel")
 MOST_JOINED = 6  # passages in a long prompt
 MOST_PASSAGES = 4000  # of a kind of prose
@@ -82,51 +75,6 @@ def all_tokens(prompts: Sequence[Prompt], tokenizer: Any) -> list[list[int]]:
     spoken = [prompt for prompt in prompts if not prompt.input_ids]
     found = iter(chat_ids(tokenizer, [prompt.messages for prompt in spoken]) if spoken else ())
     return [prompt.input_ids or next(found) for prompt in prompts]
-
-
-def user_header_ids(tokenizer: Any) -> list[int]:
-    """Token ids up to the point where the user's text would begin."""
-    marker = "\x00"
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": marker}], add_generation_prompt=False, tokenize=False
-    )
-    return [int(i) for i in tokenizer.encode(text.split(marker)[0], add_special_tokens=False)]
-
-
-def sane(text: str) -> bool:
-    """A sampled user turn worth answering: some words, no markup, not mostly symbols."""
-    words = text.split()
-    if not 3 <= len(words) <= 60 or "<|" in text or "�" in text:
-        return False
-    letters = sum(c.isalpha() or c.isspace() for c in text)
-    return letters > 0.75 * len(text) and len(set(words)) > 0.5 * len(words)
-
-
-def sample_questions(teacher: Teacher, tokenizer: Any, num: int, seed: int) -> Iterator[str]:
-    """User turns written by the target at T = 1 after an opening of ours; deduplicated."""
-    rng = seeded(seed)
-    header = user_header_ids(tokenizer)
-    teacher.set_prefix(header)
-    openings = [rng.choice(templates.OPENINGS) for _ in range(num)]
-    # The trailing space belongs to the next word's token.
-    tails = [tokenizer.encode(o.rstrip(" "), add_special_tokens=False) for o in openings]
-    first = tokenizer.encode("\n", add_special_tokens=False)
-    jobs = (
-        Job(i, header + tail if tail else header[:-1] + first, 1.0, MAX_QUESTION)
-        for i, tail in enumerate(tails)
-    )
-    stop = frozenset(tokenizer.all_special_ids)
-    settings = WriterSettings(stop_ids=stop, num_top=1, num_candidates=64, seed=seed)
-    seen: set[str] = set()
-    for done in write(teacher, jobs, settings):
-        if done.tokens[-1] != tokenizer.eos_token_id:
-            continue
-        ids = tails[done.job.index] + done.tokens[:-1]
-        text = tokenizer.decode(ids).strip()
-        key = re.sub(r"\W+", " ", text.lower())
-        if sane(text) and key not in seen:
-            seen.add(key)
-            yield text
 
 
 def topic_of(text: str, rng: random.Random) -> str:
@@ -220,7 +168,7 @@ def build(
     """
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
-    written, more = _in_order(written, rng), unmeasured(more, never)
+    written, more = _in_order(written, rng), separation.unmeasured(more, never)
     texts = [*written, *rng.sample(more, len(more))]
     out = [
         Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
@@ -244,7 +192,7 @@ def with_sampled(
     start = 1 + max((prompt.index for prompt in known), default=-1)
     added = [
         Prompt(start + number, kind, _turn(text), _heat(rng, settings))
-        for number, (kind, text) in enumerate(unmeasured(fresh, never))
+        for number, (kind, text) in enumerate(separation.unmeasured(fresh, never))
     ]
     return known + added
 
@@ -259,16 +207,8 @@ def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
 
 def _in_order(written: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str]]:
     """Written prompts as they are numbered from 0 on."""
-    written = unmeasured(written)
+    written = separation.unmeasured(written)
     return rng.sample(written, len(written))
-
-
-def unmeasured(pairs: list[tuple[str, str]], never: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Without texts that have a run of words in common with a prompt we measure with."""
-    measured = [text for file in MEASURED.glob("*.jsonl") for text in separation.texts_of(file)]
-    measured += never
-    copies = {text for text, _ in separation.shared([text for _, text in pairs], measured)}
-    return [(kind, text) for kind, text in pairs if text not in copies]
 
 
 def _turn(text: str) -> list[dict[str, str]]:
@@ -306,7 +246,7 @@ def follow_ups(
         fresh = Prompt(start + number, "second", messages, 0.0)
         out.append(replace(fresh, temperature=_heat(rng, settings)))
     asked = [("second", prompt.messages[-1]["content"]) for prompt in out]
-    clean = {text for _, text in unmeasured(asked, never)}
+    clean = {text for _, text in separation.unmeasured(asked, never)}
     return [prompt for prompt in out if prompt.messages[-1]["content"] in clean]
 
 

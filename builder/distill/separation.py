@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 RUN = 8
+MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
 
 
 def runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -37,3 +38,11 @@ def texts_of(path: Path) -> list[str]:
         texts += [str(row["prompt"])] if "prompt" in row else []
         texts += [m["content"] for m in row.get("messages", []) if m["role"] == "user"]
     return texts
+
+
+def unmeasured(pairs: list[tuple[str, str]], never: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Without texts that have a run of words in common with a prompt we measure with."""
+    measured = [text for file in MEASURED.glob("*.jsonl") for text in texts_of(file)]
+    measured += never
+    copies = {text for text, _ in shared([text for _, text in pairs], measured)}
+    return [(kind, text) for kind, text in pairs if text not in copies]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.distill import prompts
+from builder.distill import prompts, separation
 from builder.distill.prompts import Prompt
 from builder.distill.seeding import seeded
 from builder.errors import BuildError
@@ -22,7 +22,7 @@ def from_files(files: Sequence[Path]) -> list[Prompt]:
         found = {text: path.stem for path in files for text in prompts.read(path)}
     except (OSError, ValueError, KeyError) as error:
         raise BuildError(f"the prompts cannot be read: {error}") from error
-    pairs = prompts.unmeasured([(kind, text) for text, kind in found.items()])
+    pairs = separation.unmeasured([(kind, text) for text, kind in found.items()])
     return [Prompt(0, kind, [{"role": "user", "content": text}]) for kind, text in pairs]
 
 
@@ -37,7 +37,7 @@ def from_log(directory: Path, tenants: Sequence[str], tokenizer: Any) -> list[Pr
         raise BuildError(f"the prompt log cannot be read: {error}") from error
     known = {one.input_ids: one.task for one in logged if not tenants or one.tenant in tenants}
     texts = {str(tokenizer.decode(list(ids))): (task, ids) for ids, task in known.items()}
-    kept = prompts.unmeasured([(task, text) for text, (task, _) in texts.items()])
+    kept = separation.unmeasured([(task, text) for text, (task, _) in texts.items()])
     return [Prompt(0, task, [], input_ids=list(texts[text][1])) for task, text in kept]
 
 

@@ -12,7 +12,6 @@ from builder.distill import prompts, separation
 from builder.distill.data import HELD_OUT_EVERY
 from builder.pair import load_pair
 
-MEASURED = Path(__file__).parents[2] / "loadtest" / "prompts"
 PAIR = load_pair().draft.directory.parent
 TASKS = {
     "api_calls", "code_generation", "creative_writing", "customer_support", "legal_analysis",
@@ -41,7 +40,7 @@ def test_no_two_prompts_share_a_run_of_words() -> None:
 def test_nothing_measured_is_trained_on() -> None:
     """None of our measuring prompts shares a run of words with a training prompt."""
     trained = [text for _, text in prompts.shipped()]
-    for file in MEASURED.glob("*.jsonl"):
+    for file in separation.MEASURED.glob("*.jsonl"):
         assert not separation.shared(separation.texts_of(file), trained)
 
 

@@ -55,7 +55,6 @@ run() { # kind options…: trains in a run of its own and stores the draft in WO
     build "$kind" export "${common[@]}" --run "run_$kind" --draft "$work/$kind" "${small[@]}"
 }
 
-# One behind the other: side by side on one GPU they get a third of the speed together.
 run eagle3 "${eagle3[@]}"
 run distill "${distill[@]}"
 run medusa "${medusa[@]}"
