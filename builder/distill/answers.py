@@ -99,16 +99,22 @@ def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> It
     """Jobs in the prompts' order, sorted by length within spans: equal lengths waste least."""
     size = settings.sort_span
     spans = [prompts[start : start + size] for start in range(0, len(prompts), size)]
-    # Beside the writing: a GPU would wait for the tokenizer.
+
+    def read(span: list[Prompt]) -> list[Job]:
+        tokens = prompt_sets.all_tokens(span, tokenizer)
+        jobs = [
+            Job(prompt.index, ids, prompt.temperature, settings.max_new)
+            for prompt, ids in zip(span, tokens, strict=True)
+            if len(ids) <= settings.max_prompt
+        ]
+        return sorted(jobs, key=lambda job: len(job.prompt))
+
+    # The next span beside the writing of this one: a GPU would wait for the tokenizer.
     with ThreadPoolExecutor(1) as pool:
-        read = pool.map(lambda span: prompt_sets.all_tokens(span, tokenizer), spans)
-        for span, tokens in zip(spans, read, strict=True):
-            jobs = [
-                Job(prompt.index, ids, prompt.temperature, settings.max_new)
-                for prompt, ids in zip(span, tokens, strict=True)
-                if len(ids) <= settings.max_prompt
-            ]
-            yield from sorted(jobs, key=lambda job: len(job.prompt))
+        coming = [pool.submit(read, span) for span in spans[:1]]
+        for number in range(1, 1 + len(spans)):
+            coming += [pool.submit(read, span) for span in spans[number : number + 1]]
+            yield from coming.pop(0).result()
 
 
 def _answer_worker(

@@ -65,7 +65,7 @@ class Steps:
             found = answers.sample(self.target, out, how.num_sampled, self.answer_settings)
             known = prompts.with_sampled(known, found, how, self.never())
             prompts.save(out, known)
-        print(f"prompts: {len(known)} written", flush=True)
+        print(f"prompts: {len(known)} in {out.name}", flush=True)
 
     def never(self) -> list[str]:
         """Texts that are measured with, beside those of the load tests."""

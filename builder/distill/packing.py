@@ -83,7 +83,8 @@ def pack_like(packing: Packing, lens: list[int], device: torch.device) -> Packin
 def _packed(lens: list[int], groups: Sequence[tuple[int, ...]], device: torch.device) -> Packing:
     starts = [0, *accumulate(lens)]
     longest = [max(1, *(lens[member] for member in members)) for members in groups]
-    there = torch.full((_padded(groups, longest),), starts[-1])
+    num_padded = sum(len(own) * num for own, num in zip(groups, longest, strict=True))
+    there = torch.full((num_padded,), starts[-1])
     back = torch.empty(starts[-1], dtype=torch.int64)
     at = 0
     for members, num in zip(groups, longest, strict=True):
@@ -93,10 +94,6 @@ def _packed(lens: list[int], groups: Sequence[tuple[int, ...]], device: torch.de
             back[start : start + length] = torch.arange(at, at + length)
             at += num
     return Packing(tuple(groups), tuple(longest), there.to(device), back.to(device))
-
-
-def _padded(groups: Sequence[tuple[int, ...]], longest: Sequence[int]) -> int:
-    return sum(len(members) * num for members, num in zip(groups, longest, strict=True))
 
 
 def _alike(lens: list[int], *, joined: bool) -> list[tuple[int, ...]]:

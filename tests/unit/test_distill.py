@@ -10,7 +10,17 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from builder.distill import checkpoint, cli, data, evaluate, loss, measure, prompts, templates
+from builder.distill import (
+    answers,
+    checkpoint,
+    cli,
+    data,
+    evaluate,
+    loss,
+    measure,
+    prompts,
+    templates,
+)
 from builder.distill.answers import done_indices, save_shard
 from builder.distill.seeding import seeded
 from builder.distill.student import Student, start_from_target
@@ -239,6 +249,23 @@ def test_teacher_writes_what_transformers_would(target_dir: Path) -> None:
         gaps = [max(row) - row[t] for row, t in zip(rows, written.tokens, strict=True)]
         assert max(gaps) < 0.25  # bf16 against float32
         assert (len(written.tokens), 4) == tuple(written.top_ids.shape)
+
+
+def test_a_stopped_writer_reads_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are tokenized one span ahead, shortest first in each; never all of them."""
+    read: list[int] = []
+
+    def tokens(span: list[prompts.Prompt], _: object) -> list[list[int]]:
+        read.append(len(span))
+        return [[1] * (4 - prompt.index % 4) for prompt in span]
+
+    monkeypatch.setattr(prompts, "all_tokens", tokens)
+    asked = [prompts.Prompt(i, "sampled", []) for i in range(40)]
+    jobs = answers._jobs(asked, None, answers.AnswerSettings(sort_span=4))
+
+    assert [next(jobs).index for _ in range(5)] == [3, 2, 1, 0, 7]
+    jobs.close()
+    assert len(read) <= 3
 
 
 def test_loops_are_noticed() -> None:
