@@ -1,7 +1,8 @@
 """`specdec bench gpu`: the target's verification step on a CUDA device against its byte limit.
 
-Needs this repository, a CUDA build of `torch>=2.8`, `numpy`, `safetensors` and (for its errors)
-`tritonclient[grpc]`; no checkpoint, no server, no download: weights are random and made on the device, 16 GB of them for the shape `8b`.
+Needs this repository, a CUDA build of `torch>=2.8`, `numpy`, `safetensors` and, for its errors,
+`tritonclient[grpc]`; no checkpoint, no server, no download: weights are random and made on the
+device, 16 GB of them for the shape `8b`.
 `python -m loadtest.bench gpu` with PYTHONPATH=backends/python:. runs it without an installation.
 """
 
