@@ -138,7 +138,7 @@ class _Steered:
                 num_drafted=choice.num_tokens if lead is not None else 0,
                 draft_s=outcome.drafting_s,
                 is_clean=not choice.is_off or self.num_streamed > 0,
-                reader=choice.lead if is_head else "",
+                has_head=is_head,
             )
         )
         is_missed = not is_first and (choice.is_off or is_head)

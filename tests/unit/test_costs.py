@@ -212,12 +212,24 @@ def test_reading_a_prompt_is_learned_apart():
     costs, rng = CostModel(), random.Random(1)
     for _ in range(100):
         prompt = rng.randint(10, 4000)
-        costs.add_prompt("", prompt, 0.005 + 0.1 * prompt / 1000)
-        costs.add_prompt("head", prompt, 0.006 + 0.13 * prompt / 1000)
-        costs.add_prompt("draft", prompt, 0.002 + 0.02 * prompt / 1000)
+        costs.add_prompt(prompt, 0.005 + 0.1 * prompt / 1000, has_head=False)
+        costs.add_prompt(prompt, 0.006 + 0.13 * prompt / 1000, has_head=True)
+        costs.add_first_draft("draft", prompt, 0.002 + 0.02 * prompt / 1000)
 
     assert costs.reading_s("head", 3000, is_head=True) == pytest.approx(0.091, rel=0.15)
     assert costs.reading_s("draft", 3000, is_head=False) == pytest.approx(0.062, rel=0.15)
+
+
+@pytest.mark.parametrize("num_plain", [0, 1, 3])
+def test_a_head_is_not_blamed_for_what_prompts_cost_anyway(num_plain):
+    """Hardly a prompt was read without it: that it seems to cost all of the time is no finding."""
+    costs, rng = CostModel(), random.Random(1)
+    for number in range(40):
+        prompt = rng.randint(100, 400)
+        seconds = 0.005 + 0.5 * prompt / 1000
+        costs.add_prompt(prompt, seconds, has_head=number >= num_plain)
+
+    assert costs.reading_s("head", 200, is_head=True) < 0.1 * 0.105
 
 
 def test_loads_fall_into_few_buckets():

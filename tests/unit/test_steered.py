@@ -238,7 +238,7 @@ def test_what_rounds_came_to_is_told():
         )
 
     first, second, third = course.heard
-    assert (first.reader, first.offers, first.lead) == ("head", (), HEAD)
+    assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
     assert [each.drafter for each in second.offers] == [COPY_BESIDE_HEAD, copy_beside(3)]
     assert (second.num_drafted, second.num_rows) == (3, 1)
     assert [(each.drafter, each.num_drafted, each.num_accepted) for each in third.offers] == [

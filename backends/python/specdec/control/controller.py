@@ -130,10 +130,15 @@ class Controller:
             if sample is not None:
                 self.costs.add(sample)
 
-    def learn_prompt(self, reader: str, num_prompt: int, seconds: float) -> None:
+    def learn_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
         """See CostModel.add_prompt."""
         with self.lock:
-            self.costs.add_prompt(reader, num_prompt, seconds)
+            self.costs.add_prompt(num_prompt, seconds, has_head=has_head)
+
+    def learn_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
+        """See CostModel.add_first_draft."""
+        with self.lock:
+            self.costs.add_first_draft(lead, num_prompt, seconds)
 
     def learn_request(
         self, task_label: str, seconds: float, num_tokens: int, *, is_control: bool | None

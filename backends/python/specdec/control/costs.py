@@ -74,9 +74,11 @@ class CostModel:
         load bucket and guesses."""
         self.baselines: dict[int, Baseline] = {}
         """By load bucket."""
-        self.prompts: dict[str, Fit] = {}
-        """Of a first round, by the head that reads along ("" for none), and of an engine's first
-        draft, by its name; features: 1, thousands of prompt tokens."""
+        self.prompts = Fit(4)
+        """Of a first round; features: 1, thousands of prompt tokens, and both again where a head
+        reads along. One fit, so that a head is not blamed for what prompts cost without it."""
+        self.first_drafts: dict[str, Fit] = {}
+        """Of a draft engine's first, by its name; features: 1, thousands of prompt tokens."""
         self.num_looped = self.num_streamed = 0
         """Rounds that told of a pass, without a head, and steps of the target alone."""
 
@@ -169,25 +171,23 @@ class CostModel:
         line_s = self._drafting_line_s(lead, bucket, num_tokens, num_inflight)
         return max(0.0, line_s + (bend.trust * bend.mean_s if bend else 0.0))
 
-    def add_prompt(self, reader: str, num_prompt: int, seconds: float) -> None:
-        """Learns what a prompt costs; `reader` as in `prompts`."""
-        fit = self.prompts.setdefault(reader, Fit(2))
-        features = np.array([1.0, num_prompt / 1000])
-        if fit.num_samples >= REFIT_EVERY:
-            expected = float(features @ fit.solve(np.zeros(2), OF_PROMPTS))
-            seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
-        fit.add(features, np.outer(features, features), seconds)
+    def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
+        """Learns what a first round took; `has_head`: a head read the prompt along."""
+        _add_reading(self.prompts, _reading_features(num_prompt, has_head=has_head), seconds)
+
+    def add_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
+        """Learns what an engine took for its first draft."""
+        fit = self.first_drafts.setdefault(lead, Fit(2))
+        _add_reading(fit, np.array([1.0, num_prompt / 1000]), seconds)
 
     def reading_s(self, lead: str, num_prompt: int, *, is_head: bool) -> float:
         """Seconds that a prompt costs more because the lead must read it too; 0 if not known."""
-        read, plain = self.prompts.get(lead), self.prompts.get("")
-        if read is None or (is_head and plain is None):
-            return 0.0
         features = np.array([1.0, num_prompt / 1000])
-        seconds = float(features @ read.solve(np.zeros(2), OF_PROMPTS))
-        if is_head and plain is not None:
-            seconds -= float(features @ plain.solve(np.zeros(2), OF_PROMPTS))
-        return max(0.0, seconds)
+        fit = self.prompts if is_head else self.first_drafts.get(lead)
+        if fit is None or not fit.num_samples:
+            return 0.0
+        coefficients = _reading_coefficients(fit)
+        return max(0.0, float(features @ coefficients[-2:]))
 
     def _drafting_line_s(self, lead: str, bucket: int, num_tokens: int, num_drafting: int) -> float:
         whole = self.drafts.get((lead, -1))
@@ -220,10 +220,10 @@ class CostModel:
         call_s = CALL_SHARE * mean_s
         # Nothing more makes a pass shorter, whatever the noise says.
         expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
-        coefficients = whole.solve(expected, OF_PASSES, has_firm_start=False)
+        coefficients = whole.solve(expected, OF_PASSES, num_loose=1)
         own = self.passes.get(bucket)
         if own is not None:
-            coefficients = own.solve(coefficients, OF_PASSES, has_firm_start=False)
+            coefficients = own.solve(coefficients, OF_PASSES, num_loose=1)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 
@@ -232,8 +232,25 @@ ROWS = 3
 
 OF_PASSES = np.ones(5, dtype=bool)
 OF_DRAFTS = np.array([False, True, True])
-OF_PROMPTS = np.zeros(2, dtype=bool)
 """Which features can only add to the time."""
+
+
+def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
+    own = np.array([1.0, num_prompt / 1000])
+    return np.concatenate([own, has_head * own])
+
+
+def _reading_coefficients(fit: Fit) -> Vector:
+    """What all prompts cost gives way to what is seen; what a head adds has to be shown."""
+    size = len(fit.moments)
+    return fit.solve(np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2)
+
+
+def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:
+    if fit.num_samples >= REFIT_EVERY:
+        expected = float(features @ _reading_coefficients(fit))
+        seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
+    fit.add(features, np.outer(features, features), seconds)
 
 
 def _pass_features(

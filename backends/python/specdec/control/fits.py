@@ -16,7 +16,7 @@ PRIOR_WEIGHT = 6.0
 """What is known from all loads together counts like so many samples of one load."""
 
 LOOSE = 0.01
-"""Of that weight, for a start that gives way."""
+"""Of that weight, for coefficients that give way."""
 
 REFIT_EVERY = 8
 
@@ -50,11 +50,11 @@ class Fit:
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
             self._solved = None
 
-    def solve(self, prior: Vector, is_bounded: Mask, *, has_firm_start: bool = True) -> Vector:
+    def solve(self, prior: Vector, is_bounded: Mask, *, num_loose: int = 0) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
-        `has_firm_start`: the first is drawn to its prior like the others. Where nothing else
-        varies, as in plain steps, the others keep theirs only if the first gives way.
+        `num_loose`: the first so many are hardly drawn to their prior. Where nothing else varies,
+        as in plain steps, the others keep theirs only if the first gives way.
         Features go together, as a load's rows and requests do: one that came out negative beside
         another that is as much too large must not be cut off, the others are fitted without it.
         """
@@ -62,7 +62,7 @@ class Fit:
             # Ridge by feature: a column that is always 0 keeps its prior.
             scale = np.maximum(np.diag(self.products) / max(1.0, self.weight), 1e-12)
             ridge = PRIOR_WEIGHT * scale
-            ridge[0] *= 1.0 if has_firm_start else LOOSE
+            ridge[:num_loose] *= LOOSE
             system, right = self.products + np.diag(ridge), self.moments + ridge * prior
             kept = np.ones(len(prior), dtype=bool)
             found = np.linalg.solve(system, right)

@@ -22,7 +22,7 @@ from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
 from specdec.control.fits import Fit, Recent
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Recalled(Enum):
@@ -78,7 +78,10 @@ class Memory:
                     for key, each in controller.costs.baselines.items()
                     if each.steps.num_samples
                 ],
-                "prompts": [[key, _fit(fit)] for key, fit in controller.costs.prompts.items()],
+                "prompts": _fit(controller.costs.prompts),
+                "first_drafts": [
+                    [key, _fit(fit)] for key, fit in controller.costs.first_drafts.items()
+                ],
             }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -127,7 +130,8 @@ class Memory:
                 )
                 for key, mean_s, count, mean_context in content["baselines"]
             }
-            prompts = {str(key): _read_fit(value, 2) for key, value in content["prompts"]}
+            prompts = _read_fit(content["prompts"], 4)
+            first_drafts = {str(key): _read_fit(value, 2) for key, value in content["first_drafts"]}
         except (ValueError, KeyError, TypeError) as error:
             raise MemoryMismatchError(
                 f"{self.path} is damaged ({error}); measuring starts anew"
@@ -143,7 +147,9 @@ class Memory:
                 return Recalled.ACCEPTANCE
             controller.costs.passes.update(passes)
             controller.costs.drafts.update(drafts)
-            controller.costs.prompts.update(prompts)
+            if prompts.num_samples:
+                controller.costs.prompts = prompts
+            controller.costs.first_drafts.update(first_drafts)
             controller.costs.bends.update(bends)
             controller.costs.baselines.update(baselines)
             controller.costs.restored()

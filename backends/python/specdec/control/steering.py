@@ -46,8 +46,8 @@ class Seen:
     draft_s: float = 0.0
     is_clean: bool = True
     """Its time is that of its kind: no prompt was read in it, and no head read along in vain."""
-    reader: str | None = ""
-    """Who read the prompt, if it is the first: see CostModel.prompts; None for no usual reader."""
+    has_head: bool | None = False
+    """If it is the first: a head that guesses read the prompt too; None: one that does not."""
 
 
 class Steering:
@@ -106,8 +106,10 @@ class Steering:
         if self._choice is not None:
             self._become(Activity(self._choice, seen.num_rows - 1))
         if is_first:
-            if seen.reader is not None:
-                self._controller.learn_prompt(seen.reader, self._num_prompt, seen.seconds)
+            if seen.has_head is not None:
+                self._controller.learn_prompt(
+                    self._num_prompt, seen.seconds, has_head=seen.has_head
+                )
             return
         self._seconds += seen.seconds
         self._num_tokens += seen.num_tokens
@@ -190,7 +192,7 @@ class Steering:
         draft_s, sample = seen.draft_s, None
         if lead is not None and not lead.is_head and lead.name not in self._readers:
             self._readers.add(lead.name)
-            self._controller.learn_prompt(lead.name, seen.num_context, draft_s)
+            self._controller.learn_first_draft(lead.name, seen.num_context, draft_s)
         elif is_told and seen.is_clean:
             sample = Sample(
                 num_inflight=traffic.num_inflight,

@@ -174,7 +174,7 @@ class SteeredDrafter:
         if choice.is_off:
             # The first step of a call pays for the call.
             is_clean = self._num_streamed > 0
-            return Seen(seconds, num_tokens, self._num_context, is_clean=is_clean, reader="")
+            return Seen(seconds, num_tokens, self._num_context, is_clean=is_clean)
         lead, num_drafted = self._lead_of_round(choice)
         is_read = self._num_asked is not None
         return Seen(
@@ -187,7 +187,7 @@ class SteeredDrafter:
             num_drafted=num_drafted,
             draft_s=confirmed.draft_s if lead and not lead.is_head else 0.0,
             is_clean=(not is_read or num_drafted > 0) and not self._has_looked_back,
-            reader=choice.lead if choice.lead in self._heads else None if is_read else "",
+            has_head=True if choice.lead in self._heads else None if is_read else False,
         )
 
     def _lead_of_round(self, choice: Choice) -> tuple[Lead | None, int]:

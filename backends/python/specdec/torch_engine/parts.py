@@ -100,7 +100,7 @@ def _drafting_head(
     if isinstance(guessing, MedusaWeights):
         output: Output = TorchOutput(rows)
         if kernels == "native":
-            output = native.native_output(rows, num_threads)
+            output = native.quantised_output(rows, num_threads)
         return MedusaHead(guessing, Sampler(Head(rows, tokens, config.vocab_size, output)))
     layer: native.NativeEagle3 | TorchEagle3
     if kernels == "native":

@@ -5,8 +5,12 @@ is one call. It reads each weight once for up to twelve rows and each cached key
 query heads that share it.
 """
 
-from specdec.torch_engine.native.native_decoder import NativeDecoder, is_wanted, native_output
+from specdec.torch_engine.native.native_decoder import (
+    NativeDecoder,
+    is_wanted,
+    quantised_output,
+)
 from specdec.torch_engine.native.native_eagle3 import NativeEagle3
 from specdec.torch_engine.native.pool import read_speed
 
-__all__ = ["NativeDecoder", "NativeEagle3", "is_wanted", "native_output", "read_speed"]
+__all__ = ["NativeDecoder", "NativeEagle3", "is_wanted", "quantised_output", "read_speed"]

@@ -143,6 +143,6 @@ class NativeOutput:
         return chosen
 
 
-def native_output(weight: Tensor, num_threads: int) -> NativeOutput:
-    """The product with an output matrix [head vocab, hidden] bf16, on the pool of so many."""
-    return NativeOutput(library.load(), threads(num_threads), weight, is_int8=False)
+def quantised_output(weight: Tensor, num_threads: int) -> NativeOutput:
+    """A head's product with an output matrix [head vocab, hidden] bf16, on the pool of so many."""
+    return NativeOutput(library.load(), threads(num_threads), weight, is_int8=True)

@@ -10,13 +10,17 @@ from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.head import Output
 from specdec.torch_engine.heads.weights import Eagle3Weights
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.native.native_decoder import native_output
+from specdec.torch_engine.native.native_decoder import quantised_output
 from specdec.torch_engine.native.passes import DecoderMemory, run_rows
 from specdec.torch_engine.native.pool import threads
 
 
 class NativeEagle3:
-    """The fusion of the target's states, and the layer; its keys are the cache's last layer."""
+    """The fusion of the target's states, and the layer; its keys are the cache's last layer.
+
+    Quantised, whatever the target is: that costs a guess now and then, which is noticed, and half
+    of what is read takes a third less time.
+    """
 
     def __init__(
         self, config: ModelConfig, weights: Eagle3Weights, embedding: Tensor, num_threads: int
@@ -30,7 +34,7 @@ class NativeEagle3:
             (weights.layer,),
             embedding,
             weights.final_norm,
-            is_int8=False,
+            is_int8=True,
             embedding_norm=weights.embedding_norm,
         )
 
@@ -47,4 +51,4 @@ class NativeEagle3:
 
     def output(self, weight: Tensor) -> Output:
         """The product with an output matrix."""
-        return native_output(weight, self._num_threads)
+        return quantised_output(weight, self._num_threads)
