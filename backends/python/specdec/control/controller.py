@@ -38,7 +38,7 @@ REVISIT_EVERY = 8
 OPTIMISM = 2.0
 """Standard errors that a drafter is believed above its mean, when it is decided what to try."""
 
-VARY_SHARE = 1 / 8
+VARY_SHARE = 1 / 16
 """Of the choices that are made with a guess more or less: what a guess costs, and how often the one
 behind the last stands, is seen only where lengths differ."""
 
