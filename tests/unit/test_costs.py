@@ -232,6 +232,17 @@ def test_a_head_is_not_blamed_for_what_prompts_cost_anyway(num_plain):
     assert costs.reading_s("head", 200, is_head=True) < 0.1 * 0.105
 
 
+@pytest.mark.parametrize("num_plain", [1, 40, 400])
+def test_one_slow_prompt_says_little_of_a_head(num_plain):
+    """A cold server's first, three times as slow as those behind it, which no head read."""
+    costs = CostModel()
+    costs.add_prompt(200, 0.3, has_head=True)
+    for _ in range(num_plain):
+        costs.add_prompt(200, 0.1, has_head=False)
+
+    assert costs.reading_s("head", 200, is_head=True) < 0.06
+
+
 def test_loads_fall_into_few_buckets():
     """By powers of two; any number has one."""
     assert [load_bucket(load) for load in (0, 1, 2, 3, 4, 5, 8, 9, 48)] == [

@@ -45,7 +45,7 @@ def test_guesses_are_the_modules(kind: str, target: Path, heads: dict[str, Path]
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "medusa_with_rows"])
 def test_compiled_kernels_guess_the_same(kind: str, target: Path, heads: dict[str, Path]) -> None:
-    """In bfloat16, native and PyTorch's operations agree but for near ties."""
+    """In bfloat16; the compiled ones' heads are quantised, so that they differ now and then."""
     same = total = 0
     engines = [
         Scheduler(LlamaModel(target, 8192, CPU, kernels=kernels, head=heads[kind]), LIMITS)

@@ -76,7 +76,8 @@ class CostModel:
         """By load bucket."""
         self.prompts = Fit(4)
         """Of a first round; features: 1, thousands of prompt tokens, and both again where a head
-        reads along. One fit, so that a head is not blamed for what prompts cost without it."""
+        reads along, in whatever shape. One fit, so that a head is not blamed for what prompts cost
+        without it."""
         self.first_drafts: dict[str, Fit] = {}
         """Of a draft engine's first, by its name; features: 1, thousands of prompt tokens."""
         self.num_looped = self.num_streamed = 0
@@ -241,9 +242,15 @@ def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
 
 
 def _reading_coefficients(fit: Fit) -> Vector:
-    """What all prompts cost gives way to what is seen; what a head adds has to be shown."""
+    """What all prompts cost gives way to what is seen; what a head adds has to be shown.
+
+    By prompts that it read: a slow one among many without it must not count as much as they.
+    """
     size = len(fit.moments)
-    return fit.solve(np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2)
+    weights = np.repeat(np.diag(fit.products)[::2], 2)  # The first of each pair is 0 or 1.
+    return fit.solve(
+        np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2, weights=weights
+    )
 
 
 def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:

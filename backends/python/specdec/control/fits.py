@@ -50,17 +50,27 @@ class Fit:
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
             self._solved = None
 
-    def solve(self, prior: Vector, is_bounded: Mask, *, num_loose: int = 0) -> Vector:
+    def solve(
+        self,
+        prior: Vector,
+        is_bounded: Mask,
+        *,
+        num_loose: int = 0,
+        weights: Vector | None = None,
+    ) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
         `num_loose`: the first so many are hardly drawn to their prior. Where nothing else varies,
         as in plain steps, the others keep theirs only if the first gives way.
+        `weights`: the samples that tell of each feature, where it is 0 in the others; they alone
+        stand against its prior.
         Features go together, as a load's rows and requests do: one that came out negative beside
         another that is as much too large must not be cut off, the others are fitted without it.
         """
         if self._solved is None:
             # Ridge by feature: a column that is always 0 keeps its prior.
-            scale = np.maximum(np.diag(self.products) / max(1.0, self.weight), 1e-12)
+            told = np.maximum(1.0, self.weight if weights is None else weights)
+            scale = np.maximum(np.diag(self.products) / told, 1e-12)
             ridge = PRIOR_WEIGHT * scale
             ridge[:num_loose] *= LOOSE
             system, right = self.products + np.diag(ridge), self.moments + ridge * prior
