@@ -101,7 +101,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
         model,
         device=_device(engine),
         dtype=engine.precision.dtype,
-        weight_dtype=WEIGHT_DTYPES[engine.precision.quantization],
+        weight_dtype=_weight_dtype(engine, is_target=is_target),
         head_dir="head" if is_target and head is not None else "",
         max_seq_len=str(min(limits.max_seq_len, engine.shape.max_position_embeddings)),
         max_draft_len=str(limits.max_draft_len if is_target else 0),
@@ -116,6 +116,11 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
     drafts = min(pair.speculation.num_draft_tokens, limits.max_draft_len) if is_target else 0
     warmup = write_warmup(model, num_draft_tokens=drafts)
     path.write_text(f"{text.rstrip()}\n\n{warmup}\n", "utf-8")
+
+
+def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:
+    """A draft's tokens are only guesses: it is quantised wherever it can be."""
+    return WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
 
 
 def _device(engine: EngineDescription) -> str:

@@ -28,7 +28,9 @@ def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
     rng = random.Random(seed)
     controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
     fill(controller.costs, seed=seed)
-    controller.costs.add_prompt(100, 0.1, has_head=False)
+    for num_prompt, has_head in ((100, False), (900, False), (100, True), (900, True)):
+        controller.costs.add_prompt(num_prompt, 0.1 * (1 + has_head), has_head=has_head)
+    controller.costs.add_first_draft("draft", 100, 0.05)
     for _ in range(num_rounds):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
@@ -63,6 +65,9 @@ def test_what_was_measured_survives_a_restart(tmp_path):
     assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
         1, 100, is_streamed=False
     )
+    for lead, is_head in (("head", True), ("draft", False)):
+        reading_s = new.costs.reading_s(lead, 500, is_head=is_head)
+        assert reading_s == old.costs.reading_s(lead, 500, is_head=is_head) > 0.0
     assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
     assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
 
@@ -76,6 +81,8 @@ def test_what_was_measured_survives_a_restart(tmp_path):
         lambda text: json.dumps(
             {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
         ),
+        lambda text: json.dumps({**json.loads(text), "prompts": []}),
+        lambda text: json.dumps({**json.loads(text), "first_drafts": [["draft", {}]]}),
         lambda _: "[]",
         lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
     ],
@@ -155,7 +162,7 @@ def test_newer_times_come_on_top(tmp_path, newer):
     assert said == [f"{name}.json" for name in order]
     expected = taught(seed=2).costs.pass_line(1, 100, is_streamed=False)
     assert known.costs.pass_line(1, 100, is_streamed=False) == expected
-    assert known.costs.prompts.num_samples == 1  # What the newer does not know stands in the older.
+    assert known.costs.prompts.num_samples == 4  # What the newer does not know stands in the older.
 
 
 @pytest.mark.parametrize(("hours", "alpha"), [(0, 0.1), (12, 0.9)])

@@ -262,7 +262,7 @@ def test_most_likely_token_is_that_of_float32(native):
         ({"kernels": "torch"}, "kernels is torch"),
         ({"dtype": torch.float32}, "asked for torch.float32 on cpu"),
         ({"device": torch.device("cuda")}, "asked for torch.bfloat16 on cuda"),
-        ({"weight_dtype": "int4"}, r"weight_dtype must be one of \('auto', 'int8'\); given 'int4'"),
+        ({"weight_dtype": "int4"}, r"weight_dtype must be one of .*'int8'.*; given 'int4'"),
     ],
     ids=["torch", "float32", "cuda", "int4"],
 )
@@ -286,11 +286,25 @@ def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
             LlamaModel(directory, 1024, CPU, kernels="native")
         with pytest.raises(ConfigurationError, match=r"weight_dtype is int8.*no C compiler"):
             LlamaModel(directory, 1024, CPU, weight_dtype="int8")
-        model = LlamaModel(directory, 1024, CPU)
+        models = [
+            LlamaModel(directory, 1024, CPU, weight_dtype=each)
+            for each in ("auto", "int8_if_native")
+        ]
     finally:
         library.load.cache_clear()
-    assert isinstance(model._decoder, TorchDecoder)
+    assert all(isinstance(model._decoder, TorchDecoder) for model in models)
     assert "no C compiler" in caplog.text
+
+
+def test_guesses_are_quantised_where_they_can_be(tmp_path):
+    """By the compiled kernels; asking for others is no error."""
+    directory = save_tiny_llama(tmp_path)
+    native, torch_model = (
+        LlamaModel(directory, 1024, CPU, kernels=kernels, weight_dtype="int8_if_native")
+        for kernels in ("auto", "torch")
+    )
+    assert native._decoder._is_int8
+    assert isinstance(torch_model._decoder, TorchDecoder)
 
 
 def test_models_of_one_process_have_their_own_numbers_of_threads():

@@ -260,6 +260,24 @@ def steering(situation, *, share=0.0, inflight=1, draw=lambda: 0.0):
 SITUATION = Situation("code", "greedy", (HEAD, ENGINE), True, Choice("head", 3))
 
 
+@pytest.mark.parametrize(
+    ("has_head", "num_prompts", "num_of_head"), [(False, 1, 0), (True, 1, 1), (None, 0, 0)]
+)
+def test_first_round_teaches_what_a_prompt_costs(has_head, num_prompts, num_of_head):
+    """With the head that guesses and without; beside one that only reads it is neither."""
+    course, controller, _ = steering(SITUATION)
+    course.choice(10, 100, can_read=True)
+    course.seen(Seen(0.2, 1, 10, has_head=has_head))
+    course.seen(Seen(0.1, 2, 11, lead=ENGINE, num_drafted=2, draft_s=0.05))
+
+    learned = controller.costs
+    assert (learned.prompts.num_samples, learned.prompts.products[2, 2]) == (
+        num_prompts,
+        num_of_head,
+    )
+    assert learned.first_drafts["draft"].num_samples == 1
+
+
 def test_control_group_runs_plain_to_its_end():
     """One call, and compared with the others; but nobody who asked for drafts is drawn."""
     plain, controller, _ = steering(SITUATION, share=0.5)

@@ -17,6 +17,7 @@ def test_new_task_is_tried_soon_and_a_known_one_now_and_then():
     trials = Trials()
     assert due(trials, 80, 1) == [2, 4, 8, 24, 40, 56, 72]
     assert due(trials, 9, 1, "mail") == [2, 4, 8]
+    assert due(Trials(), 80, 8) == [4, 8, 16, 48, 80]
 
 
 @pytest.mark.parametrize("num_inflight", [4, 8, 16, 48, 256])
@@ -31,10 +32,10 @@ def test_share_of_the_passes_with_a_trial_does_not_grow_with_the_load(num_inflig
 @pytest.mark.parametrize(("num_inflight", "limit"), [(1, 1), (48, 1), (4 * STREAMS_PER_TRIAL, 4)])
 def test_few_trials_run_at_a_time_and_one_that_had_to_wait_is_made_up_for(num_inflight, limit):
     """By the next request that finds room."""
-    trials = Trials()
+    trials, times_rarer = Trials(), max(1, num_inflight // 4)
     for number in range(limit):
-        assert len(due(trials, 2, num_inflight, f"task {number}")) == 1
+        assert len(due(trials, 2 * times_rarer, num_inflight, f"task {number}")) == 1
         trials.begin()
-    assert due(trials, 8, num_inflight) == []
+    assert due(trials, 8 * times_rarer, num_inflight) == []
     trials.end()
-    assert due(trials, 20000, num_inflight)[:1] == [TRIAL_EVERY * max(1, num_inflight // 4) - 8]
+    assert due(trials, 20000, num_inflight)[:1] == [(TRIAL_EVERY - 8) * times_rarer]

@@ -10,7 +10,8 @@ TRIAL_EVERY = 16
 first requests those whose number is a power of two."""
 
 STREAMS_UNHURT = 4
-"""A trial is paid for by all who share its passes: with more in flight it is as much rarer."""
+"""A trial is paid for by all who share its passes: with more in flight all of them are as much
+rarer."""
 
 STREAMS_PER_TRIAL = 32
 """Trials at the same time: one, and one more for each so many requests in flight."""
@@ -40,10 +41,10 @@ class Trials:
         """Whether the request of the task that starts now, with so many in flight, should try."""
         requests = self._tasks[task]
         requests.num_started += 1
-        number = requests.num_started
-        is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
-        every = TRIAL_EVERY * max(1, num_inflight // STREAMS_UNHURT)
-        if not is_young and number - requests.last_trial < every:
+        number, times_rarer = requests.num_started, max(1, num_inflight // STREAMS_UNHURT)
+        young, rest = divmod(number, times_rarer)
+        is_young = not rest and 1 < young < TRIAL_EVERY and young & (young - 1) == 0
+        if not is_young and number - requests.last_trial < TRIAL_EVERY * times_rarer:
             return False
         if self._num_running >= max(1, num_inflight // STREAMS_PER_TRIAL):
             return False

@@ -40,7 +40,8 @@ class EngineSettings:
     kernels: str = "auto"
     """What computes the layers: see LlamaModel."""
     weight_dtype: str = "auto"
-    """`int8` quantises the matrices on a CPU: half the memory traffic, another model's tokens."""
+    """`int8` quantises the matrices on a CPU: half the memory traffic, another model's tokens. See
+    LlamaModel."""
     head: Path | None = None
     """The checkpoint of a head that drafts on this model's states."""
 

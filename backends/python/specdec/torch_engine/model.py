@@ -51,8 +51,9 @@ class LlamaModel:
         `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
         where they can be had, and `torch` elsewhere. `weight_dtype`: `auto` leaves the matrices in
         `dtype`, `int8` quantises them for the native ones alone (raises ConfigurationError without
-        those). `num_threads`: on a CPU; 0 are as many as PyTorch would take. `head`: the checkpoint
-        of a head that drafts on this model's states.
+        those), `int8_if_native` where those run. `num_threads`: on a CPU; 0 are as many as PyTorch
+        would take. `head`: the checkpoint of a head that drafts on this model's states; native
+        kernels quantise it in any case.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device

@@ -24,7 +24,10 @@ MAX_HEAD_DIM = 256
 
 KERNELS = ("auto", "native", "torch", "graph")
 
-WEIGHT_DTYPES = ("auto", "int8")
+INT8_IF_NATIVE = "int8_if_native"
+"""Of engines whose tokens are only guesses: quantised where that can be, and else as they are."""
+
+WEIGHT_DTYPES = ("auto", "int8", INT8_IF_NATIVE)
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +42,14 @@ def is_wanted(
     ):
         if given not in known:
             raise ConfigurationError(f"{name} must be one of {known}; given {given!r}")
-    if kernels in {"torch", "graph"} and weight_dtype == "auto":
+    may_be_stored = weight_dtype != "int8"
+    if kernels in {"torch", "graph"} and may_be_stored:
         return False
     is_other = kernels in {"torch", "graph"}
     reason = f"kernels is {kernels}" if is_other else _obstacle(config, device, dtype)
     if reason is None:
         return True
-    if weight_dtype != "auto":
+    if not may_be_stored:
         raise ConfigurationError(
             f"weight_dtype is {weight_dtype}, which only the compiled kernels multiply "
             f"(kernels auto or native, device cpu, dtype bfloat16): {reason}"
@@ -86,13 +90,13 @@ class NativeDecoder:
         num_threads: int = 0,
         taps: tuple[int, ...] = (),
     ) -> None:
-        """`weight_dtype` packs the matrices as they are (`auto`) or quantised (`int8`).
+        """`weight_dtype` packs the matrices as they are (`auto`) or quantised (the others).
 
         `num_threads` of 0 are as many as PyTorch would take. `taps`: the layers whose inputs a head
         reads, ascending.
         The embedding stays as it is; of the others nothing is kept but the packed form.
         """
-        self._is_int8 = weight_dtype == "int8"
+        self._is_int8 = weight_dtype != "auto"
         self._library = library.load()
         self._pool = threads(num_threads)
         self._model = DecoderMemory(

@@ -18,8 +18,8 @@ from specdec.torch_engine.native.pool import threads
 class NativeEagle3:
     """The fusion of the target's states, and the layer; its keys are the cache's last layer.
 
-    Quantised, whatever the target is: that costs a guess now and then, which is noticed, and half
-    of what is read takes a third less time.
+    Quantised, whatever the target is: guesses are verified anyway, and half of what is read takes
+    a third less time.
     """
 
     def __init__(
