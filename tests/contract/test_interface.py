@@ -36,6 +36,7 @@ CLIENT_TYPES = {
 OTHER_THAN_DEFAULT = {
     ("draft", "max_draft_len"): 0,
     ("draft", "num_threads"): 1,
+    ("draft", "weight_dtype"): "int8_if_native",
     ("target", "head_dir"): "head",
     ("specdec", "target_head_name"): "eagle3",
 }
