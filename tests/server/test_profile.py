@@ -11,9 +11,12 @@ from loadtest.bench.repository import with_drafts
 from specdec.control.costs import load_bucket
 from specdec.serving.launcher import TritonServer
 from tests.doubles.repository import compiled_repository
+from tests.server.conftest import ENGINES
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import COUNT
+
+LOADS = (1, 2)
 
 
 def hopeless(directory, engines):
@@ -34,17 +37,18 @@ def hopeless(directory, engines):
     return repository
 
 
-@pytest.mark.parametrize(("engines", "loads"), [("torch", (1, 2)), ("compiled", (1,))])
-def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys, engines, loads):
+@pytest.mark.parametrize("engines", ENGINES)
+def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys, engines):
     """A hopeless draft is asked for nothing, the repository is set up, the operator sees why."""
     repository = hopeless(tmp_path, engines)
-    options = ["--streams", *map(str, loads), "--max-tokens", "16"]
+    loads = [str(each) for each in LOADS]
+    options = ["--streams", *loads, "--max-tokens", "16"]
     assert main(["--model-repository", str(repository), *options]) == 0
 
     said = capsys.readouterr().out
     assert "random for 4 guesses" in said
     profile = json.loads((repository / "specdec" / PROFILE).read_text())
-    assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in loads}
+    assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in LOADS}
     last_line = said.splitlines()[-1].split()
     assert last_line[0] == "random"
     assert float(last_line[1]) < 0.2  # α̂

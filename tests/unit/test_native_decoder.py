@@ -262,7 +262,10 @@ def test_most_likely_token_is_that_of_float32(native):
         ({"kernels": "torch"}, "kernels is torch"),
         ({"dtype": torch.float32}, "asked for torch.float32 on cpu"),
         ({"device": torch.device("cuda")}, "asked for torch.bfloat16 on cuda"),
-        ({"weight_dtype": "int4"}, r"weight_dtype must be one of .*'int8'.*; given 'int4'"),
+        (
+            {"weight_dtype": "int4"},
+            r"weight_dtype must be one of \('auto', 'int8', 'int8_if_native'\); given 'int4'",
+        ),
     ],
     ids=["torch", "float32", "cuda", "int4"],
 )
