@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadtest.replay.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
-from specdec.control.choices import COPY, Choice
+from specdec.control.choices import COPY, Choice, goes_beyond
 
 HEADS = ("eagle3", "eagle3_tree")
 TREES = {"eagle3_tree": 5}
@@ -179,7 +179,7 @@ class World:
         is_lead_head = choice.lead in HEADS
         num_guesses, depth, right = self._lead(stream, choice, phase, luck)
         num_own = num_guesses
-        is_copy = num_copied > (depth if is_lead_head else 0)
+        is_copy = goes_beyond(num_copied, depth if is_lead_head else 0)
         if is_copy:
             num_guesses = depth = num_copied
             right = answer.right[COPY][place]

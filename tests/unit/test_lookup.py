@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting.lookup import LONG_MATCH, ONE_MATCH_TOKENS, LookupDrafter
+from specdec.control.choices import SHORT_COPY
+from specdec.drafting.lookup import LONG_MATCH, LookupDrafter
 from specdec.drafting.matching import MAX_MATCH, MIN_MATCH, longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL
 
@@ -90,7 +91,7 @@ def test_what_followed_is_offered(most, tokens):
 @pytest.mark.parametrize(
     ("num_matching", "num_offered"),
     [
-        (1, ONE_MATCH_TOKENS),
+        (1, SHORT_COPY),
         (2, 4),
         (LONG_MATCH - 1, 4),
         (LONG_MATCH, 6),

@@ -111,6 +111,17 @@ def test_the_longer_offer_is_taken_and_the_head_reads_along():
     assert (longer.tokens, longer.drafter, longer.num_next) == ((1, 2, 3, 4), "lookup", 3)
 
 
+@pytest.mark.parametrize(("num_copied", "depth", "drafter"), [(3, 1, "head"), (4, 1, "lookup")])
+def test_copy_behind_one_matching_token_gives_way_to_any_guess_of_a_head(
+    num_copied, depth, drafter
+):
+    """Such a match is often a chance, however short the head's own guesses are."""
+    steering = steered(Course([Choice("head", depth)]), [Copying((1, 2, 3, 4)[:num_copied])])
+    steering.propose(CONTEXT, 100)
+    steering.observe(make_round((1,), drafted=0, next_drafts=(7, 8, 9)[:depth]))
+    assert steering.propose(CONTEXT, 100).drafter == drafter
+
+
 def test_engine_is_asked_for_the_chosen_length_where_nothing_is_copied():
     """What copying finds costs nothing: the engine is not asked beside it."""
     engine, copying = ScriptedDrafter(8, lambda place: place, prompt=()), Copying()

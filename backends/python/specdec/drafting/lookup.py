@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from specdec.control.choices import SHORT_COPY
 from specdec.drafting.matching import longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
-
-ONE_MATCH_TOKENS = 3
-"""Guesses behind a single matching token, which is often a chance; a row costs little."""
 
 LONG_MATCH = 8
 """So many matching tokens are a copy: it goes on for long."""
@@ -40,5 +38,5 @@ class LookupDrafter:
 
     def _trust(self, matched: int) -> int:
         if matched == 1:
-            return min(ONE_MATCH_TOKENS, self._num_tokens)
+            return min(SHORT_COPY, self._num_tokens)
         return self._num_tokens if matched < LONG_MATCH else self._max_tokens

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead, copy_beside
+from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead, copy_beside, goes_beyond
 from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
 from specdec.drafting.prediction import PredictionDrafter
@@ -35,7 +35,7 @@ class HeadLead:
 class SteeredDrafter:
     """Runs each round as the steering says, and tells it what the round came to.
 
-    A copy is taken where it goes on for longer than a head's guesses, which are there anyhow; a
+    A copy is taken where it goes beyond a head's guesses, which are there anyhow; a
     draft engine is asked only where nothing is copied. A head reads along with whoever drafts
     while it may be wanted again: what it has not read it would have to read first.
     """
@@ -126,7 +126,7 @@ class SteeredDrafter:
         self._num_asked = own.num_next
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
-            if max(found.depths, default=0) > max(own.depths, default=0):
+            if goes_beyond(max(found.depths, default=0), max(own.depths, default=0)):
                 self._is_copy = True
                 return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         if choice.lead in self._engines:
