@@ -7,7 +7,7 @@ import random
 import pytest
 
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.control_group import MIN_REQUESTS, ControlGroup
 from specdec.control.controller import Controller
 from specdec.control.modes import parse_schedule, scheduled
@@ -62,6 +62,25 @@ def test_fixed_and_off_ask_nobody():
         fill(controller.costs)
         assert controller.choose(SITUATION, START) == choice
         assert not controller.is_control()
+
+
+@pytest.mark.parametrize(
+    ("leading", "chosen", "num_draft_tokens"),
+    [(COPY, Choice(COPY), 6.0), ("draft", Choice("draft", 2), 2.0), ("", OFF_CHOICE, 0.0)],
+)
+def test_report_tells_how_far_is_guessed(leading, chosen, num_draft_tokens):
+    """Also where copies are chosen, of which no number is asked: not 0, as if it were off."""
+    lead = Lead("draft", (2,))
+    situation = Situation("code", "greedy", (lead,), True, Choice("draft", 2))
+    controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
+    fill(controller.costs)
+    for size in (4, 8, 0) * 100:
+        copied = Offer(COPY, size, size, size if leading == COPY else 0)
+        drafted = Offer("draft", 2, 2, 2 if leading == "draft" else 0)
+        controller.learn_round(situation, None, [copied, drafted])
+
+    assert controller.choose(situation, START) == chosen
+    assert controller.report("code").num_draft_tokens == pytest.approx(num_draft_tokens, rel=0.01)
 
 
 def test_article_switches_by_accepted_of_drafted():

@@ -198,6 +198,15 @@ class AcceptanceBook:
                 right += sum(tally.right) / tally.weight
         return (right / judged if judged else 0.0), judged
 
+    def mean_drafted(self, task: str, drafter: str) -> float:
+        """Guesses of an offer, over all bands of a task; 0 as long as there was none."""
+        drafted = offered = 0.0
+        for (name, each, band), tally in self.tallies.items():
+            if (name, each) == (task, drafter) and band:
+                drafted += tally.num_drafted / tally.weight
+                offered += tally.num_offered / tally.weight
+        return drafted / offered if offered else 0.0
+
     def rate(self, task: str, drafter: str, num_tokens: int) -> float | None:
         """The article's α, accepted ÷ drafted, at so many guesses; None while nothing is known."""
         if not any(key[:2] == (task, drafter) for key in self.tallies):

@@ -18,6 +18,8 @@ class TaskReport:
 
     choice: Choice | None
     """None where requests have decided for themselves so far."""
+    num_draft_tokens: float
+    """Guesses that the choice asks for, or that an offer of copies had; 0: the target alone."""
     estimated_gain: float
     """Of the choice over the target alone, at the present load; 1 for the target alone."""
     measured_gain: MeasuredGain | None
@@ -59,8 +61,12 @@ class Task:
     def report(self, book: AcceptanceBook) -> TaskReport:
         """Switches are counted anew behind it."""
         switches, self._num_switches = self._num_switches, [0, 0]
+        num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
+        if self._choice is not None and self._choice.lead == COPY:
+            num_draft_tokens = book.mean_drafted(self.label, COPY)
         return TaskReport(
             choice=self._choice,
+            num_draft_tokens=num_draft_tokens,
             estimated_gain=self._estimated_gain,
             measured_gain=self._control_group.measured,
             alphas=tuple(

@@ -75,7 +75,7 @@ class ControlPlane:
             metrics.set(Gauge.acceptance_alpha, alpha, task=task, drafter=drafter)
         if choice is None:
             return
-        metrics.set(Gauge.draft_tokens_k, float(choice.num_tokens), task=task)
+        metrics.set(Gauge.draft_tokens_k, report.num_draft_tokens, task=task)
         metrics.set(Gauge.speculation_enabled, float(not choice.is_off), task=task)
         metrics.set(Gauge.estimated_speedup, report.estimated_gain, task=task)
         measured = report.measured_gain

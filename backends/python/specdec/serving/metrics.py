@@ -31,7 +31,7 @@ class Gauge(Enum):
     inflight_requests = "Requests being served"
     inflight_limit = "Requests that may be served at once"
     acceptance_alpha = "Share of judged guesses that stood: accepted / min(accepted + 1, drafted)"
-    draft_tokens_k = "Guesses a round that the controller asks for; 0: speculation is off"
+    draft_tokens_k = "Guesses a round that the controller asks for, or that a copy has had; 0: none"
     speculation_enabled = "1: the controller speculates on this task at the present load; 0: not"
     estimated_speedup = "Tokens per second of the controller's choice over the target alone"
     measured_speedup = "The same as measured against the control group of plain requests"
