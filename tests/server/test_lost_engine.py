@@ -19,8 +19,6 @@ LONG = {"text_input": COUNT, "max_tokens": 3000, "min_tokens": 2900}
 WAYS = ({"drafter": "none"}, {"drafter": "lookup"}, {"drafter": "draft"}, {})
 WITHIN_S = 20.0
 """About four on an idle machine."""
-TRITON_ENDED = "boost::interprocess::lock_exception"
-"""In the log where tritonserver aborts itself, as an unlucky moment of the kill can make it do."""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +57,6 @@ def test_whoever_waits_for_a_dead_engine_is_told(running):
 
         errors = [each.result(WITHIN_S) for each in waiting]
         errors.append(ask({}))
-    if TRITON_ENDED in running.log_path.read_text("utf-8", errors="replace"):
-        pytest.skip("killed while it held a lock of Triton's: tritonserver ended with it")
     assert {each.error_type for each in errors} == {"engine_failed"}
     assert {each.status for each in errors} == {"UNAVAILABLE"}
     wait_for(lambda: num_inflight(running) == 0, WITHIN_S)
