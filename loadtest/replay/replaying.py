@@ -130,7 +130,7 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
         ),
         Scenario(
             "a draft goes stale",
-            (phase("fresh"), phase("stale", stale=STALE), phase("refreshed")),
+            (phase("fresh"), phase("stale", stale=STALE), phase("refreshed", swapped=tuple(STALE))),
         ),
     )
 
@@ -181,6 +181,7 @@ def _once(
         fixed = {choice: _alone(trace, costs, phase, Fixed(choice), seed) for choice in FIXED}
         best = max(fixed, key=lambda choice: fixed[choice].tokens_per_s)
         oracle = _alone(trace, costs, phase, known.oracle(phase), seed)
+        auto.controller.renew(phase.swapped)
         own = world.run(phase, auto)
         rows.append(
             Row(

@@ -72,6 +72,8 @@ class Phase:
     """The task that requests name; None for their own."""
     stale: Mapping[str, float] = field(default_factory=dict)
     """By drafter: the share of its right guesses that are wrong in this phase."""
+    swapped: tuple[str, ...] = ()
+    """Drafters of which other versions are served from its beginning on."""
 
 
 @dataclass(slots=True)

@@ -120,6 +120,7 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     assert swapping.left_on_trial(model) is None
     assert served.counters("draft").num_failures == 0
     wait_for(lambda: metrics(running).get(STALE) == 0)
+    assert "another version of draft is served" in running.log_path.read_text()
 
 
 def test_head_is_swapped_with_its_target(running, repository, tmp_path):

@@ -124,6 +124,22 @@ def test_change_is_noticed_over_all_tasks(seed):
     assert statistics.mean(first_alphas(book, fresh)) > 0.35
 
 
+def test_swapped_draft_is_not_judged_by_the_old_one():
+    """It is worth a trial again in every task; what is known of others stays."""
+    book = AcceptanceBook()
+    for drafter in ("draft", "other"):
+        fill(book, "code", (0.1, 0.1), drafter=drafter)
+        fill(book, "chat", (0.1, 0.1), drafter=drafter)
+
+    book.forget("draft")
+
+    for task in ("code", "chat", "never seen"):
+        assert book.estimate(task, "draft", "greedy", NOW).alphas[0] == UNKNOWN
+        assert book.estimate(task, "other", "greedy", NOW).alphas[0] < 0.15
+    fill(book, "code", (0.8, 0.8), num_rounds=40)
+    assert book.estimate("code", "draft", "greedy", NOW).alphas[0] > 0.6
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tasks_that_differ_are_no_change(seed):
     """Whatever their order, all that is remembered of them counts."""

@@ -110,7 +110,10 @@ def test_watch_reports_what_is_stale_and_when_that_ends(tmp_path):
     drafters = {name: places[name] for name in ("draft", "head", "stranger")}
 
     watch = FreshnessWatch(
-        lambda: (places["target"], drafters), lambda *said: heard.append(said), period_s=3600
+        lambda: (places["target"], drafters),
+        lambda *said: heard.append(said),
+        lambda drafter: pytest.fail(f"nobody has swapped {drafter}"),
+        period_s=3600,
     )
     write_trained_on(places["draft"], "aa")
     watch._look()
@@ -128,8 +131,33 @@ def test_target_without_a_hash_judges_nobody(tmp_path):
     heard: list[object] = []
 
     watch = FreshnessWatch(
-        lambda: (Path(tmp_path), {"draft": tmp_path}), lambda *said: heard.append(said)
+        lambda: (Path(tmp_path), {"draft": tmp_path}),
+        lambda *said: heard.append(said),
+        heard.append,
     )
     watch.close()
 
     assert heard == []
+
+
+def test_swap_is_told_once_whoever_taught_the_draft(tmp_path):
+    """Of a draft without a record too: another version is another draft."""
+    heard: list[str] = []
+    draft, head = tmp_path / "draft", tmp_path / "target" / "1" / "head"
+    (draft / "1").mkdir(parents=True)
+    watch = FreshnessWatch(
+        lambda: (tmp_path, {"draft": served_version(draft) or draft, "head": head}),
+        lambda *said: pytest.fail(f"nothing is recorded of {said}"),
+        heard.append,
+        period_s=3600,
+    )
+
+    (draft / "2").mkdir()
+    watch._look()
+    watch._look()
+    assert heard == ["draft"]
+    (draft / "2").rmdir()  # It was worse, and is taken back.
+    watch._look()
+    watch.close()
+
+    assert heard == ["draft", "draft"]

@@ -121,6 +121,20 @@ def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
     )
 
 
+def test_swapped_head_is_asked_again(trace):
+    """One that had gone stale for long, as soon as another version of it is served."""
+    tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
+    heads = "eagle3", "eagle3_tree"
+    fresh = Phase("fresh", NUM_TOKENS, 1, tasks)
+    auto, world = controlled(trace)
+    world.run(Phase("stale", NUM_TOKENS, 1, tasks, stale=dict.fromkeys(heads, 0.8)), auto)
+
+    auto.controller.renew(heads)
+
+    best = pace(trace, Fixed(Choice("eagle3", 3)), fresh)
+    assert pace(trace, auto, fresh, world) >= 0.93 * best
+
+
 def test_answers_name_their_drafters(trace):
     """Each answer has a number for each of its tokens."""
     assert {each.task for each in trace.answers} >= {"sql", "translation", "creative_writing"}

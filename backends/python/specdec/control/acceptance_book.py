@@ -184,6 +184,10 @@ class AcceptanceBook:
             ]
         return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_asked)
 
+    def forget(self, drafter: str) -> None:
+        """It has been swapped for another one, of which nothing is known."""
+        self.tallies = {key: each for key, each in self.tallies.items() if key[1] != drafter}
+
     def num_rounds(self, task: str, drafter: str, band: str, now_s: float) -> float:
         """Rounds of the task in which it was asked, as far as they are remembered."""
         tally = self.tallies.get((task, drafter, band))

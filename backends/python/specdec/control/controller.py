@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from specdec.control.acceptance_book import AcceptanceBook, Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Situation
@@ -129,6 +129,12 @@ class Controller:
                 self.book.add(situation.task, situation.band, offer, now_s)
             if sample is not None:
                 self.costs.add(sample)
+
+    def renew(self, drafters: Iterable[str]) -> None:
+        """Other versions of them are served."""
+        with self.lock:
+            for drafter in drafters:
+                self.book.forget(drafter)
 
     def learn_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
         """See CostModel.add_prompt."""

@@ -70,9 +70,10 @@ class Task:
             estimated_gain=self._estimated_gain,
             measured_gain=self._control_group.measured,
             alphas=tuple(
-                (name, book.alpha(self.label, name)[0])
+                (name, alpha)
                 for name in sorted(self.drafters)
-                if not name.startswith(COPY)
+                for alpha, num_judged in [book.alpha(self.label, name)]
+                if num_judged and not name.startswith(COPY)
             ),
             num_switches=(switches[0], switches[1]),
         )

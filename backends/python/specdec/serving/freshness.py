@@ -1,4 +1,7 @@
-"""Do the drafts still fit the served target? By the hash of the one they were trained on."""
+"""Do the drafts still fit the served target, and are they still the same?
+
+The first by the hash of the target that they were trained on, the second by the version served.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ FINGERPRINT_FILE = "fingerprint.json"
 RECORD_FILE = "trained_on.json"
 """In the checkpoint of a draft or a head: `{"target_sha256": …}` of the target that taught it."""
 
-PERIOD_S = 10.0
-"""How often the records are read again: a refreshed draft is swapped in while we serve."""
+PERIOD_S = 2.0
+"""How often it is looked again: a refreshed draft is swapped in while we serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +74,20 @@ class FreshnessWatch:
     `find` gives the folders of the target and of each drafter, as they are served at the moment.
     `report` hears of each drafter with a record, and again when it changes: what is wrong, or None.
     A draft without a record, or a target without a fingerprint, is not judged.
+    `swapped` hears of each drafter whose version is another than at the last look.
     """
 
     def __init__(
         self,
         find: Callable[[], tuple[Path, Mapping[str, Path]]],
         report: Callable[[str, Drifted | None], None],
+        swapped: Callable[[str], None],
         period_s: float = PERIOD_S,
     ) -> None:
         self._find = find
         self._report = report
+        self._swapped = swapped
+        self._folders: dict[str, Path] = {}
         self._known: dict[str, Drifted | None] = {}
         self._closing = threading.Event()
         self._look()
@@ -99,6 +106,10 @@ class FreshnessWatch:
 
     def _look(self) -> None:
         place, drafters = self._find()
+        for drafter, folder in drafters.items():
+            if self._folders.get(drafter, folder) != folder:
+                self._swapped(drafter)
+            self._folders[drafter] = folder
         target = fingerprint_of(place)
         if target is None:
             return

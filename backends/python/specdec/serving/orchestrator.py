@@ -24,6 +24,7 @@ from specdec.errors import (
 )
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.control_plane import ControlPlane
+from specdec.serving.drafter_names import HEAD_TREE
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
 from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of
@@ -97,7 +98,9 @@ class TritonPythonModel:
             self._tokenizer.vocab_size, settings.max_draft_len, settings.drafters
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
-        self._freshness = FreshnessWatch(self._trained_places, self._report_freshness)
+        self._freshness = FreshnessWatch(
+            self._trained_places, self._report_freshness, self._report_swap
+        )
         self._jobs = JobMaker(
             settings,
             self._tokenizer,
@@ -219,6 +222,10 @@ class TritonPythonModel:
         self._metrics.set(Gauge.draft_stale, float(drifted is not None), drafter=drafter)
         if drifted is not None:
             self._warn(str(drifted))
+
+    def _report_swap(self, drafter: str) -> None:
+        self._plane.controller.renew([drafter, drafter + HEAD_TREE])
+        self._inform(f"another version of {drafter} is served: its acceptance is measured anew")
 
     def _report_draft_failure(self, drafter: str, error: Exception) -> None:
         reason = error.error_type if isinstance(error, SpecdecError) else "internal"
