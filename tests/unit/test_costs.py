@@ -53,6 +53,47 @@ def test_passes_and_drafts_are_learned():
     assert costs.draft_s("draft", 1, 4) == pytest.approx(0.009, rel=0.15)
 
 
+@pytest.mark.parametrize("later_s", [0.007, 0.010, 0.014])
+def test_rounds_of_a_head_cost_what_they_took(later_s):
+    """Whatever passes without it are found to take later on: theirs was seen as a whole."""
+    costs = CostModel()
+
+    def passes(seconds):
+        for _ in range(40):
+            costs.add(
+                Sample(
+                    num_inflight=1,
+                    num_looping=1,
+                    num_rows=1,
+                    num_context=100,
+                    is_streamed=False,
+                    target_s=seconds,
+                )
+            )
+
+    passes(0.010)
+    for place in range(400):
+        num_drafted = 2 + place % 2
+        costs.add(
+            Sample(
+                num_inflight=1,
+                num_looping=1,
+                num_rows=1 + num_drafted,
+                num_context=100,
+                is_streamed=False,
+                target_s=0.015 + 0.001 * num_drafted,
+                lead="eagle3",
+                num_drafted=num_drafted,
+                is_head=True,
+            )
+        )
+    passes(later_s)
+
+    for num_drafted in (2, 3):
+        round_s = pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
+        assert round_s == pytest.approx(0.015 + 0.001 * num_drafted, rel=0.02)
+
+
 def test_another_load_is_no_measure_of_one_stream():
     """Where many wait for wide passes a line through all loads has terms that nothing can have."""
     costs, rng = CostModel(), random.Random(2)

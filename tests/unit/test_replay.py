@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,14 +26,19 @@ def trace():
 
 def pace(trace, policy, phase, world=None):
     """Return tokens per second behind the first 30 % of the time."""
-    world = world or World(trace.answers, CostTable(trace.costs), 1)
+    world = world or world_of(trace)
     return world.run(phase, policy).from_share(0.3)
 
 
-def controlled(trace):
+def world_of(trace, seed=1):
+    """Return what the trace was recorded of, at its beginning."""
+    return World(trace.answers, CostTable(trace.costs), seed)
+
+
+def controlled(trace, seed=1):
     """Return a controller and the world whose clock it reads."""
-    world = World(trace.answers, CostTable(trace.costs), 1)
-    return Controlled(ControlSettings(), 1, lambda: world.now_s), world
+    world = world_of(trace, seed)
+    return Controlled(ControlSettings(), seed, lambda: world.now_s), world
 
 
 def test_trace_survives_writing(trace, tmp_path):
@@ -122,17 +129,23 @@ def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
 
 
 def test_swapped_head_is_asked_again(trace):
-    """One that had gone stale for long, as soon as another version of it is served."""
+    """One that had gone stale for long, as soon as another version of it is served.
+
+    Without a word of the swap three of these four stay below 0.84.
+    """
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
     heads = "eagle3", "eagle3_tree"
+    stale = Phase("stale", NUM_TOKENS, 1, tasks, stale=dict.fromkeys(heads, 0.8))
     fresh = Phase("fresh", NUM_TOKENS, 1, tasks)
-    auto, world = controlled(trace)
-    world.run(Phase("stale", NUM_TOKENS, 1, tasks, stale=dict.fromkeys(heads, 0.8)), auto)
+    shares = []
+    for seed in range(1, 5):
+        auto, world = controlled(trace, seed)
+        world.run(stale, auto)
+        auto.controller.renew(heads)
+        best = world_of(trace, seed).run(fresh, Fixed(Choice("eagle3", 3))).from_share(0.3)
+        shares.append(world.run(fresh, auto).from_share(0.3) / best)
 
-    auto.controller.renew(heads)
-
-    best = pace(trace, Fixed(Choice("eagle3", 3)), fresh)
-    assert pace(trace, auto, fresh, world) >= 0.93 * best
+    assert statistics.mean(shares) >= 0.93
 
 
 def test_answers_name_their_drafters(trace):

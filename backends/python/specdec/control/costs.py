@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specdec.control.baselines import Baseline
-from specdec.control.fits import REFIT_EVERY, Fit, Recent, Vector, learn
+from specdec.control.draft_costs import ALL_LOADS, DraftCosts
+from specdec.control.fits import REFIT_EVERY, Fit, Vector, learn
 
 MAX_OUTLIER = 4.0
 """A sample counts as at most so many times what was expected: a stall says nothing of passes."""
@@ -66,12 +67,8 @@ class CostModel:
 
     def __init__(self) -> None:
         self.passes: dict[int, Fit] = {}
-        """By load bucket, -1 for all; features as in _pass_features."""
-        self.drafts: dict[tuple[str, int], Fit] = {}
-        """By lead and load bucket; features: 1, guesses, guesses of all who ask the lead."""
-        self.bends: dict[tuple[str, int, int], Recent] = {}
-        """How far what a number of guesses costs lies off the line through all numbers; by lead,
-        load bucket and guesses."""
+        """By load bucket, or ALL_LOADS; features as in _pass_features."""
+        self.drafting = DraftCosts(NUM_PASS_FEATURES)
         self.baselines: dict[int, Baseline] = {}
         """By load bucket."""
         self.prompts = Fit(4)
@@ -80,22 +77,25 @@ class CostModel:
         without it."""
         self.first_drafts: dict[str, Fit] = {}
         """Of a draft engine's first, by its name; features: 1, thousands of prompt tokens."""
+        self._solved: dict[int, Vector] = {}
+        """Of the passes; until the next sample."""
         self.num_looped = self.num_streamed = 0
         """Rounds that told of a pass, without a head, and steps of the target alone."""
 
     @property
     def is_known(self) -> bool:
         """Whether a pass has been timed at all."""
-        return -1 in self.passes
+        return ALL_LOADS in self.passes
 
     def is_timed(self, lead: str) -> bool:
         """Whether it is known what its guesses cost, at some load."""
-        return (lead, -1) in self.drafts
+        return self.drafting.is_timed(lead)
 
     def restored(self) -> None:
         """After the fits were read from a file."""
+        self._solved.clear()
         if self.is_known:
-            products = self.passes[-1].products
+            products = self.passes[ALL_LOADS].products
             self.num_looped = int(products[1, 1])
             self.num_streamed = int(products[0, 0] - products[1, 1])
 
@@ -109,14 +109,9 @@ class CostModel:
         if not sample.is_streamed:
             self._baseline(sample.num_inflight).add_round()
         if sample.lead is not None and sample.is_head:
-            if not self.is_known:
-                return
-            pass_s = self._pass_s(bucket, features)
-            line_s = self._drafting_line_s(
-                sample.lead, bucket, sample.num_drafted, sample.num_drafting
-            )
-            drafting_s = min(target_s, MAX_OUTLIER * (pass_s + line_s)) - pass_s
-            self._add_draft(sample, bucket, drafting_s, line_s)
+            if self.is_known:
+                expected_s = self._pass_s(bucket, features) + self._drafting_line_s(sample, bucket)
+                self._add_draft(sample, bucket, min(target_s, MAX_OUTLIER * expected_s), features)
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
@@ -127,21 +122,18 @@ class CostModel:
             )
         else:
             self.num_looped += 1
-        learn(self.passes, (bucket, -1), features, target_s)
+        learn(self.passes, (bucket, ALL_LOADS), features, target_s)
+        self._solved.clear()
         if sample.lead is not None:
-            line_s = self._drafting_line_s(
-                sample.lead, bucket, sample.num_drafted, sample.num_drafting
-            )
+            line_s = self._drafting_line_s(sample, bucket)
             limit_s = MAX_OUTLIER * line_s if line_s > 0 else sample.draft_s
-            self._add_draft(sample, bucket, min(sample.draft_s, limit_s), line_s)
+            self._add_draft(sample, bucket, min(sample.draft_s, limit_s))
 
     def pass_line(
         self, num_inflight: int, num_context: int, *, is_streamed: bool
     ) -> tuple[float, float]:
         """Seconds of a pass without a row, and of each row, as if all in flight did the same."""
-        coefficients = self._coefficients(load_bucket(num_inflight))
-        if coefficients is None:
-            return 0.0, 0.0
+        coefficients = self._pass_coefficients(load_bucket(num_inflight))
         num_looping = 0 if is_streamed else num_inflight
         features = _pass_features(is_streamed, num_looping, 0.0, num_context)
         return float(features @ coefficients), float(coefficients[ROWS])
@@ -168,9 +160,9 @@ class CostModel:
         0 of a lead that was never timed, so that it is tried.
         """
         bucket = load_bucket(num_inflight)
-        bend = self.bends.get((lead, bucket, num_tokens))
-        line_s = self._drafting_line_s(lead, bucket, num_tokens, num_inflight)
-        return max(0.0, line_s + (bend.trust * bend.mean_s if bend else 0.0))
+        return self.drafting.seconds(
+            lead, bucket, num_tokens, num_inflight, self._pass_coefficients
+        )
 
     def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
         """Learns what a first round took; `has_head`: a head read the prompt along."""
@@ -190,31 +182,38 @@ class CostModel:
         coefficients = _reading_coefficients(fit)
         return max(0.0, float(features @ coefficients[-2:]))
 
-    def _drafting_line_s(self, lead: str, bucket: int, num_tokens: int, num_drafting: int) -> float:
-        whole = self.drafts.get((lead, -1))
-        if whole is None:
-            return 0.0
-        prior = whole.solve(np.zeros(3), OF_DRAFTS)
-        own = self.drafts.get((lead, bucket))
-        coefficients = prior if own is None else own.solve(prior, OF_DRAFTS)
-        return float(np.array([1.0, num_tokens, num_tokens * num_drafting]) @ coefficients)
+    def _drafting_line_s(self, sample: Sample, bucket: int) -> float:
+        assert sample.lead is not None
+        return self.drafting.line_s(
+            sample.lead, bucket, sample.num_drafted, sample.num_drafting, self._pass_coefficients
+        )
 
-    def _add_draft(self, sample: Sample, bucket: int, seconds: float, line_s: float) -> None:
-        """`line_s`: what the line expected."""
-        lead, num_tokens = sample.lead, sample.num_drafted
-        assert lead is not None
-        self.bends.setdefault((lead, bucket, num_tokens), Recent()).add(seconds - line_s)
-        features = np.array([1.0, num_tokens, num_tokens * sample.num_drafting])
-        learn(self.drafts, ((lead, bucket), (lead, -1)), features, seconds)
+    def _add_draft(
+        self, sample: Sample, bucket: int, seconds: float, pass_features: Vector | None = None
+    ) -> None:
+        assert sample.lead is not None
+        self.drafting.add(
+            sample.lead,
+            bucket,
+            sample.num_drafted,
+            sample.num_drafting,
+            seconds,
+            pass_features,
+        )
 
     def _pass_s(self, bucket: int, features: Vector) -> float:
-        coefficients = self._coefficients(bucket)
-        return 0.0 if coefficients is None else max(float(features @ coefficients), 1e-6)
+        return max(float(features @ self._pass_coefficients(bucket)), 1e-6)
 
-    def _coefficients(self, bucket: int) -> Vector | None:
-        whole = self.passes.get(-1)
-        if whole is None:
-            return None
+    def _pass_coefficients(self, bucket: int) -> Vector:
+        """Nothing takes time as long as no pass was timed."""
+        if bucket not in self._solved:
+            whole = self.passes.get(ALL_LOADS)
+            self._solved[bucket] = (
+                np.zeros(NUM_PASS_FEATURES) if whole is None else self._solve(whole, bucket)
+            )
+        return self._solved[bucket]
+
+    def _solve(self, whole: Fit, bucket: int) -> Vector:
         num_weighed = max(float(whole.products[0, 0]), 1e-12)
         mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
         row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
@@ -223,17 +222,16 @@ class CostModel:
         expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
         coefficients = whole.solve(expected, OF_PASSES, num_loose=1)
         own = self.passes.get(bucket)
-        if own is not None:
+        if own is not None and bucket != ALL_LOADS:
             coefficients = own.solve(coefficients, OF_PASSES, num_loose=1)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 
-ROWS = 3
-"""Place of the rows among the features of a pass."""
+NUM_PASS_FEATURES, ROWS = 5, 3
+"""Features of a pass, and the place of the rows among them."""
 
-OF_PASSES = np.ones(5, dtype=bool)
-OF_DRAFTS = np.array([False, True, True])
-"""Which features can only add to the time."""
+OF_PASSES = np.ones(NUM_PASS_FEATURES, dtype=bool)
+"""Which of them can only add to the time."""
 
 
 def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:

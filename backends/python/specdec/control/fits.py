@@ -30,21 +30,32 @@ Key = TypeVar("Key")
 
 
 class Fit:
-    """Least squares with decay, drawn to a prior."""
+    """Least squares with decay, drawn to a prior.
 
-    def __init__(self, size: int) -> None:
+    A part of each sample's seconds may be something else's, whose coefficients are known better
+    when the fit is solved than when the sample came: `num_offsets` of them.
+    """
+
+    def __init__(self, size: int, num_offsets: int = 0) -> None:
         self.products = np.zeros((size, size))
         self.moments = np.zeros(size)
+        self.crossed = np.zeros((size, num_offsets))
         self.num_samples = 0
         self.weight = 0.0
         self._solved: Vector | None = None
+        self._solved_for: Vector = np.zeros(0)
 
-    def add(self, features: Vector, products: Matrix, seconds: float) -> None:
-        """`products`: of all pairs of features."""
+    def add(
+        self, features: Vector, products: Matrix, seconds: float, inside: Vector | None = None
+    ) -> None:
+        """`products`: of all pairs of features; `inside`: features of the something else."""
         self.products *= MEMORY
         self.moments *= MEMORY
         self.products += products
         self.moments += seconds * features
+        if inside is not None:
+            self.crossed *= MEMORY
+            self.crossed += np.outer(features, inside)
         self.num_samples += 1
         self.weight = self.weight * MEMORY + 1
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
@@ -57,6 +68,7 @@ class Fit:
         *,
         num_loose: int = 0,
         weights: Vector | None = None,
+        offsets: Vector | None = None,
     ) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
@@ -64,16 +76,20 @@ class Fit:
         as in plain steps, the others keep theirs only if the first gives way.
         `weights`: the samples that tell of each feature, where it is 0 in the others; they alone
         stand against its prior.
+        `offsets`: the coefficients of the something else.
         Features go together, as a load's rows and requests do: one that came out negative beside
         another that is as much too large must not be cut off, the others are fitted without it.
         """
+        if offsets is not None and not np.array_equal(offsets, self._solved_for):
+            self._solved, self._solved_for = None, offsets
         if self._solved is None:
+            moments = self.moments if offsets is None else self.moments - self.crossed @ offsets
             # Ridge by feature: a column that is always 0 keeps its prior.
             told = np.maximum(1.0, self.weight if weights is None else weights)
             scale = np.maximum(np.diag(self.products) / told, 1e-12)
             ridge = PRIOR_WEIGHT * scale
             ridge[:num_loose] *= LOOSE
-            system, right = self.products + np.diag(ridge), self.moments + ridge * prior
+            system, right = self.products + np.diag(ridge), moments + ridge * prior
             kept = np.ones(len(prior), dtype=bool)
             found = np.linalg.solve(system, right)
             while (negative := np.where(kept & is_bounded, found, 0.0)).min() < 0:
@@ -102,8 +118,16 @@ class Recent:
         return weight / (weight + HALF_TRUSTED)
 
 
-def learn(fits: dict[Key, Fit], keys: Iterable[Key], features: Vector, seconds: float) -> None:
+def learn(
+    fits: dict[Key, Fit],
+    keys: Iterable[Key],
+    features: Vector,
+    seconds: float,
+    inside: Vector | None = None,
+) -> None:
     """Adds a sample to the fits of these keys, which are made where they are missing."""
     products = np.outer(features, features)
+    num_offsets = 0 if inside is None else len(inside)
     for key in keys:
-        fits.setdefault(key, Fit(len(features))).add(features, products, seconds)
+        fit = fits.setdefault(key, Fit(len(features), num_offsets))
+        fit.add(features, products, seconds, inside)

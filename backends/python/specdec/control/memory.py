@@ -20,9 +20,10 @@ import numpy as np
 from specdec.control.acceptance_book import Tally
 from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
-from specdec.control.fits import Fit, Recent
+from specdec.control.draft_costs import NUM_FEATURES, Bend
+from specdec.control.fits import Fit, Recent, Vector
 
-FORMAT = 4
+FORMAT = 5
 
 
 class Recalled(Enum):
@@ -59,6 +60,7 @@ class Memory:
     def save(self, controller: Controller) -> None:
         """Raises OSError."""
         with controller.lock:
+            drafting = controller.costs.drafting
             content = {
                 "format": FORMAT,
                 "signature": self._signature,
@@ -68,10 +70,10 @@ class Memory:
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
                 ],
                 "passes": [[key, _fit(fit)] for key, fit in controller.costs.passes.items()],
-                "drafts": [[list(key), _fit(fit)] for key, fit in controller.costs.drafts.items()],
+                "drafts": [[list(key), _fit(fit)] for key, fit in drafting.lines.items()],
                 "bends": [
-                    [list(key), bend.mean_s, bend.num_samples]
-                    for key, bend in controller.costs.bends.items()
+                    [list(key), bend.means.tolist(), bend.num_samples]
+                    for key, bend in drafting.bends.items()
                 ],
                 "baselines": [
                     [key, each.steps.mean_s, each.steps.num_samples, each.mean_context]
@@ -116,13 +118,16 @@ class Memory:
             has_times = content["machine"] == self.machine
             tallies = {tuple(key): _tally(value) for key, value in content["tallies"]}
             passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
+            drafting = controller.costs.drafting
             drafts = {
-                (str(name), int(bucket)): _read_fit(value, 3)
+                (str(name), int(bucket)): _read_fit(value, NUM_FEATURES, drafting.num_pass_features)
                 for (name, bucket), value in content["drafts"]
             }
             bends = {
-                (str(name), int(bucket), int(length)): Recent(_finite(mean_s), int(count))
-                for (name, bucket, length), mean_s, count in content["bends"]
+                (str(name), int(bucket), int(length)): Bend(
+                    _numbers(means, drafting.no_bend().means.shape), int(count)
+                )
+                for (name, bucket, length), means, count in content["bends"]
             }
             baselines = {
                 int(key): Baseline(
@@ -146,11 +151,11 @@ class Memory:
             if not has_times:
                 return Recalled.ACCEPTANCE
             controller.costs.passes.update(passes)
-            controller.costs.drafts.update(drafts)
+            drafting.lines.update(drafts)
             if prompts.num_samples:
                 controller.costs.prompts = prompts
             controller.costs.first_drafts.update(first_drafts)
-            controller.costs.bends.update(bends)
+            drafting.bends.update(bends)
             controller.costs.baselines.update(baselines)
             controller.costs.restored()
         return Recalled.ALL
@@ -177,21 +182,26 @@ def _fit(fit: Fit) -> dict[str, Any]:
     return {
         "products": fit.products.tolist(),
         "moments": fit.moments.tolist(),
+        "crossed": fit.crossed.tolist(),
         "num_samples": fit.num_samples,
         "weight": fit.weight,
     }
 
 
-def _read_fit(value: dict[str, Any], size: int) -> Fit:
-    fit = Fit(size)
-    products, moments = np.array(value["products"]), np.array(value["moments"])
-    if products.shape != (size, size) or moments.shape != (size,):
-        raise ValueError(f"a fit of {products.shape}, not {size} features")
-    if not (np.isfinite(products).all() and np.isfinite(moments).all()):
-        raise ValueError("a fit that is not finite")
-    fit.products, fit.moments = products, moments
+def _read_fit(value: dict[str, Any], size: int, num_offsets: int = 0) -> Fit:
+    fit = Fit(size, num_offsets)
+    fit.products = _numbers(value["products"], fit.products.shape)
+    fit.moments = _numbers(value["moments"], fit.moments.shape)
+    fit.crossed = _numbers(value["crossed"], fit.crossed.shape)
     fit.num_samples, fit.weight = int(value["num_samples"]), float(value["weight"])
     return fit
+
+
+def _numbers(value: Any, shape: tuple[int, ...]) -> Vector:
+    numbers: Vector = np.array(value, dtype=np.float64).reshape(shape)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a fit that is not finite")
+    return numbers
 
 
 def _finite(value: Any) -> float:
