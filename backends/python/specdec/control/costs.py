@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specdec.control.baselines import Baseline
-from specdec.control.draft_costs import ALL_LOADS, DraftCosts
+from specdec.control.draft_costs import ALL_LOADS, DraftCosts, Guessing
 from specdec.control.fits import REFIT_EVERY, Fit, Vector, learn
 
 MAX_OUTLIER = 4.0
@@ -68,7 +68,7 @@ class CostModel:
     def __init__(self) -> None:
         self.passes: dict[int, Fit] = {}
         """By load bucket, or ALL_LOADS; features as in _pass_features."""
-        self.drafting = DraftCosts(NUM_PASS_FEATURES)
+        self.drafting = DraftCosts(NUM_PASS_FEATURES, self._pass_coefficients)
         self.baselines: dict[int, Baseline] = {}
         """By load bucket."""
         self.prompts = Fit(4)
@@ -108,10 +108,13 @@ class CostModel:
         target_s = sample.target_s
         if not sample.is_streamed:
             self._baseline(sample.num_inflight).add_round()
-        if sample.lead is not None and sample.is_head:
+        guessing = None
+        if sample.lead is not None:
+            guessing = Guessing(sample.lead, bucket, sample.num_drafted, sample.num_drafting)
+        if guessing is not None and sample.is_head:
             if self.is_known:
-                expected_s = self._pass_s(bucket, features) + self._drafting_line_s(sample, bucket)
-                self._add_draft(sample, bucket, min(target_s, MAX_OUTLIER * expected_s), features)
+                expected_s = self._pass_s(bucket, features) + self.drafting.line_s(guessing)
+                self.drafting.add(guessing, min(target_s, MAX_OUTLIER * expected_s), features)
             return
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
@@ -124,10 +127,10 @@ class CostModel:
             self.num_looped += 1
         learn(self.passes, (bucket, ALL_LOADS), features, target_s)
         self._solved.clear()
-        if sample.lead is not None:
-            line_s = self._drafting_line_s(sample, bucket)
+        if guessing is not None:
+            line_s = self.drafting.line_s(guessing)
             limit_s = MAX_OUTLIER * line_s if line_s > 0 else sample.draft_s
-            self._add_draft(sample, bucket, min(sample.draft_s, limit_s))
+            self.drafting.add(guessing, min(sample.draft_s, limit_s), None)
 
     def pass_line(
         self, num_inflight: int, num_context: int, *, is_streamed: bool
@@ -160,9 +163,7 @@ class CostModel:
         0 of a lead that was never timed, so that it is tried.
         """
         bucket = load_bucket(num_inflight)
-        return self.drafting.seconds(
-            lead, bucket, num_tokens, num_inflight, self._pass_coefficients
-        )
+        return self.drafting.seconds(Guessing(lead, bucket, num_tokens, num_inflight))
 
     def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
         """Learns what a first round took; `has_head`: a head read the prompt along."""
@@ -181,25 +182,6 @@ class CostModel:
             return 0.0
         coefficients = _reading_coefficients(fit)
         return max(0.0, float(features @ coefficients[-2:]))
-
-    def _drafting_line_s(self, sample: Sample, bucket: int) -> float:
-        assert sample.lead is not None
-        return self.drafting.line_s(
-            sample.lead, bucket, sample.num_drafted, sample.num_drafting, self._pass_coefficients
-        )
-
-    def _add_draft(
-        self, sample: Sample, bucket: int, seconds: float, pass_features: Vector | None = None
-    ) -> None:
-        assert sample.lead is not None
-        self.drafting.add(
-            sample.lead,
-            bucket,
-            sample.num_drafted,
-            sample.num_drafting,
-            seconds,
-            pass_features,
-        )
 
     def _pass_s(self, bucket: int, features: Vector) -> float:
         return max(float(features @ self._pass_coefficients(bucket)), 1e-6)

@@ -27,6 +27,23 @@ PassCoefficients = Callable[[int], Vector]
 """Seconds of each feature of a pass, by load bucket."""
 
 
+@dataclass(frozen=True, slots=True)
+class Guessing:
+    """Who makes how many guesses, and beside how many others."""
+
+    lead: str
+    bucket: int
+    """Of the load."""
+    num_tokens: int
+    num_drafting: int
+    """Requests for which the lead drafts at the moment."""
+
+    @property
+    def features(self) -> Vector:
+        """As NUM_FEATURES has them."""
+        return np.array([1.0, self.num_tokens, self.num_tokens * self.num_drafting])
+
+
 @dataclass(slots=True)
 class Bend:
     """The recent rounds with one number of guesses."""
@@ -51,8 +68,9 @@ class Bend:
 class DraftCosts:
     """Not thread-safe: the controller's lock is held around it."""
 
-    def __init__(self, num_pass_features: int) -> None:
+    def __init__(self, num_pass_features: int, passes: PassCoefficients) -> None:
         self.num_pass_features = num_pass_features
+        self._passes = passes
         self.lines: dict[tuple[str, int], Fit] = {}
         """By lead and load bucket."""
         self.bends: dict[tuple[str, int, int], Bend] = {}
@@ -62,19 +80,11 @@ class DraftCosts:
         """Whether it is known what its guesses cost, at some load."""
         return (lead, ALL_LOADS) in self.lines
 
-    def add(
-        self,
-        lead: str,
-        bucket: int,
-        num_tokens: int,
-        num_drafting: int,
-        seconds: float,
-        pass_features: Vector | None,
-    ) -> None:
+    def add(self, guessing: Guessing, seconds: float, pass_features: Vector | None) -> None:
         """`pass_features`: of the pass that is part of these seconds; None without one."""
-        features = _features(num_tokens, num_drafting)
+        lead, bucket, features = guessing.lead, guessing.bucket, guessing.features
         inside = np.zeros(self.num_pass_features) if pass_features is None else pass_features
-        bend = self.bends.setdefault((lead, bucket, num_tokens), self.no_bend())
+        bend = self.bends.setdefault((lead, bucket, guessing.num_tokens), self.no_bend())
         bend.add(seconds, features, inside)
         learn(self.lines, ((lead, bucket), (lead, ALL_LOADS)), features, seconds, inside)
 
@@ -82,41 +92,29 @@ class DraftCosts:
         """Without rounds."""
         return Bend(np.zeros(1 + NUM_FEATURES + self.num_pass_features))
 
-    def line_s(
-        self,
-        lead: str,
-        bucket: int,
-        num_tokens: int,
-        num_drafting: int,
-        passes: PassCoefficients,
-    ) -> float:
+    def line_s(self, guessing: Guessing) -> float:
         """Seconds by the line alone; 0 of a lead that was never timed."""
-        if not self.is_timed(lead):
+        if not self.is_timed(guessing.lead):
             return 0.0
-        return float(_features(num_tokens, num_drafting) @ self._line(lead, bucket, passes))
+        return float(guessing.features @ self._line(guessing))
 
-    def seconds(
-        self,
-        lead: str,
-        bucket: int,
-        num_tokens: int,
-        num_drafting: int,
-        passes: PassCoefficients,
-    ) -> float:
-        """Of so many guesses; 0 of a lead that was never timed, so that it is tried."""
-        if not self.is_timed(lead):
+    def seconds(self, guessing: Guessing) -> float:
+        """0 of a lead that was never timed, so that it is tried."""
+        if not self.is_timed(guessing.lead):
             return 0.0
-        line = self._line(lead, bucket, passes)
-        found = float(_features(num_tokens, num_drafting) @ line)
-        bend = self.bends.get((lead, bucket, num_tokens))
-        return max(0.0, found + (bend.off_s(line, passes(bucket)) if bend else 0.0))
+        line = self._line(guessing)
+        found = float(guessing.features @ line)
+        bend = self.bends.get((guessing.lead, guessing.bucket, guessing.num_tokens))
+        if bend is not None:
+            found += bend.off_s(line, self._passes(guessing.bucket))
+        return max(0.0, found)
 
-    def _line(self, lead: str, bucket: int, passes: PassCoefficients) -> Vector:
-        whole = self.lines[lead, ALL_LOADS]
-        prior = whole.solve(np.zeros(NUM_FEATURES), CAN_ONLY_ADD, offsets=passes(ALL_LOADS))
-        own = self.lines.get((lead, bucket))
-        return prior if own is None else own.solve(prior, CAN_ONLY_ADD, offsets=passes(bucket))
-
-
-def _features(num_tokens: int, num_drafting: int) -> Vector:
-    return np.array([1.0, num_tokens, num_tokens * num_drafting])
+    def _line(self, guessing: Guessing) -> Vector:
+        whole, own = (
+            self.lines.get((guessing.lead, bucket)) for bucket in (ALL_LOADS, guessing.bucket)
+        )
+        assert whole is not None
+        line = whole.solve(np.zeros(NUM_FEATURES), CAN_ONLY_ADD, offsets=self._passes(ALL_LOADS))
+        if own is None:
+            return line
+        return own.solve(line, CAN_ONLY_ADD, offsets=self._passes(guessing.bucket))
