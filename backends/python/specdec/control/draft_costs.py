@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.control.fits import HALF_TRUSTED, RECENT_SAMPLES, Fit, Vector, learn
+from specdec.control.fits import RECENT_SAMPLES, Fit, Vector, learn
 
 NUM_FEATURES = 3
 """1, guesses, guesses of all who ask the lead."""
@@ -22,6 +22,9 @@ CAN_ONLY_ADD = np.array([False, True, True])
 
 ALL_LOADS = -1
 """In place of a load bucket."""
+
+HALF_TRUSTED = 48
+"""Rounds with one number of guesses that make what they took half believed."""
 
 PassCoefficients = Callable[[int], Vector]
 """Seconds of each feature of a pass, by load bucket."""

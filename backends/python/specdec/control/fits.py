@@ -20,8 +20,8 @@ LOOSE = 0.01
 
 REFIT_EVERY = 8
 
-RECENT_SAMPLES, HALF_TRUSTED = 256, 48
-"""Samples that a mean remembers, and how many of them make it half believed."""
+RECENT_SAMPLES = 256
+"""That a mean remembers."""
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -110,12 +110,6 @@ class Recent:
     def add(self, seconds: float) -> None:
         self.num_samples += 1
         self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / RECENT_SAMPLES)
-
-    @property
-    def trust(self) -> float:
-        """From 0 to 1, with the number of samples."""
-        weight = min(self.num_samples, RECENT_SAMPLES)
-        return weight / (weight + HALF_TRUSTED)
 
 
 def learn(
