@@ -11,8 +11,9 @@ from builder.rendering.orchestrator import speculates_inside
 from builder.rendering.pbtxt import ModelConfig, Parameter
 from builder.rendering.tensorrtllm_tensors import inputs, outputs
 from builder.rendering.warmup import write_warmup
+from specdec.serving import versions
 
-ENGINE = Path("1") / "engine"
+ENGINE = Path("1") / versions.ENGINE
 """Where a model keeps its compiled engine."""
 WORKER = "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker"
 

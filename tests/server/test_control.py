@@ -70,6 +70,20 @@ def test_memory_of_another_pair_is_worth_nothing(doors):
     assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
 
 
+@pytest.mark.engines("torch")
+def test_draft_of_other_weights_is_tried_anew(doors):
+    """What was learned of the one that it took the place of, while nobody served, is no matter."""
+    door = Door(doors, HOPELESS)
+    for _ in range(8):
+        door.ask(COUNT, task="count")
+    unload(doors, HOPELESS)
+    draft = doors.settings.model_repository / "random" / "1" / "checkpoint"
+    (draft / "retrained.json").write_text("{}")
+
+    assert "other weights of random" in restarted(doors)
+    assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
+
+
 def test_requests_without_a_task_are_told_apart(server):
     """By their text; a task that is named is kept."""
     door = Door(server)

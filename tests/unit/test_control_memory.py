@@ -82,6 +82,7 @@ def test_what_was_measured_survives_a_restart(tmp_path):
             {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
         ),
         lambda text: json.dumps({**json.loads(text), "prompts": []}),
+        lambda text: json.dumps({**json.loads(text), "weights": ["draft"]}),
         lambda text: json.dumps({**json.loads(text), "first_drafts": [["draft", {}]]}),
         lambda _: "[]",
         lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
@@ -109,6 +110,25 @@ def test_times_of_another_machine_are_not_believed(tmp_path):
     assert found is Recalled.ACCEPTANCE
     assert estimate(old) == estimate(new)
     assert not new.costs.is_known
+
+
+@pytest.mark.parametrize(("weights", "is_replaced"), [("old", False), ("new", True)])
+def test_acceptance_is_of_weights(tmp_path, weights, is_replaced):
+    """A draft trained anew while nobody served is another one; times and other drafters stand."""
+    path, old = tmp_path / "control.json", taught()
+    old.learn_round(SITUATION, None, [Offer("lookup", 4, 4, 3)])
+    Memory(path, "pair", "machine", lambda: {"draft": "old"}).save(old)
+    memory, said = Memory(path, "pair", "machine", lambda: {"draft": weights}), []
+
+    plane = ControlPlane(ControlSettings(), None, None, memory, lambda _: None, said.append)
+
+    known = {drafter for _, drafter, _ in plane.controller.book.tallies}
+    assert known == {drafter for _, drafter, _ in old.book.tallies} - (
+        {"draft"} if is_replaced else set()
+    )
+    assert "lookup" in known
+    assert plane.controller.costs.is_known
+    assert ["other weights of draft" in each for each in said] == [True] * is_replaced
 
 
 def test_profile_counts_as_measured_when_it_is_read(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from specdec.serving.freshness import (
     FreshnessWatch,
     fingerprint_of,
     trained_on,
+    weights_of,
     write_fingerprint,
     write_trained_on,
 )
@@ -54,6 +56,21 @@ def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
     (target / "config.json").write_text(json.dumps(config | {"transformers_version": "9"}))
 
     assert fingerprint(target) == before
+
+
+def test_weights_are_told_apart_wherever_they_lie(tmp_path, target):
+    """A copy is the same draft; one trained on is another, and so is one compiled anew."""
+    places = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
+    for place in places:
+        shutil.copytree(target, place)
+    rewrite(places[1], lambda tensors: tensors["model.norm.weight"].add_(1))
+    (places[2].parent / "engine").mkdir()
+    (places[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
+    first = target.rename(tmp_path / "checkpoint")
+
+    copied, trained, compiled = map(weights_of, places)
+    assert copied == weights_of(first)
+    assert len({copied, trained, compiled, weights_of(tmp_path / "nowhere")}) == 4
 
 
 def test_hash_tells_any_change_of_the_model(target):

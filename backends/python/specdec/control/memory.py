@@ -2,7 +2,8 @@
 
 Written beside itself and renamed, so that a crash leaves the old one. It carries the signature of
 the engines and drafters that it was measured on, and is worth nothing to others; of another
-machine's, what guesses were right is taken, and no times.
+machine's, what guesses were right is taken, and no times. Of a drafter that has other weights by
+now, as one that was trained anew, it is the other way round.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -23,7 +25,7 @@ from specdec.control.controller import Controller
 from specdec.control.draft_costs import NUM_FEATURES, Bend
 from specdec.control.fits import Fit, Recent, Vector
 
-FORMAT = 5
+FORMAT = 6
 
 
 class Recalled(Enum):
@@ -41,10 +43,20 @@ class MemoryMismatchError(Exception):
 class Memory:
     """Of one deployment."""
 
-    def __init__(self, path: Path, signature: str, machine: str) -> None:
-        """`signature`: of the engines and drafters that are measured; `machine`: they run on it."""
+    def __init__(
+        self,
+        path: Path,
+        signature: str,
+        machine: str,
+        weights: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`signature`: of the engines and drafters that are measured; `machine`: they run on it.
+
+        `weights`: what tells the weights of each drafter, as served at the moment, from others.
+        """
         self.path, self.machine = path, machine
         self._signature = signature
+        self._weights = weights
 
     @classmethod
     def found(cls, path: Path) -> Memory:
@@ -65,6 +77,7 @@ class Memory:
                 "format": FORMAT,
                 "signature": self._signature,
                 "machine": self.machine,
+                "weights": dict(self._weights()),
                 "saved_s": time.time(),
                 "tallies": [
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
@@ -98,12 +111,18 @@ class Memory:
         except (MemoryMismatchError, ValueError, KeyError, TypeError):
             return 0.0
 
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Drafters with other weights than when it was written. Raises MemoryMismatchError."""
+        return self._replaced(_read(self.path))
+
     def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
         """Take what is there. Raises MemoryMismatchError, with nothing taken from it.
 
         Times take the place of those that the controller has; of acceptance the controller keeps
-        what rests on more rounds. `as_of_s`: when it counts as measured, in seconds since the
-        epoch, from which on it is forgotten; default: when it was.
+        what rests on more rounds, and nothing is taken of drafters that are `replaced`. `as_of_s`:
+        when it counts as measured, in seconds since the epoch, from which on it is forgotten;
+        default: when it was.
         """
         content = _read(self.path)
         if content is None:
@@ -116,7 +135,12 @@ class Memory:
                     "measuring starts anew"
                 )
             has_times = content["machine"] == self.machine
-            tallies = {tuple(key): _tally(value) for key, value in content["tallies"]}
+            replaced = self._replaced(content)
+            tallies = {
+                (task, drafter, band): _tally(value)
+                for (task, drafter, band), value in content["tallies"]
+                if drafter not in replaced
+            }
             passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
             drafting = controller.costs.drafting
             drafts = {
@@ -137,7 +161,7 @@ class Memory:
             }
             prompts = _read_fit(content["prompts"], 4)
             first_drafts = {str(key): _read_fit(value, 2) for key, value in content["first_drafts"]}
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MemoryMismatchError(
                 f"{self.path} is damaged ({error}); measuring starts anew"
             ) from error
@@ -159,6 +183,14 @@ class Memory:
             controller.costs.baselines.update(baselines)
             controller.costs.restored()
         return Recalled.ALL
+
+    def _replaced(self, content: Any) -> frozenset[str]:
+        served = self._weights()
+        return frozenset(
+            drafter
+            for drafter, weights in content["weights"].items()
+            if served.get(drafter, weights) != weights
+        )
 
 
 def _read(path: Path) -> Any:

@@ -105,6 +105,12 @@ class ControlPlane:
             )
         else:
             self._warn(f"nothing is remembered of acceptance and times: no {source.path} yet")
+            return
+        for drafter in sorted(source.replaced):
+            self._warn(
+                f"{source.path} tells of other weights of {drafter}: its acceptance is measured "
+                "anew"
+            )
 
     def _keep(self) -> None:
         while not self._closing.wait(SAVE_PERIOD_S):

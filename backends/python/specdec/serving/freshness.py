@@ -1,15 +1,21 @@
 """Do the drafts still fit the served target, and are they still the same?
 
-The first by the hash of the target that they were trained on, the second by the version served.
+The first by the hash of the target that they were trained on, the second by the version served, and
+over a restart by the hash of their files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from specdec.serving.manifest import record
+from specdec.serving.versions import ENGINE
 
 FINGERPRINT_FILE = "fingerprint.json"
 """In a target's checkpoint: `{"sha256": …}`, see `builder/fingerprint.py`."""
@@ -34,6 +40,20 @@ class Drifted:
             f"served is {self.target[:12]}. Answers stay right, fewer guesses are accepted; "
             "`specdec build refresh` trains a draft on, `build eagle3` or `build medusa` a head"
         )
+
+
+@cache
+def weights_of(folder: Path) -> str:
+    """A hash of the files of a draft or a head, and of an engine compiled of it.
+
+    Read once: what is served is replaced by another version, not written to.
+    """
+    digest = hashlib.sha256()
+    for place in (folder, folder.with_name(ENGINE)):
+        for file in sorted(place.iterdir() if place.is_dir() else ()):
+            if file.is_file():
+                digest.update(f"{place.name}/{file.name} {record(file).sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def fingerprint_of(checkpoint: Path) -> str | None:

@@ -27,7 +27,7 @@ from specdec.serving.control_plane import ControlPlane
 from specdec.serving.drafter_names import HEAD_TREE
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.flight import Flight, FlightControl
-from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of
+from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of, weights_of
 from specdec.serving.job import Job
 from specdec.serving.job_maker import JobMaker
 from specdec.serving.load_check import check_repository
@@ -205,7 +205,13 @@ class TritonPythonModel:
             return None
         target, _ = self._trained_places()
         engines = (*self._settings.drafters, fingerprint_of(target) or "unknown target")
-        return Memory((here / file).resolve(), "|".join(engines), machine())
+        path, signature = (here / file).resolve(), "|".join(engines)
+        return Memory(path, signature, machine(), self._drafters_weights)
+
+    def _drafters_weights(self) -> dict[str, str]:
+        _, drafters = self._trained_places()
+        found = {name: weights_of(folder) for name, folder in drafters.items()}
+        return found | {name + HEAD_TREE: found[name] for name in self._settings.heads}
 
     def _count(self, num_inflight: int) -> None:
         self._plane.traffic.set_inflight(num_inflight)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-CHECKPOINT, HEAD = "checkpoint", "head"
-"""Folders of a version: the model's weights (beside a compiled engine, what is known of them), and
-those of a head that drafts on its states."""
+CHECKPOINT, HEAD, ENGINE = "checkpoint", "head", "engine"
+"""Folders of a version: the model's weights (beside a compiled engine, what is known of them),
+those of a head that drafts on its states, and what TensorRT-LLM has compiled."""
 
 
 def versions(model: Path) -> list[Path]:
