@@ -35,6 +35,7 @@ from tests.unit.scripted import (
     always_right,
     make_round,
 )
+from tests.unit.test_costs import fill
 
 CONTEXT = np.arange(5, dtype=np.int32)
 HEAD, ENGINE = Lead("head", (1, 2, 3), is_head=True), Lead("draft", (1, 2, 3, 4))
@@ -318,6 +319,28 @@ def test_one_trial_of_the_target_alone_is_enough():
         choice = later.choice(10, 100, can_read=True)
     assert later.is_trial
     assert choice.lead == "draft"
+
+
+@pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])
+def test_what_one_stream_can_afford_is_not_done_to_a_crowd(num_inflight, goes_on):
+    """A trial is given up when many more have come, a choice made again; and another may begin."""
+    _, controller, traffic = steering(SITUATION, draw=lambda: 0.5)
+    fill(controller.costs)
+    for _ in range(2):
+        course = Steering(controller, SITUATION, traffic, 10)
+        tried = course.choice(10, 100, can_read=True)
+        course.seen(Seen(0.1, 1, 10, has_head=None))
+    assert course.is_trial
+    assert not tried.is_off
+
+    traffic.set_inflight(num_inflight)
+    assert course.is_due is not goes_on
+    assert (course.choice(11, 99, can_read=True) == tried) is goes_on
+    assert course.is_trial is goes_on
+    course.leave()
+    traffic.set_inflight(1)
+    again = [Steering(controller, SITUATION, traffic, 10) for _ in range(2)]
+    assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
 def test_who_asks_for_the_target_alone_teaches_its_pace():

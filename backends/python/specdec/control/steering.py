@@ -18,6 +18,10 @@ CHOOSE_EVERY = 8
 TRIAL_ROUNDS = 16
 """Rounds of a trial, or steps of the target alone."""
 
+OUTGROWN = 2
+"""With more than so many times the requests in flight a choice is made again, and a trial given up:
+what one stream can afford costs every stream of a crowd."""
+
 NUM_TO_LOOK_BACK = 64
 """Tokens said without copying for which it is seen what that would have found; of many requests in
 flight each does it the less often."""
@@ -63,6 +67,8 @@ class Steering:
         self._is_control = situation.may_be_off and controller.is_control()
         self._choice: Choice | None = None
         self._num_left_of_choice = 0
+        self._num_inflight = 0
+        """When the choice was made."""
         self.is_trial = False
         self._num_rounds = 0
         self._is_reading = False
@@ -84,7 +90,8 @@ class Steering:
     @property
     def is_due(self) -> bool:
         """A choice is made with the round that begins."""
-        return self._choice is None or self._num_left_of_choice <= 0
+        is_outgrown = self._traffic.num_inflight > OUTGROWN * self._num_inflight
+        return self._choice is None or self._num_left_of_choice <= 0 or is_outgrown
 
     @property
     def stretch(self) -> int | None:
@@ -155,11 +162,12 @@ class Steering:
             self._activity = activity
 
     def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
+        self._num_inflight = self._traffic.num_inflight
         if self._is_control:
             self._num_left_of_choice = num_left
             return OFF_CHOICE
         place = Place(
-            num_inflight=self._traffic.num_inflight,
+            num_inflight=self._num_inflight,
             num_context=num_context,
             num_left=num_left,
             is_start=self._num_rounds == 0,
