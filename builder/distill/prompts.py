@@ -18,6 +18,7 @@ from typing import Any
 from builder.distill import separation, sources, templates
 from builder.distill.data import HELD_OUT_EVERY
 from builder.distill.seeding import seeded
+from builder.errors import BuildError
 
 PROSE = ("technical", "speech", "novel")
 MOST_JOINED = 6  # passages in a long prompt
@@ -152,9 +153,19 @@ def shipped() -> list[tuple[str, str]]:
 
 
 def read(path: Path) -> list[str]:
-    """The texts of a file with {"prompt": text} a line."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [str(json.loads(line)["prompt"]) for line in lines]
+    """The texts of a file with {"prompt": text} a line. Raises BuildError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BuildError(f"the prompts in {path} cannot be read: {error}") from error
+    return [_prompt_in(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _prompt_in(line: str, place: str) -> str:
+    try:
+        return str(json.loads(line)["prompt"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BuildError(f'{place}: {{"prompt": text}} is needed; given: {line[:80]}') from error
 
 
 def build(

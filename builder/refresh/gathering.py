@@ -18,10 +18,7 @@ MIN_PROMPTS = 100
 
 def from_files(files: Sequence[Path]) -> list[Prompt]:
     """User turns of files with {"prompt": text} a line, none twice. Raises BuildError."""
-    try:
-        found = {text: path.stem for path in files for text in prompts.read(path)}
-    except (OSError, ValueError, KeyError) as error:
-        raise BuildError(f"the prompts cannot be read: {error}") from error
+    found = {text: path.stem for path in files for text in prompts.read(path)}
     pairs = separation.unmeasured([(kind, text) for text, kind in found.items()])
     return [Prompt(0, kind, [{"role": "user", "content": text}]) for kind, text in pairs]
 

@@ -193,6 +193,18 @@ def test_too_few_prompts_are_refused(tmp_path):
         gathering.chosen(gathering.from_files([file]), 10, seed=0)
 
 
+@pytest.mark.parametrize("line", ['{"turns": ["Why?"]}', "Why?", '"Why?"'])
+def test_file_of_another_form_is_named(tmp_path, line):
+    """With the line, what it holds, and what is needed."""
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"prompt": "Why is the grass green?"}) + f"\n{line}\n")
+
+    with pytest.raises(BuildError, match=r'mine\.jsonl, line 2: {"prompt": text} .* given: .*Why'):
+        gathering.from_files([file])
+    with pytest.raises(BuildError, match=r"nowhere\.jsonl cannot be read: .*No such file"):
+        gathering.from_files([tmp_path / "nowhere.jsonl"])
+
+
 @pytest.mark.parametrize("train_head", [False, True])
 def test_draft_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, train_head):
     """Its own weights stay, what it has from its target is the new target's."""
