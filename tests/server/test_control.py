@@ -81,7 +81,9 @@ def test_draft_of_other_weights_is_tried_anew(doors):
     (draft / "retrained.json").write_text("{}")
 
     assert "other weights of random" in restarted(doors)
-    assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
+    door = Door(doors, HOPELESS)
+    # At once where it promises something, as it does on most machines, else in one of three trials.
+    assert any(num_drafts(door.ask(COUNT, task="count"), "random") for _ in range(8))
 
 
 def test_requests_without_a_task_are_told_apart(server):
