@@ -82,7 +82,7 @@ def test_draft_of_other_weights_is_tried_anew(doors):
 
     assert "other weights of random" in restarted(doors)
     door = Door(doors, HOPELESS)
-    # At once where it promises something, as it does on most machines, else in one of three trials.
+    # At once where it promises to pay, else in one of three trials.
     assert any(num_drafts(door.ask(COUNT, task="count"), "random") for _ in range(8))
 
 
