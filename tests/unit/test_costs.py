@@ -176,6 +176,18 @@ def test_pace_without_speculation_is_that_of_the_context():
     assert costs.plain_s(1, 4000) == pytest.approx(0.018, rel=0.05)
 
 
+def test_pace_without_speculation_is_that_of_the_requests_in_flight():
+    """Loads are ranges: five must not be held against the pace of eight, nor eight against five."""
+    costs, rng = CostModel(), random.Random(5)
+    for _ in range(400):
+        load = rng.choice((5, 8, 8, 8))
+        step_s = (0.010 + 0.001 * load) * rng.lognormvariate(0, 0.05)
+        costs.add(Sample(load, 0, load, 500, is_streamed=True, target_s=step_s))
+
+    assert costs.plain_s(5, 500) == pytest.approx(0.015, rel=0.05)
+    assert costs.plain_s(8, 500) == pytest.approx(0.018, rel=0.05)
+
+
 def test_round_that_was_never_timed_alone_is_not_taken_for_a_plain_step():
     """Beside a head no copying round tells its time: calls take some, and so do rows."""
     costs = CostModel()

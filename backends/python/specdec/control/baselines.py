@@ -33,6 +33,8 @@ class Baseline:
     steps: Recent = field(default_factory=Recent)
     mean_context: float = 0.0
     """Tokens, of these steps."""
+    mean_inflight: float = 0.0
+    """Requests, of these steps: a load is a range of them."""
     num_fresh: int = 0
     """Steps since the measuring began."""
     num_in_company: int = 0
@@ -50,12 +52,15 @@ class Baseline:
         """From 0 to 1, with the number of steps."""
         return self.steps.num_samples / (self.steps.num_samples + HALF_TRUSTED)
 
-    def add_step(self, seconds: float, num_context: int, *, is_alone: bool) -> None:
+    def add_step(
+        self, seconds: float, num_context: int, num_inflight: int, *, is_alone: bool
+    ) -> None:
         """A step of the target alone; `is_alone`: while nobody speculated."""
         if is_alone:
             self.steps.add(seconds)
             num_counted = min(self.steps.num_samples, RECENT_SAMPLES)
             self.mean_context += (num_context - self.mean_context) / num_counted
+            self.mean_inflight += (num_inflight - self.mean_inflight) / num_counted
             self.num_fresh += 1
         else:
             self.num_in_company += 1

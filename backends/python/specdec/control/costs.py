@@ -121,7 +121,10 @@ class CostModel:
         if sample.is_streamed:
             self.num_streamed += 1
             self._baseline(sample.num_inflight).add_step(
-                target_s, sample.num_context, is_alone=not sample.num_looping
+                target_s,
+                sample.num_context,
+                sample.num_inflight,
+                is_alone=not sample.num_looping,
             )
         else:
             self.num_looped += 1
@@ -145,9 +148,11 @@ class CostModel:
         """Seconds of a step of the target alone, with nobody in flight speculating."""
         start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
         fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
-        # A step behind a long text is longer, as a round is: one must not be compared with a mean.
+        # A step behind a long text is longer, as a round is, and one beside few others is shorter:
+        # a round must not be compared with a mean.
         usual_s, _ = self.pass_line(num_inflight, round(measured.mean_context), is_streamed=True)
-        measured_s = measured.steps.mean_s + start_s - usual_s
+        usual_s += row_s * measured.mean_inflight
+        measured_s = measured.steps.mean_s + fitted_s - usual_s
         return measured.trust * measured_s + (1 - measured.trust) * fitted_s
 
     def has_baseline(self, num_inflight: int) -> bool:

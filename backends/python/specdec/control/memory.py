@@ -25,7 +25,7 @@ from specdec.control.controller import Controller
 from specdec.control.draft_costs import NUM_FEATURES, Bend
 from specdec.control.fits import Fit, Recent, Vector
 
-FORMAT = 6
+FORMAT = 7
 
 
 class Recalled(Enum):
@@ -89,7 +89,10 @@ class Memory:
                     for key, bend in drafting.bends.items()
                 ],
                 "baselines": [
-                    [key, each.steps.mean_s, each.steps.num_samples, each.mean_context]
+                    [
+                        *(key, each.steps.mean_s, each.steps.num_samples),
+                        *(each.mean_context, each.mean_inflight),
+                    ]
                     for key, each in controller.costs.baselines.items()
                     if each.steps.num_samples
                 ],
@@ -155,9 +158,12 @@ class Memory:
             }
             baselines = {
                 int(key): Baseline(
-                    Recent(_finite(mean_s), int(count)), _finite(mean_context), num_fresh=int(count)
+                    Recent(_finite(mean_s), int(count)),
+                    _finite(mean_context),
+                    _finite(mean_inflight),
+                    num_fresh=int(count),
                 )
-                for key, mean_s, count, mean_context in content["baselines"]
+                for key, mean_s, count, mean_context, mean_inflight in content["baselines"]
             }
             prompts = _read_fit(content["prompts"], 4)
             first_drafts = {str(key): _read_fit(value, 2) for key, value in content["first_drafts"]}
