@@ -51,7 +51,7 @@ def test_who_asks_for_the_target_alone_teaches_its_pace(doors):
     answer = Door(doors, HOPELESS).ask(COUNT, num_draft_tokens=0)
 
     unload(doors, HOPELESS)
-    [(load_bucket, step_s, num_steps, _)] = json.loads(memory_of(doors).read_text())["baselines"]
+    [(load_bucket, step_s, num_steps, *_)] = json.loads(memory_of(doors).read_text())["baselines"]
     load(doors, HOPELESS)
     assert load_bucket == 0
     assert step_s > 0
