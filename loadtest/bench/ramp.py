@@ -141,13 +141,13 @@ def main(argv: list[str]) -> int:
         GrpcClient(server.grpc_url, timeout_s=120.0) as client,
     ):
         streams = Streams(client, arguments.max_tokens, arguments.lead, arguments.seconds)
-        prompts = _salted(arguments.per_task, checkpoint, next(numbers), AUTO)
+        prompts = salted(arguments.per_task, checkpoint, next(numbers), 0)
         for prompt in itertools.islice(prompts, arguments.learning):
             streams.ask(prompt, AUTO)
         for num_streams in arguments.streams:
             for number, seed in zip(range(arguments.passes), numbers, strict=False):
-                for arm in order.sample((OFF, AUTO), 2):
-                    prompts = _salted(arguments.per_task, checkpoint, seed, arm)
+                for place, arm in enumerate(order.sample((OFF, AUTO), 2)):
+                    prompts = salted(arguments.per_task, checkpoint, seed, place)
                     found.append(streams.run(num_streams, number, arm, prompts))
                 text = f"\r{num_streams} streams, {number + 1}/{arguments.passes}   "
                 print(text, end="", file=sys.stderr)
@@ -160,14 +160,16 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _salted(per_task: int, checkpoint: Path, seed: int, arm: str) -> Iterator[TokenPrompt]:
+def salted(per_task: int, checkpoint: Path, seed: int, place: int) -> Iterator[TokenPrompt]:
     """All prompts again and again, each time with another salt and in another order.
 
-    Arms get the same prompts, with salts of the same length.
+    The two passes of a pair, 0 and 1, get the same prompts in the same order, with salts of as many
+    tokens. A salt changes the answer a little, and so its length: it goes with the place of a pass,
+    which is drawn, not with its arm.
     """
     order = random.Random(seed)
     for number in itertools.count():
-        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{seed:03}{arm:4}{number}")
+        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{seed:03}{place}{number}")
         yield from order.sample(prompts, len(prompts))
 
 

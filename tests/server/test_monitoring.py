@@ -48,6 +48,10 @@ def prometheus(faulty_server, tmp_path_factory):
         assert answer["status"] == "success", answer
         return answer["data"]["result"]
 
+    def is_scraping():
+        with suppress(urllib3.exceptions.HTTPError, json.JSONDecodeError):  # not up itself yet
+            return query('up{job="specdec"} == 1')
+
     def has_seen_enough():
         everything_happens(faulty_server)
         with suppress(urllib3.exceptions.HTTPError):
@@ -59,6 +63,7 @@ def prometheus(faulty_server, tmp_path_factory):
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
+        wait_for(is_scraping)  # What happens before the first scrape is no growth.
         wait_for(has_seen_enough)
         query.address = address
         yield query
@@ -141,7 +146,7 @@ def test_report_from_prometheus(prometheus, tmp_path):
     """The same page as from a server, with courses over time."""
     out = tmp_path / "report.html"
 
-    source = ["--prometheus", f"http://{prometheus.address}", "--hours", "0.01"]
+    source = ["--prometheus", f"http://{prometheus.address}", "--hours", "0.05"]
     assert report([*source, "--out", str(out)]) == 0
 
     page = out.read_text()

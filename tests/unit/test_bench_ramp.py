@@ -4,10 +4,12 @@ import itertools
 import time
 from types import SimpleNamespace
 
-from loadtest.bench.prompting import TokenPrompt
-from loadtest.bench.ramp import AUTO, Pass, Streams, table
+from loadtest.bench.prompting import CHECKPOINT, TokenPrompt
+from loadtest.bench.ramp import AUTO, Pass, Streams, salted, table
 
 LEAD_S, SECONDS = 0.1, 0.3
+NUM_OF_TEMPLATE = 40
+"""More tokens than stand before a salt's last digits."""
 
 
 class FakeClient:
@@ -39,6 +41,16 @@ def test_pass_counts_what_arrives_behind_its_lead():
     assert one.num_drafted == 2 * one.num_accepted
     assert one.tokens_per_s == one.num_tokens / SECONDS
     assert len({request.input_ids[1] for request in client.asked}) == len(client.asked)
+
+
+def test_passes_of_a_pair_read_as_much():
+    """The same prompts in the same order, none of whose cached prefixes helps the other pass."""
+    pairs = zip(*(salted(1, CHECKPOINT, 7, place) for place in (0, 1)), strict=True)
+
+    for one, other in itertools.islice(pairs, 25):  # every prompt with two salts
+        assert one.prompt_id == other.prompt_id
+        assert len(one.token_ids) == len(other.token_ids)
+        assert one.token_ids[:NUM_OF_TEMPLATE] != other.token_ids[:NUM_OF_TEMPLATE]
 
 
 def test_table_has_the_gain_and_the_guesses_of_each_load():
