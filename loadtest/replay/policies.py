@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from loadtest.replay.trace import Answer
 from loadtest.replay.world import HEADS, TREES, Outcome
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import (
-    COPY,
-    COPY_BESIDE_HEAD,
-    OFF_CHOICE,
-    Choice,
-    Lead,
-    Situation,
-    copy_beside,
-)
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.controller import Controller
+from specdec.control.copying import CopyWatch
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import Seen, Steering
 from specdec.control.traffic import Traffic
@@ -94,7 +87,9 @@ class Controlled:
         self.traffic.set_inflight(num_streams)
         situation = Situation(task, "greedy", self._leads, True, self._default)
         steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
-        return _Steered(steering, {lead.name: lead for lead in self._leads}, answer)
+        return _Steered(
+            steering, {lead.name: lead for lead in self._leads}, answer, CopyWatch(self._leads)
+        )
 
 
 @dataclass(slots=True)
@@ -104,9 +99,8 @@ class _Steered:
     steering: Steering
     leads: Mapping[str, Lead]
     answer: Answer
+    watch: CopyWatch
     place: int = 0
-    num_missed: int = 0
-    """The latest tokens, said without copying, that were not looked at."""
     can_read: bool = True
     num_rounds: int = 0
     num_streamed: int = 0
@@ -141,14 +135,15 @@ class _Steered:
                 has_head=is_head,
             )
         )
-        is_missed = not is_first and (choice.is_off or is_head)
-        self.num_missed = self.num_missed + outcome.num_tokens if is_missed else 0
         self.place += outcome.num_tokens
+        if is_first:
+            self.watch.begin(self.place)
         self.was_head_asked = is_head
         self.num_rounds += 1
         self.num_streamed += 1
 
     def finish(self) -> None:
+        self._look_back()
         self.steering.finish()
         self.leave()
 
@@ -156,29 +151,20 @@ class _Steered:
         self.steering.leave()
 
     def _look_back(self) -> None:
-        num_missed, self.num_missed = self.num_missed, 0
-        if not num_missed:
+        if not self.num_rounds:
             return
-        place = self.place - min(num_missed, self.steering.num_to_look_back)
-        offers = []
-        while place < self.place:
-            num_offered, stood = self.answer.copied[place], self.answer.right[COPY][place]
-            num_right = min(stood, self.place - place)
-            if num_offered > num_right == self.place - place:
-                self.num_missed = num_right
-                break
-            offers.append(Offer(COPY, num_offered, num_offered, num_right))
-            place += num_right + 1
-        self.steering.looked_back(offers)
+
+        def find(place: int) -> tuple[int, int]:
+            stood = self.answer.right[COPY][place]
+            return self.answer.copied[place], min(stood, self.place - place)
+
+        num_tokens = self.steering.num_to_look_back
+        self.steering.looked_back(self.watch.look_back(self.place, num_tokens, find))
 
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        copied = counts if outcome.is_copy else (0, 0, 0)
-        names = [COPY]
-        if choice.lead in HEADS:
-            depth = self.leads[choice.lead].depth(choice.num_tokens)
-            names = [COPY_BESIDE_HEAD, copy_beside(depth)]
-        offers = [Offer(each, *copied) for each in names]
+        copied = (outcome.depth, outcome.num_accepted) if outcome.is_copy else (0, 0)
+        offers = self.watch.said(self.place, outcome.num_tokens, outcome.beyond, *copied)
         was_asked = choice.lead not in HEADS or self.was_head_asked
         if not outcome.is_copy and choice.lead in self.leads and was_asked:
             offers.append(Offer(choice.lead, *counts))

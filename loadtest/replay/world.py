@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadtest.replay.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
-from specdec.control.choices import COPY, Choice, goes_beyond
+from specdec.control.choices import COPY, Choice, least_beyond
 
 HEADS = ("eagle3", "eagle3_tree")
 TREES = {"eagle3_tree": 5}
@@ -34,6 +34,8 @@ class Outcome:
     is_copy: bool
     drafting_s: float
     """Of `seconds`, what a draft engine took."""
+    beyond: int
+    """A copy was taken if it was longer."""
 
 
 class Rider(Protocol):
@@ -175,13 +177,14 @@ class World:
         chance, luck = noise.random(), noise.random()
         if choice.is_off:
             self._doing[stream.number] = OFF, 0
-            return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0)
+            return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0, 0)
         left = answer.num_tokens - place
         num_copied = answer.copied[place]
         is_lead_head = choice.lead in HEADS
         num_guesses, depth, right = self._lead(stream, choice, phase, luck)
         num_own = num_guesses
-        is_copy = goes_beyond(num_copied, depth if is_lead_head else 0)
+        beyond = least_beyond(depth if is_lead_head else 0)
+        is_copy = num_copied > beyond
         if is_copy:
             num_guesses = depth = num_copied
             right = answer.right[COPY][place]
@@ -204,6 +207,7 @@ class World:
             num_accepted,
             is_copy,
             drafting_s,
+            beyond,
         )
 
     def _mean_s(self, kind: str, num_tokens: int, phase: Phase) -> float:

@@ -17,7 +17,7 @@ from specdec.control.acceptance_book import (
     AcceptanceBook,
     Offer,
 )
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD
+from specdec.control.choices import COPY, copies_beyond
 
 NOW = 1e9
 
@@ -77,7 +77,7 @@ def test_new_task_starts_from_all_others():
 def test_copies_are_not_expected_before_they_are_seen():
     """Or they would seem to take every round from a head that nobody has asked yet."""
     book = AcceptanceBook()
-    expected = {"head": 1.0, COPY: 0.0, COPY_BESIDE_HEAD: 0.0}
+    expected = {"head": 1.0, COPY: 0.0, copies_beyond(3): 0.0}
     found = {name: book.estimate("sql", name, "greedy", NOW, 0).offers for name in expected}
     assert found == expected
 

@@ -75,7 +75,8 @@ def test_report_tells_how_far_is_guessed(leading, chosen, num_draft_tokens):
     controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
-        copied = Offer(COPY, size, size, size if leading == COPY else 0)
+        num_copied = size if leading == COPY else 0
+        copied = Offer(COPY, num_copied, num_copied, num_copied)
         drafted = Offer("draft", 2, 2, 2 if leading == "draft" else 0)
         controller.learn_round(situation, None, [copied, drafted])
 

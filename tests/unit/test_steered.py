@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from specdec.control.choices import (
-    COPY,
-    COPY_BESIDE_HEAD,
-    OFF_CHOICE,
-    Choice,
-    Lead,
-    Situation,
-    copy_beside,
-)
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation, copies_beyond
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, TRIAL_ROUNDS, Seen, Steering
@@ -69,7 +61,14 @@ class Course:
     looked: list = field(default_factory=list)
 
     def looked_back(self, offers):
-        self.looked.append([(each.num_drafted, each.num_accepted) for each in offers])
+        """Of copies of any length."""
+        self.looked.append(
+            [
+                (each.num_rounds, each.num_drafted, each.num_accepted)
+                for each in offers
+                if each.drafter == COPY
+            ]
+        )
 
     def choice(self, _num_context, _num_left, *, can_read):
         self.can_read = can_read
@@ -194,12 +193,12 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
 
     # Behind the first, 21 22 23 20 are new, a round each; then 21 22 23 follow 20, with a 20; how
     # far the next copy would have gone nobody knows.
-    assert course.looked == [[(0, 0)] * 4 + [(3, 3)]]
+    assert course.looked == [[(1, 3, 3), (4, 0, 0)]]
     course.num_to_look_back = 6
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
         pass
-    assert course.looked[1] == [(4, 4)]
+    assert course.looked[1] == [(1, 4, 4)]
 
 
 def test_copies_that_a_head_left_no_room_for_are_told():
@@ -217,7 +216,22 @@ def test_copies_that_a_head_left_no_room_for_are_told():
     course.is_due = True
     drafter.propose(context.tokens, 10)
     # 27 28 29 27 are new, a round each; then 28 29 follow 27; of the next copy nobody knows.
-    assert course.looked == [[(0, 0)] * 4 + [(2, 2)]]
+    assert course.looked == [[(1, 2, 2), (4, 0, 0)]]
+
+
+def test_end_of_an_answer_is_looked_at_too():
+    """There small models repeat themselves most: without it copying would look worse than it is."""
+    text = (20, 21, 22, 23, 24, 20, 21, 22, 23)
+    course = Course([OFF_CHOICE], stretch=None)
+    drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
+    for _ in speculate(Context(np.asarray(PROMPT, np.int32), 9), KnowingTarget(text), drafter):
+        pass
+    assert course.looked == []
+
+    drafter.close(is_complete=True)
+
+    assert course.looked == [[(1, 2, 2), (5, 0, 0)]]
+    assert course.is_finished
 
 
 def test_prediction_is_not_asked_of_the_past():
@@ -229,8 +243,13 @@ def test_prediction_is_not_asked_of_the_past():
 
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
         pass
+    drafter.close(is_complete=True)
 
     assert course.looked == []
+
+
+def _told(offer):
+    return offer.drafter, offer.num_drafted, offer.num_accepted, offer.num_rounds
 
 
 def test_what_rounds_came_to_is_told():
@@ -251,13 +270,10 @@ def test_what_rounds_came_to_is_told():
 
     first, second, third = course.heard
     assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
-    assert [each.drafter for each in second.offers] == [COPY_BESIDE_HEAD, copy_beside(3)]
+    nothing = [(COPY, 0, 0, 2), (copies_beyond(3), 0, 0, 2)]
+    assert [_told(each) for each in second.offers] == nothing
     assert (second.num_drafted, second.num_rows) == (3, 1)
-    assert [(each.drafter, each.num_drafted, each.num_accepted) for each in third.offers] == [
-        (COPY_BESIDE_HEAD, 0, 0),
-        (copy_beside(3), 0, 0),
-        ("head", 3, 1),
-    ]
+    assert [_told(each) for each in third.offers] == [*nothing[1:], ("head", 3, 1, 1)]
     assert third.num_rows == 4
 
 

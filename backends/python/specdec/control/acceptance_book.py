@@ -39,6 +39,19 @@ _GROWTH = math.exp(1 / MEMORY_ROUNDS)
 _RESCALE_AT = 1e100
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a drafter that was asked offered, and how much of it stood."""
+
+    drafter: str
+    num_drafted: int
+    depth: int
+    """Guesses that follow each other, at most; fewer than num_drafted in a tree."""
+    num_accepted: int
+    num_rounds: int = 1
+    """In which it was asked; more than one only where it had nothing to offer."""
+
+
 @dataclass(slots=True)
 class Tally:
     """Decayed counts. A newer round is written with more weight instead of fading all others."""
@@ -53,19 +66,19 @@ class Tally:
     judged: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
     right: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
 
-    def add(self, num_drafted: int, depth: int, num_accepted: int, now_s: float) -> None:
-        """A round with `num_drafted` guesses, up to `depth` behind each other, or without any."""
-        idle_s = max(0.0, now_s - self.last_s)
-        self.weight *= _GROWTH * 2 ** min(64.0, idle_s / HALF_LIFE_S)
+    def add(self, offer: Offer, now_s: float) -> None:
+        """What a drafter said when it was asked."""
+        idle_s, depth = max(0.0, now_s - self.last_s), offer.depth
+        self.weight *= _GROWTH**offer.num_rounds * 2 ** min(64.0, idle_s / HALF_LIFE_S)
         self.last_s = now_s
-        self.num_asked += self.weight
+        self.num_asked += self.weight * offer.num_rounds
         if depth:
             self.num_offered += self.weight
-            self.num_drafted += self.weight * num_drafted
-            self.num_accepted += self.weight * num_accepted
-        for place in range(min(num_accepted + 1, depth, MAX_POSITIONS)):
+            self.num_drafted += self.weight * offer.num_drafted
+            self.num_accepted += self.weight * offer.num_accepted
+        for place in range(min(offer.num_accepted + 1, depth, MAX_POSITIONS)):
             self.judged[place] += self.weight
-            if place < num_accepted:
+            if place < offer.num_accepted:
                 self.right[place] += self.weight
         if self.weight > _RESCALE_AT:
             self._rescale()
@@ -91,17 +104,6 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a drafter that was asked offered, and how much of it stood."""
-
-    drafter: str
-    num_drafted: int
-    depth: int
-    """Guesses that follow each other, at most; fewer than num_drafted in a tree."""
-    num_accepted: int
-
-
-@dataclass(frozen=True, slots=True)
 class Acceptance:
     """An estimate for one task, drafter and band."""
 
@@ -112,8 +114,6 @@ class Acceptance:
     mean_drafted: float
     mean_accepted: float
     """Guesses of an offer, and how many of them stood, whatever its length."""
-    num_asked: float = 0.0
-    """Rounds, of all levels."""
 
     def tokens_of_offer(self, depth: int) -> float:
         """Expected of a round with an offer of `depth`, the target's own token included."""
@@ -139,8 +139,7 @@ class AcceptanceBook:
             ("", offer.drafter, band),
             ("", offer.drafter, ""),
         ):
-            tally = self._tally(key)
-            tally.add(offer.num_drafted, offer.depth, offer.num_accepted, now_s)
+            self._tally(key).add(offer, now_s)
 
     def estimate(
         self,
@@ -163,11 +162,10 @@ class AcceptanceBook:
         ]
         offers, errors = float(not drafter.startswith(COPY)), [0.0] * num_positions
         alphas: Sequence[float] | None = None
-        mean_drafted = mean_accepted = num_asked = 0.0
+        mean_drafted = mean_accepted = 0.0
         for tally in levels:
             age = tally.age(now_s)
             num_offered = tally.num_offered * age
-            num_asked = max(num_asked, tally.num_asked * age)
             offers = _posterior(num_offered, tally.num_asked * age, offers)[0]
             weight = num_offered + POOL_WEIGHT
             mean_drafted = (tally.num_drafted * age + POOL_WEIGHT * mean_drafted) / weight
@@ -182,7 +180,7 @@ class AcceptanceBook:
                 min(0.99, alpha + optimism * error)
                 for alpha, error in zip(alphas, errors, strict=True)
             ]
-        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted, num_asked)
+        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted)
 
     def forget(self, drafter: str) -> None:
         """It has been swapped for another one, of which nothing is known."""

@@ -10,22 +10,19 @@ NONE = "none"
 COPY = "copy"
 """Drafters that cost nothing alone: where they find nothing, the round is a plain one."""
 
-COPY_BESIDE_HEAD = "copy beside head"
-"""In the acceptance book: copies where a head has an offer too, and only longer ones are taken."""
-
 SHORT_COPY = 3
 """Guesses behind a single matching token, which is often a chance; where nobody else has any they
 cost little."""
 
 
-def goes_beyond(num_copied: int, depth: int) -> bool:
-    """Whether a copy is taken where a head guesses so deep; 0: where it has no guess."""
-    return num_copied > (max(depth, SHORT_COPY) if depth else 0)
+def least_beyond(depth: int) -> int:
+    """A copy is taken where it is longer, beside a head that guesses so deep; 0: it does not."""
+    return max(depth, SHORT_COPY) if depth else 0
 
 
-def copy_beside(depth: int) -> str:
-    """The same beside a head that guesses so deep: the deeper, the fewer copies go beyond."""
-    return f"{COPY_BESIDE_HEAD} {max(depth, SHORT_COPY)}"
+def copies_beyond(length: int) -> str:
+    """In the acceptance book: copies that are longer than `length` tokens."""
+    return f"{COPY} beyond {length}" if length else COPY
 
 
 @dataclass(frozen=True, slots=True)

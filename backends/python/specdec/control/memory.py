@@ -25,7 +25,7 @@ from specdec.control.controller import Controller
 from specdec.control.draft_costs import NUM_FEATURES, Bend
 from specdec.control.fits import Fit, Recent, Vector
 
-FORMAT = 7
+FORMAT = 8
 
 
 class Recalled(Enum):

@@ -10,18 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.control.acceptance_book import AcceptanceBook
-from specdec.control.choices import (
-    COPY,
-    COPY_BESIDE_HEAD,
-    OFF_CHOICE,
-    Choice,
-    Situation,
-    copy_beside,
-)
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Situation, copies_beyond, least_beyond
+from specdec.control.copying import depths_of
 from specdec.control.costs import CostModel
-
-FEW_ROUNDS = 64
-"""Of copying beside a head of one depth; so many make it half believed."""
 
 LEAST_S = 1e-9
 """No round takes less, whatever a fit says."""
@@ -55,18 +46,16 @@ class Moment:
 class _Copies:
     """What copying does for a request."""
 
-    share: float
-    """Of the rounds, those that verify a copy."""
-    tokens: float
+    share: float = 0.0
+    """Of the rounds, those that verify a copy, where the others say a token each."""
+    tokens: float = 1.0
     """Of such a round."""
-    rows: float
+    rows: float = 0.0
 
-    def mixed(self, own: float, copied: float) -> float:
-        """The mean over rounds with a copy and those without."""
-        return self.share * copied + (1 - self.share) * own
-
-
-_NO_COPIES = _Copies(0.0, 1.0, 0.0)
+    def share_beside(self, own_tokens: float) -> float:
+        """The same where the others say more: they are fewer then, and copies as many."""
+        num_others = (1 - self.share) / own_tokens
+        return self.share / (self.share + num_others) if self.share else 0.0
 
 
 def speeds(
@@ -77,17 +66,24 @@ def speeds(
     if situation.may_be_off:
         found[OFF_CHOICE] = 1 / max(costs.plain_s(load, place.num_context), LEAST_S)
     start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
+    copies = {
+        depth: _copies(book, situation, depth, moment) if situation.has_copying else _Copies()
+        for depth in depths_of(situation.leads)
+    }
 
-    def token_s(copies: _Copies, tokens: float, rows: float, extra_s: float) -> float:
-        """Seconds per token; `tokens`, `rows` of a round without a copy."""
-        num_rows = 1 + copies.mixed(rows, copies.rows)
-        return (start_s + row_s * load * num_rows + extra_s) / copies.mixed(tokens, copies.tokens)
+    def token_s(depth: int, tokens: float, rows: float, asked_s: float, every_s: float) -> float:
+        """Seconds per token, beside copies beyond `depth`; `tokens`, `rows` of the other rounds.
 
-    copies = beside_any = _NO_COPIES
+        `asked_s` is for each of these, `every_s` for all.
+        """
+        beside = copies[depth]
+        share = beside.share_beside(tokens)
+        num_rows = 1 + share * beside.rows + (1 - share) * rows
+        round_s = start_s + row_s * load * num_rows + (1 - share) * asked_s + every_s
+        return round_s / (share * beside.tokens + (1 - share) * tokens)
+
     if situation.has_copying:
-        beside_any, _ = _copies(book, situation, COPY_BESIDE_HEAD, moment)
-        copies, _ = _copies(book, situation, COPY, moment)
-        found[Choice(COPY)] = 1 / max(token_s(copies, 1.0, 0.0, 0.0), LEAST_S)
+        found[Choice(COPY)] = 1 / max(token_s(0, 1.0, 0.0, 0.0, 0.0), LEAST_S)
     for lead in situation.leads:
         if lead.is_head and not (place.is_start or place.can_read):
             continue
@@ -99,40 +95,19 @@ def speeds(
         if place.is_start:
             reading_s = costs.reading_s(lead.name, place.num_context, is_head=lead.is_head)
         for length in lead.lengths:
-            beside = copies
-            if lead.is_head and situation.has_copying:
-                depth = lead.depth(length)
-                beside = _copies_beside(book, situation, depth, beside_any, moment)
-            asked_share = 1.0 if lead.is_head else 1.0 - beside.share
-            drafting_s = asked_share * costs.draft_s(lead.name, load, length)
-            tokens = own.expected_tokens(lead.depth(length))
-            each_s = token_s(beside, tokens, own.offers * length, drafting_s)
+            depth, drafting_s = lead.depth(length), costs.draft_s(lead.name, load, length)
+            each_s = token_s(
+                least_beyond(depth) if lead.is_head else 0,
+                own.expected_tokens(depth),
+                own.offers * length,
+                asked_s=0.0 if lead.is_head else drafting_s,
+                every_s=drafting_s if lead.is_head else 0.0,
+            )
             each_s += reading_s / moment.num_expected
             found[Choice(lead.name, length)] = 1 / max(each_s, LEAST_S)
     return found
 
 
-def _copies(
-    book: AcceptanceBook, situation: Situation, name: str, moment: Moment
-) -> tuple[_Copies, float]:
-    """And the rounds that it rests on."""
-    found = book.estimate(situation.task, name, situation.band, moment.now_s, 0)
-    copies = _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
-    return copies, found.num_asked
-
-
-def _copies_beside(
-    book: AcceptanceBook, situation: Situation, depth: int, usual: _Copies, moment: Moment
-) -> _Copies:
-    """Beside a head of this depth; as beside any, while little is known of it."""
-    own, num_rounds = _copies(book, situation, copy_beside(depth), moment)
-    trust = num_rounds / (num_rounds + FEW_ROUNDS)
-
-    def blended(mine: float, others: float) -> float:
-        return trust * mine + (1 - trust) * others
-
-    return _Copies(
-        blended(own.share, usual.share),
-        blended(own.tokens, usual.tokens),
-        blended(own.rows, usual.rows),
-    )
+def _copies(book: AcceptanceBook, situation: Situation, depth: int, moment: Moment) -> _Copies:
+    found = book.estimate(situation.task, copies_beyond(depth), situation.band, moment.now_s, 0)
+    return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)

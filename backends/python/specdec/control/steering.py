@@ -23,8 +23,8 @@ OUTGROWN = 2
 what one stream can afford costs every stream of a crowd."""
 
 NUM_TO_LOOK_BACK = 64
-"""Tokens said without copying for which it is seen what that would have found; of many requests in
-flight each does it the less often."""
+"""Tokens for which it is seen what copying would have found; of many requests in flight each does
+it the less often."""
 
 FIRST_STRETCH = 64
 """Tokens that are asked of the target alone before it is considered again; then twice as many."""
@@ -125,12 +125,14 @@ class Steering:
     @property
     def num_to_look_back(self) -> int:
         """Tokens, at most."""
+        if self._is_control or self._situation.is_fixed:  # Its copying may be another's.
+            return 0
         is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[Offer]) -> None:
-        """What copying alone would have offered in rounds that others did."""
-        if offers and not self._is_control:
+        """What copying would have offered in rounds that others did."""
+        if offers:
             self._controller.learn_round(self._situation, None, offers)
 
     def finish(self) -> None:
@@ -216,7 +218,7 @@ class Steering:
                 is_head=lead is not None and lead.is_head,
             )
         offers = seen.offers
-        if self._situation.is_fixed:  # Its copying may be another's.
+        if self._situation.is_fixed:  # The same.
             offers = tuple(each for each in offers if not each.drafter.startswith(COPY))
         if sample is not None or offers:
             self._controller.learn_round(self._situation, sample, offers)

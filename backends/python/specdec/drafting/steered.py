@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, COPY_BESIDE_HEAD, Choice, Lead, copy_beside, goes_beyond
+from specdec.control.choices import Choice, Lead, least_beyond
+from specdec.control.copying import CopyWatch
 from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
 from specdec.drafting.prediction import PredictionDrafter
@@ -59,6 +62,11 @@ class SteeredDrafter:
         self._head = HeadDrafter(next(iter(heads.values())).shape) if heads else None
         self._clock = clock
         self._ended_s = clock()
+        self._context: TokenIds = np.empty(0, dtype=np.int32)
+        self._num_left = 0
+        """Behind it."""
+        self._said: list[int] = []
+        """Since."""
         self._num_context = 0
         self._num_rounds = 0
         self._has_read = True
@@ -72,17 +80,17 @@ class SteeredDrafter:
         """Of the head, with this round and with the last."""
         self._num_streamed = 0
         """Tokens of the target alone since the last choice."""
-        self._num_missed = 0
-        """The latest tokens that copying alone might have guessed and was not asked to: of the
-        target alone, or beside a head, where only longer copies count. None that was looked at."""
+        leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
+        self._watch = CopyWatch(leads)
+        self._depth = 0
+        """Only a copy that goes beyond it would be taken in the round that runs."""
         self._has_looked_back = False
         """Before the round that runs, so that its time is not that of its kind."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
-        self._has_looked_back = False
-        if self._steering.is_due:
-            self._look_back(context, max_tokens)
+        self._context, self._num_left, self._said = context, max_tokens, []
+        self._has_looked_back = self._steering.is_due and self._look_back()
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
@@ -110,23 +118,26 @@ class SteeredDrafter:
                 self._num_streamed += num_tokens
             else:
                 self._choice = None
-            is_missed = self._num_rounds > 0 and (choice.is_off or choice.lead in self._heads)
-            self._num_missed = self._num_missed + num_tokens if is_missed else 0
+        self._said += confirmed.tokens
         self._num_rounds += 1
         self._num_context += num_tokens
+        if self._num_rounds == 1:
+            self._watch.begin(self._num_context)
 
     def close(self, *, is_complete: bool) -> None:
         """The request is over; `is_complete`: it ran to its end."""
         if is_complete:
+            self._look_back()
             self._steering.finish()
         self._steering.leave()
 
     def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         own = self._from_head(context, max_tokens, choice)
         self._num_asked = own.num_next
+        self._depth = least_beyond(max(own.depths, default=0))
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
-            if goes_beyond(max(found.depths, default=0), max(own.depths, default=0)):
+            if max(found.depths, default=0) > self._depth:
                 self._is_copy = True
                 return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         if choice.lead in self._engines:
@@ -135,26 +146,23 @@ class SteeredDrafter:
             return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return own
 
-    def _look_back(self, context: TokenIds, max_tokens: int) -> None:
-        """Tells what copying alone would have found in the tokens that were missed: it is cheap."""
-        num_missed, self._num_missed = self._num_missed, 0
-        if not num_missed or any(isinstance(each, PredictionDrafter) for each in self._copying):
-            return  # A prediction is followed from round to round and cannot be asked of the past.
-        num_seen = min(num_missed, self._steering.num_to_look_back)
-        place, offers = len(context) - num_seen, list[Offer]()
-        while self._copying and place < len(context):
-            said = tuple(context[place:].tolist())
-            left = max_tokens + len(said)
-            found = (each.propose(context[:place], left) for each in self._copying)
+    def _look_back(self) -> bool:
+        """Tells what copying would have found where it was not asked, or for less: it is cheap."""
+        can_look_back = not any(isinstance(each, PredictionDrafter) for each in self._copying)
+        if not (self._copying and can_look_back and self._num_rounds):
+            return False  # A prediction is followed from round to round.
+        text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
+
+        def find(place: int) -> tuple[int, int]:
+            said = tuple(text[place:].tolist())
+            num_left = self._num_left - len(self._said) + len(said)
+            found = (each.propose(text[:place], num_left) for each in self._copying)
             offered = next((each for each in found if each.tokens), NO_PROPOSAL)
-            num_drafted, num_right = len(offered.tokens), len(offered.draft.path(said))
-            if num_drafted > num_right == len(said):
-                self._num_missed = num_right  # How much more would have stood is to be seen.
-                break
-            offers.append(Offer(COPY, num_drafted, num_drafted, num_right))
-            place += num_right + 1
-        self._has_looked_back = num_seen > 0
+            return len(offered.tokens), len(offered.draft.path(said))
+
+        offers = self._watch.look_back(len(text), self._steering.num_to_look_back, find)
         self._steering.looked_back(offers)
+        return bool(offers)
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         """The head's guesses, what it is asked for next, or that it reads along, or neither."""
@@ -205,12 +213,9 @@ class SteeredDrafter:
         nothing = 0, 0, 0
         offers: list[Offer] = []
         if self._copying and self._num_rounds:
-            copied = counts if self._is_copy else nothing
-            names = [COPY]
-            if choice.lead in self._heads:
-                depth_beside = self._heads[choice.lead].lead.depth(choice.num_tokens)
-                names = [COPY_BESIDE_HEAD, copy_beside(depth_beside)]
-            offers += [Offer(each, *copied) for each in names]
+            copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
+            num_tokens = len(confirmed.tokens)
+            offers += self._watch.said(self._num_context, num_tokens, self._depth, *copied)
         drafter = self._offer.drafter
         if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
             offers.append(Offer(drafter, *counts))

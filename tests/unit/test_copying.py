@@ -1,0 +1,147 @@
+"""What copying finds is told of every text once, for all depths, whoever says it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec.control.acceptance_book import AcceptanceBook, Offer
+from specdec.control.choices import COPY, Lead, copies_beyond, least_beyond
+from specdec.control.copying import CopyWatch, depths_of
+from specdec.drafting.lookup import LookupDrafter
+
+LEADS = (
+    Lead("head", (1, 2, 3, 4), is_head=True),
+    Lead("head_tree", (8,), 5, is_head=True),
+    Lead("draft", (1, 2, 7)),
+)
+DEPTHS = (0, 3, 4, 5)
+TEXTS = st.lists(st.integers(0, 3), min_size=2, max_size=60)
+
+
+def finding(text):
+    """What prompt lookup offers at a place of the text, and how much of it was said."""
+    drafter, tokens = LookupDrafter("lookup", 1, 4, 7), np.asarray(text, dtype=np.int32)
+
+    def find(place):
+        offered = drafter.propose(tokens[:place], 100).tokens
+        said = text[place : place + len(offered)]
+        right = [a == b for a, b in zip(offered, said, strict=False)]
+        return len(offered), [*right, False].index(False)
+
+    return find
+
+
+def counted(offers):
+    """By depth: tokens told, copies, guesses of them, guesses that stood."""
+    found = {copies_beyond(depth): Counter() for depth in DEPTHS}
+    for each in offers:
+        tokens = each.num_accepted + 1 if each.depth else each.num_rounds
+        found[each.drafter].update(
+            tokens=tokens,
+            copies=int(each.depth > 0),
+            drafted=each.num_drafted,
+            right=each.num_accepted,
+        )
+    return found
+
+
+def test_depths_are_those_of_the_heads():
+    """A draft engine is not asked where anything is copied; beside any head short copies wait."""
+    assert depths_of(LEADS) == DEPTHS
+    assert depths_of(()) == (0,)
+
+
+@given(TEXTS, st.lists(st.integers(1, 20), min_size=1, max_size=12))
+def test_every_token_is_told_once_for_every_depth(text, stretches):
+    """But for a copy that reaches the end of the text, of which nobody knows how far it goes.
+
+    With one that has stood just so far the next token of the target is told already.
+    """
+    watch, find, offers, end = CopyWatch(LEADS), finding(text), [], 1
+    watch.begin(end)
+    for stretch in stretches:
+        end = min(len(text), end + stretch)
+        part = text[:end]
+        offers += watch.look_back(end, 1000, finding(part))
+
+    for depth in DEPTHS:
+        num_told = counted(offers)[copies_beyond(depth)]["tokens"]
+        assert num_told <= end
+        if num_told < end - 1:
+            place = 1 + num_told
+            assert find(place)[0] > depth
+            assert find(place)[1] >= end - place
+
+
+@given(TEXTS)
+def test_rounds_tell_the_same_as_looking_back(text):
+    """Who copies wherever there is a copy, and who says all without: the same is learned."""
+    find, asked, alone = finding(text), CopyWatch(()), CopyWatch(())
+    asked.begin(1)
+    alone.begin(1)
+    looked = alone.look_back(len(text), 1000, find)
+    place, offers = 1, []
+    for each in sorted(looked, key=lambda offer: not offer.depth):
+        assert each.drafter == COPY
+    while place < len(text):
+        num_copied, num_right = find(place)
+        if num_copied > num_right == len(text) - place:
+            break
+        offers += asked.said(place, num_right + 1, 0, num_copied, num_right)
+        place += num_right + 1
+    assert counted(offers) == counted(looked)
+
+
+@given(TEXTS, st.sampled_from((1, 3, 4, 5)))
+def test_rounds_beside_a_head_leave_the_shorter_copies_to_look_back_for(text, guesses):
+    """What is told of either way together is the whole text."""
+    find, watch, offers = finding(text), CopyWatch(LEADS), []
+    watch.begin(1)
+    place, depth = 1, least_beyond(guesses)
+    while place < len(text) - 8:
+        num_copied, num_right = find(place)
+        if num_copied <= depth:
+            num_copied = num_right = 0
+        num_tokens = num_right + 1 if num_copied else min(guesses, 2)
+        offers += watch.said(place, num_tokens, depth, num_copied, num_right)
+        place += num_tokens
+    told = counted(offers)
+    for each in DEPTHS:
+        assert told[copies_beyond(each)]["tokens"] == (place - 1 if each >= depth else 0)
+
+    told = counted(offers + watch.look_back(len(text), 1000, find))
+    assert all(told[copies_beyond(each)]["tokens"] >= place - 1 - 8 for each in DEPTHS)
+
+
+def test_what_is_too_long_ago_is_left_out():
+    """And what was left out is not told later."""
+    text = [1, 2, 3, 4, 5] * 8
+    watch, find = CopyWatch(()), finding([*text, 9])
+    watch.begin(1)
+    assert watch.look_back(30, 0, find) == []
+    assert sum(each.num_rounds for each in watch.look_back(31, 10, find)) == 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_share_of_the_rounds_is_that_of_the_text(share):
+    """However many rounds an offer stands for, they weigh the same."""
+    one_by_one, together, rng = AcceptanceBook(), AcceptanceBook(), random.Random(1)
+    for _ in range(300):
+        num_without = int(rng.expovariate(share / (1 - share)))
+        for _ in range(num_without):
+            one_by_one.add("code", "greedy", Offer(COPY, 0, 0, 0), 0.0)
+        if num_without:
+            together.add("code", "greedy", Offer(COPY, 0, 0, 0, num_rounds=num_without), 0.0)
+        for book in (one_by_one, together):
+            book.add("code", "greedy", Offer(COPY, 4, 4, 2), 0.0)
+    first, second = (
+        book.estimate("code", COPY, "greedy", 0.0, 0) for book in (one_by_one, together)
+    )
+    assert second.offers == pytest.approx(first.offers, abs=0.01)
+    assert second.mean_accepted == pytest.approx(2, abs=0.05)
