@@ -164,8 +164,8 @@ class _Steered:
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
         copied = (outcome.depth, outcome.num_accepted) if outcome.is_copy else (0, 0)
-        offers = self.watch.said(self.place, outcome.num_tokens, outcome.beyond, *copied)
+        self.watch.said(self.place, outcome.num_tokens, outcome.beyond, *copied)
         was_asked = choice.lead not in HEADS or self.was_head_asked
-        if not outcome.is_copy and choice.lead in self.leads and was_asked:
-            offers.append(Offer(choice.lead, *counts))
-        return tuple(offers)
+        if outcome.is_copy or choice.lead not in self.leads or not was_asked:
+            return ()
+        return (Offer(choice.lead, *counts),)

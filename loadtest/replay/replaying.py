@@ -13,7 +13,9 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from loadtest.bench.reporting import (
@@ -81,7 +83,7 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     trace = Trace.read(arguments.trace)
     chosen = [each for each in scenarios(trace, arguments.tokens) if arguments.only in each.name]
-    rows = replay(trace, chosen, range(arguments.seeds), arguments.tokens)
+    rows = replay(arguments.trace, chosen, range(arguments.seeds), arguments.tokens)
     facts = {
         "conditions": conditions(command_line("replay", argv)),
         "recorded": dict(trace.conditions),
@@ -136,25 +138,35 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
 
 
 def replay(
-    trace: Trace, chosen: Sequence[Scenario], seeds: Sequence[int], num_tokens: int
+    trace: Path, chosen: Sequence[Scenario], seeds: Sequence[int], num_tokens: int
 ) -> list[Row]:
-    """One row for each phase, of medians over the seeds."""
-    costs = CostTable(trace.costs)
-    known = _Known(trace, costs, num_tokens)
+    """One row for each phase, of medians over the seeds. Runs on all cores."""
     rows: list[Row] = []
-    for scenario in chosen:
-        found = [_once(trace, costs, known, scenario, seed) for seed in seeds]
-        rows += [_median(runs) for runs in zip(*found, strict=True)]
-        print(f"{scenario.name}: done", file=sys.stderr)
+    with ProcessPoolExecutor() as pool:
+        begun = [
+            [pool.submit(_once, trace, num_tokens, scenario, seed) for seed in seeds]
+            for scenario in chosen
+        ]
+        for scenario, runs in zip(chosen, begun, strict=True):
+            found = [each.result() for each in runs]
+            rows += [_median(own) for own in zip(*found, strict=True)]
+            print(f"{scenario.name}: done", file=sys.stderr)
     return rows
 
 
 class _Known:
-    """The best fixed choice of each task under the same conditions, found once."""
+    """What was recorded, and the best fixed choice of each task under the same conditions."""
 
     def __init__(self, trace: Trace, costs: CostTable, num_tokens: int) -> None:
         self._trace, self._costs, self._num_tokens = trace, costs, num_tokens
         self._best: dict[tuple[str, int, tuple[tuple[str, float], ...]], Choice] = {}
+
+    def world(self, seed: int) -> World:
+        return World(self._trace.answers, self._costs, seed)
+
+    def alone(self, phase: Phase, policy: Policy, seed: int) -> Score:
+        """The phase in a world of its own."""
+        return self.world(seed).run(phase, policy)
 
     def oracle(self, phase: Phase) -> Oracle:
         return Oracle({task: self._best_of(task, phase) for task in phase.tasks})
@@ -163,24 +175,27 @@ class _Known:
         key = task, phase.num_streams, tuple(sorted(phase.stale.items()))
         if key not in self._best:
             own = replace(phase, tasks=(task,), num_tokens=self._num_tokens)
-            speeds = {
-                choice: _alone(self._trace, self._costs, own, Fixed(choice), 0).tokens_per_s
-                for choice in FIXED
-            }
+            speeds = {choice: self.alone(own, Fixed(choice), 0).tokens_per_s for choice in FIXED}
             self._best[key] = max(FIXED, key=lambda choice: speeds[choice])
         return self._best[key]
 
 
-def _once(
-    trace: Trace, costs: CostTable, known: _Known, scenario: Scenario, seed: int
-) -> list[Row]:
-    world = World(trace.answers, costs, seed)
+@cache
+def _known(path: Path, num_tokens: int) -> _Known:
+    """Of this process."""
+    trace = Trace.read(path)
+    return _Known(trace, CostTable(trace.costs), num_tokens)
+
+
+def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Row]:
+    known = _known(path, num_tokens)
+    world = known.world(seed)
     auto = Controlled(ControlSettings(), seed, lambda: world.now_s)
     rows = []
     for phase in scenario.phases:
-        fixed = {choice: _alone(trace, costs, phase, Fixed(choice), seed) for choice in FIXED}
+        fixed = {choice: known.alone(phase, Fixed(choice), seed) for choice in FIXED}
         best = max(fixed, key=lambda choice: fixed[choice].tokens_per_s)
-        oracle = _alone(trace, costs, phase, known.oracle(phase), seed)
+        oracle = known.alone(phase, known.oracle(phase), seed)
         auto.controller.renew(phase.swapped)
         own = world.run(phase, auto)
         rows.append(
@@ -198,10 +213,6 @@ def _once(
             )
         )
     return rows
-
-
-def _alone(trace: Trace, costs: CostTable, phase: Phase, policy: Policy, seed: int) -> Score:
-    return World(trace.answers, costs, seed).run(phase, policy)
 
 
 def _tokens_to_recover(score: Score, pace: float) -> int | None:
@@ -268,7 +279,7 @@ def table(rows: Sequence[Row]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="specdec bench replay", description=__doc__)
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE)
-    parser.add_argument("--tokens", type=int, default=8000, help="of a phase with one stream")
+    parser.add_argument("--tokens", type=int, default=24000, help="of a phase with one stream")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="scenarios with it in their name"
     )

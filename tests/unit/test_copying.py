@@ -82,41 +82,56 @@ def test_every_token_is_told_once_for_every_depth(text, stretches):
 @given(TEXTS)
 def test_rounds_tell_the_same_as_looking_back(text):
     """Who copies wherever there is a copy, and who says all without: the same is learned."""
-    find, asked, alone = finding(text), CopyWatch(()), CopyWatch(())
-    asked.begin(1)
+    find, alone = finding(text), CopyWatch(())
     alone.begin(1)
     looked = alone.look_back(len(text), 1000, find)
     place, offers = 1, []
-    for each in sorted(looked, key=lambda offer: not offer.depth):
-        assert each.drafter == COPY
     while place < len(text):
         num_copied, num_right = find(place)
         if num_copied > num_right == len(text) - place:
             break
-        offers += asked.said(place, num_right + 1, 0, num_copied, num_right)
+        offers.append(CopyWatch(()).said(place, num_right + 1, 0, num_copied, num_right))
         place += num_right + 1
     assert counted(offers) == counted(looked)
 
 
-@given(TEXTS, st.sampled_from((1, 3, 4, 5)))
-def test_rounds_beside_a_head_leave_the_shorter_copies_to_look_back_for(text, guesses):
-    """What is told of either way together is the whole text."""
-    find, watch, offers = finding(text), CopyWatch(LEADS), []
+@given(TEXTS, st.sampled_from((0, 1, 3, 4, 5)))
+def test_what_a_round_has_found_is_not_looked_for_again(text, guesses):
+    """Nor any place for more than one depth."""
+    find, watch, asked = finding(text), CopyWatch(LEADS), []
     watch.begin(1)
-    place, depth = 1, least_beyond(guesses)
-    while place < len(text) - 8:
+    place, depth, taken = 1, least_beyond(guesses), set()
+    while place < len(text):
         num_copied, num_right = find(place)
         if num_copied <= depth:
             num_copied = num_right = 0
-        num_tokens = num_right + 1 if num_copied else min(guesses, 2)
-        offers += watch.said(place, num_tokens, depth, num_copied, num_right)
+        num_tokens = num_right + 1 if num_copied else max(1, guesses)
+        if num_copied or not depth:
+            taken.add(place)
+        watch.said(place, num_tokens, depth, num_copied, num_right)
         place += num_tokens
-    told = counted(offers)
-    for each in DEPTHS:
-        assert told[copies_beyond(each)]["tokens"] == (place - 1 if each >= depth else 0)
 
-    told = counted(offers + watch.look_back(len(text), 1000, find))
-    assert all(told[copies_beyond(each)]["tokens"] >= place - 1 - 8 for each in DEPTHS)
+    def noted(place):
+        asked.append(place)
+        return find(place)
+
+    offers = watch.look_back(len(text), 1000, noted)
+    assert not taken & {*asked}
+    assert len(asked) == len({*asked})
+    assert {each.drafter for each in offers} <= {copies_beyond(each) for each in DEPTHS}
+
+
+@pytest.mark.parametrize(("is_beside_head", "num_found"), [(True, 0), (False, 1)])
+def test_copies_beside_a_head_are_looked_for_where_its_rounds_begin(is_beside_head, num_found):
+    """What it would have said anyhow is no copy; without it, where they are likely to."""
+    watch = CopyWatch(LEADS[:1])
+    watch.begin(10)
+    if is_beside_head:
+        watch.said(10, 3, 3, 0, 0)
+    told = counted(watch.look_back(13, 64, lambda place: (7, 0) if place == 12 else (0, 0)))
+    assert told[COPY] == {"tokens": 3, "copies": 1, "drafted": 7, "right": 0}
+    assert told[copies_beyond(4)]["copies"] == num_found
+    assert told[copies_beyond(4)]["tokens"] == 3
 
 
 def test_what_is_too_long_ago_is_left_out():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation, copies_beyond
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.controller import Controller
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, TRIAL_ROUNDS, Seen, Steering
@@ -248,6 +248,19 @@ def test_prediction_is_not_asked_of_the_past():
     assert course.looked == []
 
 
+def test_rounds_with_a_prediction_tell_of_it():
+    """Of the copies that the choice takes, since nothing is looked back at."""
+    predicted = PredictionDrafter(
+        "prediction", 2, 4, np.arange(20, 28, dtype=np.int32), len(PROMPT)
+    )
+    course, context = Course([Choice(COPY)]), Context(np.asarray(PROMPT, dtype=np.int32), 14)
+    for _ in speculate(context, KnowingTarget(tuple(range(20, 40))), steered(course, [predicted])):
+        pass
+
+    told = [_told(each) for heard in course.heard for each in heard.offers]
+    assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*told}
+
+
 def _told(offer):
     return offer.drafter, offer.num_drafted, offer.num_accepted, offer.num_rounds
 
@@ -270,10 +283,9 @@ def test_what_rounds_came_to_is_told():
 
     first, second, third = course.heard
     assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
-    nothing = [(COPY, 0, 0, 2), (copies_beyond(3), 0, 0, 2)]
-    assert [_told(each) for each in second.offers] == nothing
+    assert second.offers == ()
     assert (second.num_drafted, second.num_rows) == (3, 1)
-    assert [_told(each) for each in third.offers] == [*nothing[1:], ("head", 3, 1, 1)]
+    assert [_told(each) for each in third.offers] == [("head", 3, 1, 1)]
     assert third.num_rows == 4
 
 

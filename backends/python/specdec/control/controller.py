@@ -241,16 +241,21 @@ class Controller:
             return None
         best = self._best(situation, place, promised)
         hoped = self._speeds(situation, place, OPTIMISM)
-        others = {each: speed for each, speed in hoped.items() if each.lead != best.lead}
+        # The pace of the target alone is known of the control group, if of nobody else.
+        others = {
+            each: speed
+            for each, speed in hoped.items()
+            if each.lead != best.lead and not each.is_off
+        }
         if not others:
             return None
         task = self._task(situation.task)
         task.num_trials += 1
         is_revisit = task.num_trials % REVISIT_EVERY == 0
         if is_revisit:
-            known = {each.lead: self._num_rounds(situation, each.lead) for each in others}
+            known = {each: self._num_rounds(situation, each.lead) for each in others}
             least = min(known.values())
-            others = {each: speed for each, speed in others.items() if known[each.lead] == least}
+            others = {each: others[each] for each in known if known[each] == least}
         candidate = max(others, key=lambda choice: others[choice])
         if not is_revisit and others[candidate] <= promised[best]:
             return None

@@ -82,6 +82,8 @@ class SteeredDrafter:
         """Tokens of the target alone since the last choice."""
         leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
         self._watch = CopyWatch(leads)
+        # A prediction is followed from round to round and cannot be asked of the past.
+        self._can_look_back = not any(isinstance(each, PredictionDrafter) for each in copying)
         self._depth = 0
         """Only a copy that goes beyond it would be taken in the round that runs."""
         self._has_looked_back = False
@@ -148,9 +150,8 @@ class SteeredDrafter:
 
     def _look_back(self) -> bool:
         """Tells what copying would have found where it was not asked, or for less: it is cheap."""
-        can_look_back = not any(isinstance(each, PredictionDrafter) for each in self._copying)
-        if not (self._copying and can_look_back and self._num_rounds):
-            return False  # A prediction is followed from round to round.
+        if not (self._copying and self._can_look_back and self._num_rounds):
+            return False
         text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
 
         def find(place: int) -> tuple[int, int]:
@@ -215,7 +216,9 @@ class SteeredDrafter:
         if self._copying and self._num_rounds:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
             num_tokens = len(confirmed.tokens)
-            offers += self._watch.said(self._num_context, num_tokens, self._depth, *copied)
+            told = self._watch.said(self._num_context, num_tokens, self._depth, *copied)
+            if not self._can_look_back:
+                offers.append(told)
         drafter = self._offer.drafter
         if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
             offers.append(Offer(drafter, *counts))
