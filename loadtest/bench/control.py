@@ -2,8 +2,8 @@
 
 Two servers, one after the other: the default pair, and one whose only drafter is a draft engine
 with random weights. Every prompt is asked of every arm in turn, each time with a salt at its head,
-so that no arm profits from what another has computed; the controller gets some requests beforehand
-to learn from, and those are not counted.
+so that no arm profits from what another has computed. The controller gets some requests beforehand
+to learn from, with other prompts of the same tasks, and those are not counted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _measure(
     """All prompts asked of all arms, in an order drawn by chance for each prompt."""
     checkpoint = repository / "target" / WEIGHTS
     prompts = chosen(arguments.per_task)
-    unsalted, end_id = as_tokens(prompts, checkpoint, "learn")
+    asked = {each.prompt_id for each in prompts}
+    others = [each for each in chosen(None) if each.prompt_id not in asked]
+    unsalted, end_id = as_tokens(others, checkpoint, "learn")
     some = random.Random(arguments.seed).sample(unsalted, min(arguments.learning, len(unsalted)))
     salted = {
         arm: as_tokens(prompts, checkpoint, f"{number:02}")[0] for number, arm in enumerate(arms)
@@ -95,7 +97,7 @@ def _table(found: dict[str, list[Measurement]]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="specdec bench control", description=__doc__)
     parser.add_argument("--per-task", type=int, default=3, metavar="N", help="prompts of a task")
-    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests beforehand")
+    parser.add_argument("--learning", type=int, default=60, metavar="N", help="requests beforehand")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))

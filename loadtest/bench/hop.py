@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from clients import GenerationRequest, GrpcClient
 from loadtest.bench.arms import Arm
+from loadtest.bench.processor_time import cpu_s
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
@@ -114,23 +113,17 @@ def _cost(pid: int, client: GrpcClient, arm: Arm, num_streams: int, max_tokens: 
         return sum(bool(chunk.token_ids) for chunk in client.stream(request))
 
     with ThreadPoolExecutor(num_streams) as streams:
-        cpu_s, start_s = _cpu_s(pid), time.perf_counter()
+        before_s, start_s = cpu_s(pid), time.perf_counter()
         chunks = list(streams.map(num_chunks, range(num_streams)))
-        elapsed_s, cpu_s = time.perf_counter() - start_s, _cpu_s(pid) - cpu_s
+        elapsed_s, used_s = time.perf_counter() - start_s, cpu_s(pid) - before_s
     rounds = sum(chunks)
     return Cost(
         str(arm),
         num_streams,
         max_tokens * num_streams / rounds,
         elapsed_s / rounds * num_streams * 1e6,
-        cpu_s / rounds * 1e6,
+        used_s / rounds * 1e6,
     )
-
-
-def _cpu_s(pid: int) -> float:
-    server = psutil.Process(pid)
-    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
 
 
 def _parser() -> argparse.ArgumentParser:

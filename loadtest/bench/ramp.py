@@ -25,6 +25,7 @@ from pathlib import Path
 
 from clients import Final, GenerationRequest, GrpcClient
 from loadtest.bench.arms import OFF, Arm
+from loadtest.bench.processor_time import cpu_s
 from loadtest.bench.prompting import TokenPrompt, as_tokens
 from loadtest.bench.ratios import Ratio, resampled
 from loadtest.bench.reporting import (
@@ -38,6 +39,7 @@ from loadtest.bench.tasks import chosen
 from specdec.serving.launcher import TritonServer
 
 AUTO = "auto"
+ENGINES = ("target", "draft")
 HANG_UP_S = 1.0
 """Until the server has heard, with processors busy, that the streams of a pass were left."""
 
@@ -57,6 +59,8 @@ class Pass:
     num_drafted: int
     """Guesses in these answers."""
     num_accepted: int
+    cpu_s: float
+    """Processor time of the server beside its engines, in these seconds."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -71,8 +75,12 @@ class Pass:
 class Streams:
     """Asks prompts for the length of a pass."""
 
-    def __init__(self, client: GrpcClient, max_tokens: int, lead_s: float, seconds: float) -> None:
+    def __init__(
+        self, client: GrpcClient, pid: int, max_tokens: int, lead_s: float, seconds: float
+    ) -> None:
+        """`pid`: of the server."""
         self._client = client
+        self._pid = pid
         self._max_tokens = max_tokens
         self._lead_s = lead_s
         self._seconds = seconds
@@ -100,7 +108,14 @@ class Streams:
                             if chunk.final:
                                 finals.append((num_tokens, chunk.final))
 
-        with ThreadPoolExecutor(num_streams) as pool:
+        def used_s() -> float:
+            time.sleep(max(0.0, start_s - time.perf_counter()))
+            before_s = cpu_s(self._pid, ENGINES)
+            time.sleep(max(0.0, start_s + self._seconds - time.perf_counter()))
+            return cpu_s(self._pid, ENGINES) - before_s
+
+        with ThreadPoolExecutor(num_streams + 1) as pool:
+            used = pool.submit(used_s)
             list(pool.map(ask_on, range(num_streams)))
         time.sleep(HANG_UP_S)
         return Pass(
@@ -112,6 +127,7 @@ class Streams:
             num_answered=sum(num_tokens for num_tokens, _ in finals),
             num_drafted=sum(final.total_draft_tokens or 0 for _, final in finals),
             num_accepted=sum(final.total_accepted_draft_tokens or 0 for _, final in finals),
+            cpu_s=used.result(),
         )
 
     def ask(self, prompt: TokenPrompt, arm: str) -> None:
@@ -140,7 +156,9 @@ def main(argv: list[str]) -> int:
         TritonServer(arguments.model_repository) as server,
         GrpcClient(server.grpc_url, timeout_s=120.0) as client,
     ):
-        streams = Streams(client, arguments.max_tokens, arguments.lead, arguments.seconds)
+        streams = Streams(
+            client, server.pid, arguments.max_tokens, arguments.lead, arguments.seconds
+        )
         prompts = salted(arguments.per_task, checkpoint, next(numbers), 0)
         for prompt in itertools.islice(prompts, arguments.learning):
             streams.ask(prompt, AUTO)
@@ -182,6 +200,8 @@ def table(found: Sequence[Pass]) -> str:
         "auto ÷ off, 95 % interval",
         "guesses a round",
         "τ",
+        "processor beside the engines, ms a token: off",
+        "auto",
     ]
     rows = []
     for num_streams in dict.fromkeys(each.num_streams for each in found):
@@ -201,9 +221,16 @@ def table(found: Sequence[Pass]) -> str:
                 str(_gain(own, numbers)),
                 f"{sum(each.num_drafted for each in auto) / num_rounds:.2f}",
                 f"{sum(each.num_answered for each in auto) / num_rounds:.2f}",
+                *(f"{_cpu_ms([own[arm, n] for n in numbers]):.2f}" for arm in (OFF, AUTO)),
             ]
         )
     return markdown_table(header, rows)
+
+
+def _cpu_ms(passes: Sequence[Pass]) -> float:
+    """A token."""
+    num_tokens = sum(each.num_tokens for each in passes)
+    return 1000 * sum(each.cpu_s for each in passes) / num_tokens
 
 
 def _gain(own: dict[tuple[str, str], Pass], numbers: Sequence[str]) -> Ratio:

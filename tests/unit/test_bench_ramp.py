@@ -1,6 +1,7 @@
 """The bench of a growing load: what counts in a pass, and what the table says of passes."""
 
 import itertools
+import os
 import time
 from types import SimpleNamespace
 
@@ -19,9 +20,11 @@ class FakeClient:
         self.asked = []
 
     def stream(self, request):
-        """Take 20 ms for each response."""
+        """Take 10 ms of a processor, and 20 ms more for the end."""
         self.asked.append(request)
-        time.sleep(0.02)
+        busy_s = time.thread_time() + 0.01
+        while time.thread_time() < busy_s:
+            pass
         yield SimpleNamespace(token_ids=(1, 2, 3), final=None)
         time.sleep(0.02)
         final = SimpleNamespace(total_draft_tokens=4, total_accepted_draft_tokens=2)
@@ -33,13 +36,14 @@ def test_pass_counts_what_arrives_behind_its_lead():
     client = FakeClient()
     prompts = (TokenPrompt(str(number), "qa", (1, number)) for number in itertools.count())
 
-    one = Streams(client, 5, LEAD_S, SECONDS).run(2, 0, AUTO, prompts)
+    one = Streams(client, os.getpid(), 5, LEAD_S, SECONDS).run(2, 0, AUTO, prompts)
 
     asked = 5 * len(client.asked)
     assert 0 < one.num_tokens < asked  # those of the lead are left out
     assert one.num_rounds * 5 == one.num_answered * 3
     assert one.num_drafted == 2 * one.num_accepted
     assert one.tokens_per_s == one.num_tokens / SECONDS
+    assert SECONDS / 10 < one.cpu_s < 2 * SECONDS
     assert len({request.input_ids[1] for request in client.asked}) == len(client.asked)
 
 
@@ -56,7 +60,7 @@ def test_passes_of_a_pair_read_as_much():
 def test_table_has_the_gain_and_the_guesses_of_each_load():
     """Guesses a round fall where `auto` gives them up."""
     found = [
-        Pass(streams, number, arm, 1.0, tokens, 50, drafted, drafted // 2)
+        Pass(streams, number, arm, 1.0, tokens, 50, drafted, drafted // 2, cpu_s=tokens / 500)
         for streams, drafted, fast in ((1, 40, 120), (48, 0, 99))
         for number in range(3)
         for arm, tokens, drafted in (("off", 100, 0), (AUTO, fast, drafted))
@@ -66,6 +70,6 @@ def test_table_has_the_gain_and_the_guesses_of_each_load():
 
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [
-        ["1", "100", "120", "1.20 (1.20–1.20)", "1.33", "1.67"],
-        ["48", "100", "99", "0.99 (0.99–0.99)", "0.00", "1.00"],
+        ["1", "100", "120", "1.20 (1.20–1.20)", "1.33", "1.67", "2.00", "2.00"],
+        ["48", "100", "99", "0.99 (0.99–0.99)", "0.00", "1.00", "2.00", "2.00"],
     ]
