@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -74,6 +75,8 @@ def _measure(
     prompts = chosen(arguments.per_task)
     asked = {each.prompt_id for each in prompts}
     others = [each for each in chosen(None) if each.prompt_id not in asked]
+    if len(others) < arguments.learning:
+        print(f"only {len(others)} other prompts to learn from", file=sys.stderr)
     unsalted, end_id = as_tokens(others, checkpoint, "learn")
     some = random.Random(arguments.seed).sample(unsalted, min(arguments.learning, len(unsalted)))
     salted = {

@@ -13,7 +13,11 @@ def cpu_s(pid: int, without: Collection[str] = ()) -> float:
     `without`: models that are left out.
     """
     server = psutil.Process(pid)
-    stubs = [each for each in server.children(recursive=True) if _model(each) not in without]
+    stubs = [
+        each
+        for each in server.children(recursive=True)
+        if not (without and _model(each) in without)
+    ]
     times = [each.cpu_times() for each in (server, *stubs)]
     return float(sum(each.user + each.system for each in times))
 

@@ -101,6 +101,7 @@ class _Steered:
     answer: Answer
     watch: CopyWatch
     place: int = 0
+    has_looked_back: bool = False
     can_read: bool = True
     num_rounds: int = 0
     num_streamed: int = 0
@@ -108,8 +109,7 @@ class _Steered:
 
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
         self.num_streamed = 0
-        if self.steering.is_due:
-            self._look_back()
+        self.has_looked_back = self.steering.is_due and self._look_back()
         choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
         if choice.lead not in HEADS and not (self.steering.is_trial and not choice.is_off):
             self.can_read = False
@@ -131,7 +131,7 @@ class _Steered:
                 lead=lead,
                 num_drafted=choice.num_tokens if lead is not None else 0,
                 draft_s=outcome.drafting_s,
-                is_clean=not choice.is_off or self.num_streamed > 0,
+                is_clean=self.num_streamed > 0 if choice.is_off else not self.has_looked_back,
                 has_head=is_head,
             )
         )
@@ -150,22 +150,23 @@ class _Steered:
     def leave(self) -> None:
         self.steering.leave()
 
-    def _look_back(self) -> None:
-        if not self.num_rounds:
-            return
+    def _look_back(self) -> bool:
+        num_tokens = self.steering.num_to_look_back if self.steering.looks_back else 0
+        if not (num_tokens and self.num_rounds):
+            return False
 
-        def find(place: int) -> tuple[int, int]:
+        def find(place: int) -> list[tuple[int, int]]:
             stood = self.answer.right[COPY][place]
-            return self.answer.copied[place], min(stood, self.place - place)
+            return [(self.answer.copied[place], min(stood, self.place - place))]
 
-        num_tokens = self.steering.num_to_look_back
         self.steering.looked_back(self.watch.look_back(self.place, num_tokens, find))
+        return True
 
     def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
-        counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        copied = (outcome.depth, outcome.num_accepted) if outcome.is_copy else (0, 0)
-        self.watch.said(self.place, outcome.num_tokens, outcome.beyond, *copied)
+        if outcome.beyond and not outcome.is_copy:
+            self.watch.said(self.place, outcome.num_tokens)
         was_asked = choice.lead not in HEADS or self.was_head_asked
         if outcome.is_copy or choice.lead not in self.leads or not was_asked:
             return ()
+        counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
         return (Offer(choice.lead, *counts),)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.control.acceptance_book import AcceptanceBook, Offer
-from specdec.control.choices import COPY, Lead, copies_beyond, least_beyond
-from specdec.control.copying import CopyWatch, depths_of
+from specdec.control.choices import COPY, Lead, copies_beyond
+from specdec.control.copying import CopyWatch, depths_of, told
 from specdec.drafting.lookup import LookupDrafter
 
 LEADS = (
@@ -24,15 +24,15 @@ DEPTHS = (0, 3, 4, 5)
 TEXTS = st.lists(st.integers(0, 3), min_size=2, max_size=60)
 
 
-def finding(text):
-    """What prompt lookup offers at a place of the text, and how much of it was said."""
+def finding(text, end=None):
+    """What prompt lookup offers at a place of the text up to `end`, and how much was said there."""
     drafter, tokens = LookupDrafter("lookup", 1, 4, 7), np.asarray(text, dtype=np.int32)
 
     def find(place):
         offered = drafter.propose(tokens[:place], 100).tokens
-        said = text[place : place + len(offered)]
+        said = text[place : (len(text) if end is None else end)]
         right = [a == b for a, b in zip(offered, said, strict=False)]
-        return len(offered), [*right, False].index(False)
+        return [(len(offered), [*right, False].index(False))]
 
     return find
 
@@ -58,25 +58,42 @@ def test_depths_are_those_of_the_heads():
 
 
 @given(TEXTS, st.lists(st.integers(1, 20), min_size=1, max_size=12))
-def test_every_token_is_told_once_for_every_depth(text, stretches):
-    """But for a copy that reaches the end of the text, of which nobody knows how far it goes.
+def test_it_does_not_matter_how_often_is_looked_back(text, stretches):
+    """Every token is told once for every depth, and a copy as long as it is.
 
-    With one that has stood just so far the next token of the target is told already.
+    But for one that reaches the end of the text, of which nobody knows how far it goes; with one
+    that has stood just so far the next token of the target is told already.
     """
-    watch, find, offers, end = CopyWatch(LEADS), finding(text), [], 1
-    watch.begin(end)
+    often, once, offers, end = CopyWatch(LEADS[2:]), CopyWatch(LEADS[2:]), [], 1
+    often.begin(end)
+    once.begin(end)
     for stretch in stretches:
         end = min(len(text), end + stretch)
-        part = text[:end]
-        offers += watch.look_back(end, 1000, finding(part))
+        offers += often.look_back(end, 1000, finding(text, end))
 
-    for depth in DEPTHS:
-        num_told = counted(offers)[copies_beyond(depth)]["tokens"]
-        assert num_told <= end
-        if num_told < end - 1:
-            place = 1 + num_told
-            assert find(place)[0] > depth
-            assert find(place)[1] >= end - place
+    assert counted(offers) == counted(once.look_back(end, 1000, finding(text, end)))
+    num_told = counted(offers)[COPY]["tokens"]
+    assert num_told <= end
+    if num_told < end - 1:
+        ((num_copied, num_right),) = finding(text, end)(1 + num_told)
+        assert num_copied > num_right == end - 1 - num_told
+
+
+@given(TEXTS, st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_rounds_of_a_head_tell_the_same_however_often_is_looked_back(text, stretches):
+    """At every depth: copies are looked for where its rounds began."""
+    often, once, offers = CopyWatch(LEADS), CopyWatch(LEADS), []
+    end = 1
+    for watch in (often, once):
+        watch.begin(end)
+    for stretch in stretches:
+        if end + stretch > len(text):
+            break
+        for watch in (often, once):
+            watch.said(end, stretch)
+        end += stretch
+        offers += often.look_back(end, 1000, finding(text, end))
+    assert counted(offers) == counted(once.look_back(end, 1000, finding(text, end)))
 
 
 @given(TEXTS)
@@ -87,38 +104,22 @@ def test_rounds_tell_the_same_as_looking_back(text):
     looked = alone.look_back(len(text), 1000, find)
     place, offers = 1, []
     while place < len(text):
-        num_copied, num_right = find(place)
+        ((num_copied, num_right),) = find(place)
         if num_copied > num_right == len(text) - place:
             break
-        offers.append(CopyWatch(()).said(place, num_right + 1, 0, num_copied, num_right))
+        offers.append(told(0, num_right + 1, num_copied, num_right))
         place += num_right + 1
     assert counted(offers) == counted(looked)
 
 
-@given(TEXTS, st.sampled_from((0, 1, 3, 4, 5)))
-def test_what_a_round_has_found_is_not_looked_for_again(text, guesses):
-    """Nor any place for more than one depth."""
-    find, watch, asked = finding(text), CopyWatch(LEADS), []
-    watch.begin(1)
-    place, depth, taken = 1, least_beyond(guesses), set()
-    while place < len(text):
-        num_copied, num_right = find(place)
-        if num_copied <= depth:
-            num_copied = num_right = 0
-        num_tokens = num_right + 1 if num_copied else max(1, guesses)
-        if num_copied or not depth:
-            taken.add(place)
-        watch.said(place, num_tokens, depth, num_copied, num_right)
-        place += num_tokens
-
-    def noted(place):
-        asked.append(place)
-        return find(place)
-
-    offers = watch.look_back(len(text), 1000, noted)
-    assert not taken & {*asked}
-    assert len(asked) == len({*asked})
-    assert {each.drafter for each in offers} <= {copies_beyond(each) for each in DEPTHS}
+def test_the_first_who_copies_far_enough_is_followed():
+    """As in a round: beside a head a short copy leaves the place to a longer one behind it."""
+    watch = CopyWatch(LEADS[:1])
+    watch.begin(10)
+    looked = counted(watch.look_back(13, 80, lambda _: [(2, 1), (7, 0)]))
+    assert looked[COPY] == {"tokens": 2, "copies": 1, "drafted": 2, "right": 1}
+    assert looked[copies_beyond(3)]["drafted"] == 21
+    assert looked[copies_beyond(4)]["right"] == 0
 
 
 @pytest.mark.parametrize(("is_beside_head", "num_found"), [(True, 0), (False, 1)])
@@ -127,20 +128,20 @@ def test_copies_beside_a_head_are_looked_for_where_its_rounds_begin(is_beside_he
     watch = CopyWatch(LEADS[:1])
     watch.begin(10)
     if is_beside_head:
-        watch.said(10, 3, 3, 0, 0)
-    told = counted(watch.look_back(13, 64, lambda place: (7, 0) if place == 12 else (0, 0)))
-    assert told[COPY] == {"tokens": 3, "copies": 1, "drafted": 7, "right": 0}
-    assert told[copies_beyond(4)]["copies"] == num_found
-    assert told[copies_beyond(4)]["tokens"] == 3
+        watch.said(10, 3)
+    looked = counted(watch.look_back(13, 80, lambda place: [(7, 0)] if place == 12 else []))
+    assert looked[COPY] == {"tokens": 3, "copies": 1, "drafted": 7, "right": 0}
+    assert looked[copies_beyond(4)]["copies"] == num_found
+    assert looked[copies_beyond(4)]["tokens"] == 3
 
 
 def test_what_is_too_long_ago_is_left_out():
     """And what was left out is not told later."""
-    text = [1, 2, 3, 4, 5] * 8
-    watch, find = CopyWatch(()), finding([*text, 9])
+    watch = CopyWatch(())
     watch.begin(1)
-    assert watch.look_back(30, 0, find) == []
-    assert sum(each.num_rounds for each in watch.look_back(31, 10, find)) == 1
+    for end, told_there in ((60, 20), (61, 1), (90, 20)):
+        offers = watch.look_back(end, 20, lambda _: [])
+        assert counted(offers)[COPY]["tokens"] == told_there
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])

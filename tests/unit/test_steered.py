@@ -58,6 +58,7 @@ class Course:
     is_finished: bool = False
     is_due: bool = True
     num_to_look_back: int = 64
+    looks_back: bool = True
     looked: list = field(default_factory=list)
 
     def looked_back(self, offers):
@@ -182,7 +183,7 @@ def test_speculation_goes_on_behind_a_stretch():
 
 
 def test_copies_that_were_missed_are_told_behind_a_stretch():
-    """Rounds as copying would have made them, of the latest tokens; none of what was not off."""
+    """Rounds as copying would have made them, of the latest tokens."""
     text = (20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 30, 31, 32, 33)
     course = Course([OFF_CHOICE], stretch=12)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 18)
@@ -193,7 +194,7 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
 
     # Behind the first, 21 22 23 20 are new, a round each; then 21 22 23 follow 20, with a 20; how
     # far the next copy would have gone nobody knows.
-    assert course.looked == [[(1, 3, 3), (4, 0, 0)]]
+    assert course.looked == [[(4, 0, 0), (1, 3, 3)]]
     course.num_to_look_back = 6
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
     for _ in speculate(Context(np.asarray(PROMPT, np.int32), 18), KnowingTarget(text), drafter):
@@ -216,7 +217,7 @@ def test_copies_that_a_head_left_no_room_for_are_told():
     course.is_due = True
     drafter.propose(context.tokens, 10)
     # 27 28 29 27 are new, a round each; then 28 29 follow 27; of the next copy nobody knows.
-    assert course.looked == [[(1, 2, 2), (4, 0, 0)]]
+    assert course.looked == [[(4, 0, 0), (1, 2, 2)]]
 
 
 def test_end_of_an_answer_is_looked_at_too():
@@ -230,7 +231,7 @@ def test_end_of_an_answer_is_looked_at_too():
 
     drafter.close(is_complete=True)
 
-    assert course.looked == [[(1, 2, 2), (5, 0, 0)]]
+    assert course.looked == [[(5, 0, 0), (1, 2, 2)]]
     assert course.is_finished
 
 
@@ -328,6 +329,33 @@ def test_control_group_runs_plain_to_its_end():
     fixed, _, _ = steering(asked, share=0.5)
     assert not fixed.choice(10, 100, can_read=True).is_off
     assert controller.report("code") is None
+
+
+def test_who_is_not_steered_tells_nothing_of_copies():
+    """The copying of who asks for a drafter may be another's, the control group is left alone."""
+    fixed = Situation("code", "greedy", (), True, Choice(COPY), may_be_off=False, is_fixed=True)
+    assert not steering(fixed)[0].looks_back
+    assert not steering(SITUATION, share=0.5)[0].looks_back
+    assert steering(SITUATION)[0].looks_back
+
+    course = Course([OFF_CHOICE], looks_back=False)
+    drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
+    for _ in speculate(Context(np.asarray(PROMPT, np.int32), 9), KnowingTarget((7,) * 20), drafter):
+        pass
+    drafter.close(is_complete=True)
+    assert course.looked == []
+
+
+def test_trial_is_over_whatever_fails_at_the_end():
+    """Or no other would begin."""
+    course = Course([Choice("head", 3)])
+    drafter = steered(course, [Copying((1,))])
+    drafter.propose(CONTEXT, 100)
+    drafter.observe(make_round((1,)))
+    course.looked = None
+    with pytest.raises(AttributeError):
+        drafter.close(is_complete=True)
+    assert course.has_left
 
 
 def test_one_trial_of_the_target_alone_is_enough():

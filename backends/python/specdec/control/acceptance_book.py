@@ -49,7 +49,8 @@ class Offer:
     """Guesses that follow each other, at most; fewer than num_drafted in a tree."""
     num_accepted: int
     num_rounds: int = 1
-    """In which it was asked; more than one only where it had nothing to offer."""
+    """In which it was asked; more than one only where it had nothing to offer. Of copying, tokens:
+    as if nobody said more than one a round."""
 
 
 @dataclass(slots=True)
@@ -69,9 +70,11 @@ class Tally:
     def add(self, offer: Offer, now_s: float) -> None:
         """What a drafter said when it was asked."""
         idle_s, depth = max(0.0, now_s - self.last_s), offer.depth
-        self.weight *= _GROWTH**offer.num_rounds * 2 ** min(64.0, idle_s / HALF_LIFE_S)
+        self.weight *= 2 ** min(64.0, idle_s / HALF_LIFE_S)
         self.last_s = now_s
-        self.num_asked += self.weight * offer.num_rounds
+        for _ in range(offer.num_rounds):
+            self.weight *= _GROWTH
+            self.num_asked += self.weight
         if depth:
             self.num_offered += self.weight
             self.num_drafted += self.weight * offer.num_drafted

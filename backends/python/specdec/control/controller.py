@@ -125,7 +125,8 @@ class Controller:
             task = self._task(situation.task)
             for offer in offers:
                 task.drafters.add(offer.drafter)
-                task.num_routed += situation.is_routed and offer.drafter == situation.default.lead
+                if situation.is_routed and offer.drafter == situation.default.lead:
+                    task.num_routed += offer.num_rounds
                 self.book.add(situation.task, situation.band, offer, now_s)
             if sample is not None:
                 self.costs.add(sample)
@@ -241,11 +242,12 @@ class Controller:
             return None
         best = self._best(situation, place, promised)
         hoped = self._speeds(situation, place, OPTIMISM)
-        # The pace of the target alone is known of the control group, if of nobody else.
+        # The pace of the target alone is known of the control group, where there is one.
+        is_off_known = self.settings.control_share > 0
         others = {
             each: speed
             for each, speed in hoped.items()
-            if each.lead != best.lead and not each.is_off
+            if each.lead != best.lead and not (each.is_off and is_off_known)
         }
         if not others:
             return None

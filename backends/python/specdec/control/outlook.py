@@ -53,7 +53,7 @@ class _Copies:
     rows: float = 0.0
 
     def share_beside(self, own_tokens: float) -> float:
-        """The same where the others say more: they are fewer then, and copies as many."""
+        """The same where the others say more: they are fewer then, and copies nearly as many."""
         num_others = (1 - self.share) / own_tokens
         return self.share / (self.share + num_others) if self.share else 0.0
 

@@ -22,9 +22,9 @@ OUTGROWN = 2
 """With more than so many times the requests in flight a choice is made again, and a trial given up:
 what one stream can afford costs every stream of a crowd."""
 
-NUM_TO_LOOK_BACK = 64
-"""Tokens for which it is seen what copying would have found; of many requests in flight each does
-it the less often."""
+NUM_TO_LOOK_BACK = 80
+"""Tokens for which it is seen what copying would have found, a stretch and a copy that reached its
+end; of many requests in flight each does it the less often."""
 
 FIRST_STRETCH = 64
 """Tokens that are asked of the target alone before it is considered again; then twice as many."""
@@ -123,15 +123,19 @@ class Steering:
         self._learn(seen, is_off, num_steps)
 
     @property
+    def looks_back(self) -> bool:
+        """Whether what copying finds in its text is told."""
+        # Of who asks for a drafter the copying may be another's.
+        return not (self._is_control or self._situation.is_fixed)
+
+    @property
     def num_to_look_back(self) -> int:
         """Tokens, at most."""
-        if self._is_control or self._situation.is_fixed:  # Its copying may be another's.
-            return 0
         is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[Offer]) -> None:
-        """What copying would have offered in rounds that others did."""
+        """What copying finds in what was said."""
         if offers:
             self._controller.learn_round(self._situation, None, offers)
 
@@ -218,7 +222,7 @@ class Steering:
                 is_head=lead is not None and lead.is_head,
             )
         offers = seen.offers
-        if self._situation.is_fixed:  # The same.
+        if not self.looks_back:
             offers = tuple(each for each in offers if not each.drafter.startswith(COPY))
         if sample is not None or offers:
             self._controller.learn_round(self._situation, sample, offers)

@@ -10,7 +10,7 @@ import numpy as np
 
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import Choice, Lead, least_beyond
-from specdec.control.copying import CopyWatch
+from specdec.control.copying import CopyWatch, told
 from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
 from specdec.drafting.prediction import PredictionDrafter
@@ -83,7 +83,8 @@ class SteeredDrafter:
         leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
         self._watch = CopyWatch(leads)
         # A prediction is followed from round to round and cannot be asked of the past.
-        self._can_look_back = not any(isinstance(each, PredictionDrafter) for each in copying)
+        self._is_predicted = any(isinstance(each, PredictionDrafter) for each in copying)
+        self._can_look_back = bool(copying) and steering.looks_back and not self._is_predicted
         self._depth = 0
         """Only a copy that goes beyond it would be taken in the round that runs."""
         self._has_looked_back = False
@@ -91,12 +92,12 @@ class SteeredDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
-        self._context, self._num_left, self._said = context, max_tokens, []
+        self._context, self._num_left, self._said = context.copy(), max_tokens, []
         self._has_looked_back = self._steering.is_due and self._look_back()
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
-        self._is_copy, self._offer = False, NO_PROPOSAL
+        self._is_copy, self._offer, self._depth = False, NO_PROPOSAL, 0
         self._num_streamed = 0
         if choice.is_off:
             self._has_read = False
@@ -116,6 +117,8 @@ class SteeredDrafter:
         choice, num_tokens = self._choice, len(confirmed.tokens)
         if choice is not None:
             self._steering.seen(self._seen(confirmed, seconds, choice))
+            if self._depth and not self._is_copy:
+                self._watch.said(self._num_context, num_tokens)
             if choice.is_off:
                 self._num_streamed += num_tokens
             else:
@@ -128,10 +131,12 @@ class SteeredDrafter:
 
     def close(self, *, is_complete: bool) -> None:
         """The request is over; `is_complete`: it ran to its end."""
-        if is_complete:
-            self._look_back()
-            self._steering.finish()
-        self._steering.leave()
+        try:
+            if is_complete:
+                self._look_back()
+                self._steering.finish()
+        finally:
+            self._steering.leave()
 
     def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         own = self._from_head(context, max_tokens, choice)
@@ -149,21 +154,20 @@ class SteeredDrafter:
         return own
 
     def _look_back(self) -> bool:
-        """Tells what copying would have found where it was not asked, or for less: it is cheap."""
-        if not (self._copying and self._can_look_back and self._num_rounds):
+        """Tells what copying finds in what was said: it is cheap."""
+        num_tokens = self._steering.num_to_look_back if self._can_look_back else 0
+        if not (num_tokens and self._num_rounds):
             return False
         text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
 
-        def find(place: int) -> tuple[int, int]:
+        def find(place: int) -> list[tuple[int, int]]:
             said = tuple(text[place:].tolist())
             num_left = self._num_left - len(self._said) + len(said)
-            found = (each.propose(text[:place], num_left) for each in self._copying)
-            offered = next((each for each in found if each.tokens), NO_PROPOSAL)
-            return len(offered.tokens), len(offered.draft.path(said))
+            offered = [each.propose(text[:place], num_left) for each in self._copying]
+            return [(len(each.tokens), len(each.draft.path(said))) for each in offered]
 
-        offers = self._watch.look_back(len(text), self._steering.num_to_look_back, find)
-        self._steering.looked_back(offers)
-        return bool(offers)
+        self._steering.looked_back(self._watch.look_back(len(text), num_tokens, find))
+        return True
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         """The head's guesses, what it is asked for next, or that it reads along, or neither."""
@@ -208,23 +212,25 @@ class SteeredDrafter:
         return None, 0
 
     def _offers(self, confirmed: Round, choice: Choice) -> tuple[Offer, ...]:
-        """Of the copying drafters together and by name, and of the lead."""
+        """Of who drafted, and of copying where it is not looked back at."""
         depth = max(self._offer.depths, default=0)
         counts = confirmed.num_drafted, depth, confirmed.num_accepted
         nothing = 0, 0, 0
         offers: list[Offer] = []
-        if self._copying and self._num_rounds:
+        if self._is_predicted and self._num_rounds:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
-            num_tokens = len(confirmed.tokens)
-            told = self._watch.said(self._num_context, num_tokens, self._depth, *copied)
-            if not self._can_look_back:
-                offers.append(told)
+            offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
         drafter = self._offer.drafter
         if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
             offers.append(Offer(drafter, *counts))
         elif not self._is_copy and self._was_lead_asked(choice):
             offers.append(Offer(choice.lead, *nothing))
         return tuple(offers)
+
+    def _depth_beside(self, choice: Choice) -> int:
+        """Copies longer than this are taken beside the lead."""
+        head = self._heads.get(choice.lead)
+        return 0 if head is None else least_beyond(head.lead.depth(choice.num_tokens))
 
     def _was_lead_asked(self, choice: Choice) -> bool:
         if choice.lead in self._heads:

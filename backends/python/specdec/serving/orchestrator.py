@@ -185,10 +185,10 @@ class TritonPythonModel:
             outcome = self._end(flight, sender, flight.over() or error)
             if isinstance(error, EngineLostError):
                 self._control.lose_all(error)
-        if job is not None:
-            self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
         flight.abort_calls()  # A draft that was begun ahead is for nobody now.
         flight.trace.end(outcome)
+        if job is not None:
+            self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
 
     def _end(self, flight: Flight, sender: Any, error: Exception) -> str:
         """The last response is an error, unless there has been a last one; its type."""
