@@ -53,6 +53,33 @@ def test_passes_and_drafts_are_learned():
     assert costs.draft_s("draft", 1, 4) == pytest.approx(0.009, rel=0.15)
 
 
+@pytest.mark.parametrize(("num_plain", "times_as_long"), [(60, 3.5), (600, 2.5), (6000, 1.3)])
+def test_one_slow_step_beside_a_round_says_little_of_rounds(num_plain, times_as_long):
+    """It stays one, however many plain steps come behind it, and is forgotten like them."""
+    costs = CostModel()
+
+    def step(seconds, num_looping=0):
+        costs.add(
+            Sample(
+                num_inflight=4,
+                num_looping=num_looping,
+                num_rows=4,
+                num_context=100,
+                is_streamed=True,
+                target_s=seconds,
+            )
+        )
+
+    for _ in range(10):
+        step(0.020)
+    step(0.060, num_looping=1)
+    for _ in range(num_plain):
+        step(0.020)
+
+    assert pass_s(costs, 4, 4, 100, is_streamed=True) == pytest.approx(0.020, rel=0.1)
+    assert pass_s(costs, 4, 4, 100) < times_as_long * 0.020
+
+
 @pytest.mark.parametrize("later_s", [0.007, 0.010, 0.014])
 def test_rounds_of_a_head_cost_what_they_took(later_s):
     """Whatever passes without it are found to take later on: theirs was seen as a whole."""

@@ -227,15 +227,9 @@ def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
 
 
 def _reading_coefficients(fit: Fit) -> Vector:
-    """What all prompts cost gives way to what is seen; what a head adds has to be shown.
-
-    By prompts that it read: a slow one among many without it must not count as much as they.
-    """
+    """What all prompts cost gives way to what is seen; what a head adds has to be shown."""
     size = len(fit.moments)
-    weights = np.repeat(np.diag(fit.products)[::2], 2)  # The first of each pair is 0 or 1.
-    return fit.solve(
-        np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2, weights=weights
-    )
+    return fit.solve(np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2)
 
 
 def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:

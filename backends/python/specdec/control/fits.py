@@ -41,7 +41,6 @@ class Fit:
         self.moments = np.zeros(size)
         self.crossed = np.zeros((size, num_offsets))
         self.num_samples = 0
-        self.weight = 0.0
         self._solved: Vector | None = None
         self._solved_for: Vector = np.zeros(0)
 
@@ -57,7 +56,6 @@ class Fit:
             self.crossed *= MEMORY
             self.crossed += np.outer(features, inside)
         self.num_samples += 1
-        self.weight = self.weight * MEMORY + 1
         if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
             self._solved = None
 
@@ -67,16 +65,15 @@ class Fit:
         is_bounded: Mask,
         *,
         num_loose: int = 0,
-        weights: Vector | None = None,
         offsets: Vector | None = None,
     ) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
         `num_loose`: the first so many are hardly drawn to their prior. Where nothing else varies,
         as in plain steps, the others keep theirs only if the first gives way.
-        `weights`: the samples that tell of each feature, where it is 0 in the others; they alone
-        stand against its prior.
         `offsets`: the coefficients of the something else.
+        The first feature is 1 in every sample. Of another that is 0 in most, only those tell in
+        which it is not: they alone stand against its prior, and an old few not for long.
         Features go together, as a load's rows and requests do: one that came out negative beside
         another that is as much too large must not be cut off, the others are fitted without it.
         """
@@ -85,8 +82,9 @@ class Fit:
         if self._solved is None:
             moments = self.moments if offsets is None else self.moments - self.crossed @ offsets
             # Ridge by feature: a column that is always 0 keeps its prior.
-            told = np.maximum(1.0, self.weight if weights is None else weights)
-            scale = np.maximum(np.diag(self.products) / told, 1e-12)
+            squares, sums = np.diag(self.products), self.products[0]
+            usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
+            scale = np.maximum(usual**2, 1e-12)
             ridge = PRIOR_WEIGHT * scale
             ridge[:num_loose] *= LOOSE
             system, right = self.products + np.diag(ridge), moments + ridge * prior

@@ -222,7 +222,6 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "moments": fit.moments.tolist(),
         "crossed": fit.crossed.tolist(),
         "num_samples": fit.num_samples,
-        "weight": fit.weight,
     }
 
 
@@ -231,7 +230,7 @@ def _read_fit(value: dict[str, Any], size: int, num_offsets: int = 0) -> Fit:
     fit.products = _numbers(value["products"], fit.products.shape)
     fit.moments = _numbers(value["moments"], fit.moments.shape)
     fit.crossed = _numbers(value["crossed"], fit.crossed.shape)
-    fit.num_samples, fit.weight = int(value["num_samples"]), float(value["weight"])
+    fit.num_samples = int(value["num_samples"])
     return fit
 
 
