@@ -9,10 +9,12 @@ import pytest
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.control_group import MIN_REQUESTS, ControlGroup
-from specdec.control.controller import Controller
+from specdec.control.controller import REVISIT_EVERY, Controller
+from specdec.control.costs import Sample
 from specdec.control.modes import parse_schedule, scheduled
 from specdec.control.outlook import Place
 from specdec.control.settings import ControlSettings
+from specdec.control.trials import TRIAL_EVERY
 from specdec.errors import ConfigurationError
 from tests.unit.test_costs import fill
 
@@ -130,3 +132,42 @@ def test_nothing_is_said_of_few_requests():
     assert group.measured is None
     group.add(1.0, 10, is_plain=True)
     assert group.measured.gain == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("control_share", "revisited"), [(0.01, "poor"), (0.0, "none")])
+def test_what_is_least_known_is_tried_again_if_it_could_pay(control_share, revisited):
+    """Though it looked worthless; not what costs more than it could give with all guesses right.
+
+    The target alone is known of the control group, where there is one.
+    """
+    leads = Lead("draft", (2,)), Lead("poor", (2,)), Lead("slow", (2,))
+    situation = Situation("code", "greedy", leads, False, Choice("draft", 2))
+    settings = ControlSettings("auto", control_share=control_share)
+    controller = Controller(settings, draw=lambda: 0.5)
+    fill(controller.costs)
+    for number in range(600):
+        lead = ("draft", "poor", "slow")[number % 3]
+        sample = Sample(
+            num_inflight=1,
+            num_looping=1,
+            num_rows=3,
+            num_context=100,
+            is_streamed=False,
+            target_s=0.011,
+            lead=lead,
+            num_drafted=2,
+            draft_s=0.1 if lead == "slow" else 0.002,
+        )
+        offer = Offer(lead, 2, 2, 0 if lead == "poor" else 2)
+        if lead != "poor" or number < 300:
+            controller.learn_round(situation, sample, [offer])
+
+    assert controller.choose(situation, START) == Choice("draft", 2)
+    tried = []
+    for _ in range(4 * REVISIT_EVERY * TRIAL_EVERY):
+        trial = controller.trial(situation, START)
+        if trial is not None:
+            controller.trial_is_over()
+            tried.append(trial.lead)
+    assert {*tried} == {revisited}
+    assert len(tried) == 4

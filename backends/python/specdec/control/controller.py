@@ -33,9 +33,10 @@ HYSTERESIS = 1.02
 """A choice is left for one that promises so many times as much."""
 
 REVISIT_EVERY = 8
-"""One trial in so many goes to the choice of which least is known, promising or not."""
+"""One trial in so many goes to the choice of which least is known, if it paid with all guesses
+right."""
 
-OPTIMISM = 2.0
+OPTIMISM, CERTAIN = 2.0, 1e6
 """Standard errors that a drafter is believed above its mean, when it is decided what to try."""
 
 VARY_SHARE = 1 / 16
@@ -241,26 +242,24 @@ class Controller:
         if not promised:
             return None
         best = self._best(situation, place, promised)
-        hoped = self._speeds(situation, place, OPTIMISM)
-        # The pace of the target alone is known of the control group, where there is one.
-        is_off_known = self.settings.control_share > 0
-        others = {
-            each: speed
-            for each, speed in hoped.items()
-            if each.lead != best.lead and not (each.is_off and is_off_known)
-        }
-        if not others:
-            return None
         task = self._task(situation.task)
         task.num_trials += 1
         is_revisit = task.num_trials % REVISIT_EVERY == 0
+        if is_revisit and not (self.settings.control_share or best.is_off):
+            return OFF_CHOICE if situation.may_be_off else None  # Nobody else tells its pace.
+        hoped = self._speeds(situation, place, CERTAIN if is_revisit else OPTIMISM)
+        others = {
+            each: speed
+            for each, speed in hoped.items()
+            if not each.is_off and each.lead != best.lead and speed > promised[best]
+        }
+        if not others:
+            return None
         if is_revisit:
             known = {each: self._num_rounds(situation, each.lead) for each in others}
             least = min(known.values())
             others = {each: others[each] for each in known if known[each] == least}
         candidate = max(others, key=lambda choice: others[choice])
-        if not is_revisit and others[candidate] <= promised[best]:
-            return None
         return self._moderate(situation, candidate, promised)
 
     def _num_rounds(self, situation: Situation, drafter: str) -> float:
