@@ -2,10 +2,11 @@
 
 At each number of streams passes with `auto` and without speculation alternate, in pairs that ask
 the same prompts in the same order. In a pass every stream asks one prompt after the other, each
-with a salt of its own, so that nothing profits from what another has computed. Tokens count by when
-they arrive: from the end of the lead to the end of the pass, so that all streams are at work all
-the time. The server learns from some requests beforehand, one at a time, and is never told of the
-load.
+with a salt of its own, so that nothing profits from what another has computed. First answers differ
+in length, or all streams would go on reading their prompts together, and it would depend on where
+in such a turn a pass ends. Tokens count by when they arrive: from the end of the lead to the end of
+the pass, so that all streams are at work all the time. The server learns from some requests
+beforehand, one at a time, and is never told of the load.
 """
 
 from __future__ import annotations
@@ -93,11 +94,14 @@ class Streams:
         lock = threading.Lock()
 
         def ask_on(stream: int) -> None:
+            max_tokens = max(1, self._max_tokens * (stream + 1) // num_streams)
             while time.perf_counter() < start_s + self._seconds:
                 with lock:
                     prompt = next(prompts)
                 num_tokens = 0
-                with closing(self._client.stream(self._request(prompt, arm))) as chunks:
+                request = self._request(prompt, arm, max_tokens)
+                max_tokens = self._max_tokens
+                with closing(self._client.stream(request)) as chunks:
                     for chunk in chunks:
                         now_s = time.perf_counter()
                         num_tokens += len(chunk.token_ids)
@@ -132,13 +136,14 @@ class Streams:
 
     def ask(self, prompt: TokenPrompt, arm: str) -> None:
         """One answer, which nobody counts."""
-        for _ in self._client.stream(self._request(prompt, arm)):
+        for _ in self._client.stream(self._request(prompt, arm, self._max_tokens)):
             pass
 
-    def _request(self, prompt: TokenPrompt, arm: str) -> GenerationRequest:
+    @staticmethod
+    def _request(prompt: TokenPrompt, arm: str, max_tokens: int) -> GenerationRequest:
         return GenerationRequest(
             input_ids=list(prompt.token_ids),
-            max_tokens=self._max_tokens,
+            max_tokens=max_tokens,
             temperature=0.0,
             return_perf_metrics=True,
             **Arm.parse(arm).fields(),
@@ -245,7 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 48])
     parser.add_argument("--passes", type=int, default=6, help="each way, at each number of streams")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a pass that count")
-    parser.add_argument("--lead", type=float, default=2.0, help="seconds of a pass before")
+    parser.add_argument("--lead", type=float, default=4.0, help="seconds of a pass before")
     parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests beforehand")
     parser.add_argument("--per-task", type=int, default=11, metavar="N", help="prompts of a task")
     parser.add_argument("--max-tokens", type=int, default=48)

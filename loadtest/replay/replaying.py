@@ -65,8 +65,8 @@ class Row:
     oracle: float
     auto: float
     auto_steady: float
-    num_tokens_to_recover: int | None
-    """Until the pace was RECOVERED; None if that never came."""
+    num_rounds_to_recover: int | None
+    """Until the pace was RECOVERED, steps of the target alone included; None if that never came."""
 
     @property
     def goals_missed(self) -> tuple[str, ...]:
@@ -209,29 +209,28 @@ def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Ro
                 oracle=oracle.tokens_per_s,
                 auto=own.tokens_per_s,
                 auto_steady=own.from_share(STEADY_FROM),
-                num_tokens_to_recover=_tokens_to_recover(own, oracle.tokens_per_s),
+                num_rounds_to_recover=_rounds_to_recover(own, oracle.tokens_per_s),
             )
         )
     return rows
 
 
-def _tokens_to_recover(score: Score, pace: float) -> int | None:
-    """Tokens said before the first window in which the pace is the oracle's, nearly."""
-    total, window = 0, 0
+def _rounds_to_recover(score: Score, pace: float) -> int | None:
+    """Rounds of all streams before the first window in which the pace is the oracle's, nearly."""
+    num_before, window = 0, 0
     start_s, last_s = 0.0, 0.0
-    for count, at_s in score.stretches:
+    for number, (count, at_s) in enumerate(score.rounds, start=1):
         last_s = max(last_s, at_s)
         window += count
         if window >= WINDOW_TOKENS:
             if window / max(last_s - start_s, 1e-9) >= RECOVERED * pace:
-                return total
-            total += window
-            window, start_s = 0, last_s
+                return num_before
+            num_before, window, start_s = number, 0, last_s
     return None
 
 
 def _median(runs: Sequence[Row]) -> Row:
-    recovered = [each.num_tokens_to_recover for each in runs]
+    recovered = [each.num_rounds_to_recover for each in runs]
     known = [each for each in recovered if each is not None]
     fixed = [each.best_fixed for each in runs]
     return replace(
@@ -242,7 +241,7 @@ def _median(runs: Sequence[Row]) -> Row:
         oracle=statistics.median(each.oracle for each in runs),
         auto=statistics.median(each.auto for each in runs),
         auto_steady=statistics.median(each.auto_steady for each in runs),
-        num_tokens_to_recover=max(known) if len(known) == len(recovered) else None,
+        num_rounds_to_recover=max(known) if len(known) == len(recovered) else None,
     )
 
 
@@ -256,7 +255,7 @@ def table(rows: Sequence[Row]) -> str:
         "auto ÷ oracle, steady",
         "auto ÷ best fixed, steady",
         "auto ÷ off, all",
-        "tokens until 95 % of the oracle",
+        "rounds until 95 % of the oracle",
     ]
     lines = [
         [
@@ -269,7 +268,7 @@ def table(rows: Sequence[Row]) -> str:
             f"{each.auto_steady / each.oracle:.3f}",
             f"{each.auto_steady / each.fixed:.3f}",
             f"{each.auto / each.off:.3f}",
-            "–" if each.num_tokens_to_recover is None else str(each.num_tokens_to_recover),
+            "–" if each.num_rounds_to_recover is None else str(each.num_rounds_to_recover),
         ]
         for each in rows
     ]

@@ -80,12 +80,12 @@ class Phase:
 
 @dataclass(slots=True)
 class Score:
-    """Tokens and seconds of a phase, and of each of its stretches."""
+    """Tokens and seconds of a phase, and of each of its rounds."""
 
     num_tokens: int = 0
     seconds: float = 0.0
-    stretches: list[tuple[int, float]] = field(default_factory=list)
-    """(tokens, seconds at which they were said), in order."""
+    rounds: list[tuple[int, float]] = field(default_factory=list)
+    """(tokens, seconds at which they were said), in order; steps of the target alone are rounds."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -94,7 +94,7 @@ class Score:
     def from_share(self, share: float) -> float:
         """Tokens per second behind the first `share` of the phase's time."""
         start_s = share * self.seconds
-        num_tokens = sum(count for count, at_s in self.stretches if at_s > start_s)
+        num_tokens = sum(count for count, at_s in self.rounds if at_s > start_s)
         return num_tokens / (self.seconds - start_s)
 
 
@@ -159,7 +159,7 @@ class World:
             stream.place += outcome.num_tokens
             stream.num_rounds += 1
             score.num_tokens += outcome.num_tokens
-            score.stretches.append((outcome.num_tokens, end_s - start_s))
+            score.rounds.append((outcome.num_tokens, end_s - start_s))
             stream.rider.seen(stream.choice, outcome, num_context)
             if stream.place >= stream.answer.num_tokens:
                 stream.rider.finish()

@@ -45,6 +45,9 @@ def test_pass_counts_what_arrives_behind_its_lead():
     assert one.tokens_per_s == one.num_tokens / SECONDS
     assert SECONDS / 10 < one.cpu_s < 2 * SECONDS
     assert len({request.input_ids[1] for request in client.asked}) == len(client.asked)
+    lengths = [request.max_tokens for request in client.asked]
+    assert sorted(lengths)[:2] == [2, 5]  # streams do not go in step
+    assert set(lengths[2:]) == {5}
 
 
 def test_passes_of_a_pair_read_as_much():

@@ -10,9 +10,11 @@ import pytest
 
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.controller import Controller
+from specdec.control.draft_costs import ALL_LOADS
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, TRIAL_ROUNDS, Seen, Steering
 from specdec.control.traffic import Traffic
+from specdec.control.trials import STREAMS_UNHURT
 from specdec.drafting.head import HeadShape
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
@@ -375,6 +377,28 @@ def test_one_trial_of_the_target_alone_is_enough():
         choice = later.choice(10, 100, can_read=True)
     assert later.is_trial
     assert choice.lead == "draft"
+
+
+def test_each_round_of_a_trial_tells_what_it_took_in_a_crowd():
+    """All have paid for it; of who is no trial one round in so many is enough."""
+    _, controller, traffic = steering(SITUATION, inflight=30, draw=lambda: 0.5)
+    fill(controller.costs, load=30)
+    for _ in range(2 * (30 // STREAMS_UNHURT)):  # the second that may try
+        course = Steering(controller, SITUATION, traffic, 10)
+        choice = course.choice(10, 100, can_read=True)
+        if not course.is_trial:
+            course.leave()
+    assert course.is_trial
+
+    course.seen(Seen(0.5, 1, 10))
+    for number in range(1, TRIAL_ROUNDS):
+        course.seen(Seen(0.1, 2, 10 + number, lead=HEAD, num_drafted=choice.num_tokens))
+    learned = controller.costs.drafting.lines["head", ALL_LOADS]
+    assert learned.num_samples == TRIAL_ROUNDS - 1
+    course.choice(10 + TRIAL_ROUNDS, 90, can_read=True)
+    assert not course.is_trial
+    course.seen(Seen(0.1, 2, 10 + TRIAL_ROUNDS, lead=HEAD, num_drafted=3))
+    assert learned.num_samples == TRIAL_ROUNDS - 1
 
 
 @pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])

@@ -201,7 +201,8 @@ class Steering:
         traffic, lead = self._traffic, seen.lead
         # Under load each request tells of one round in so many: together they tell enough.
         num_inflight = traffic.num_inflight
-        is_told = num_inflight <= 2 or self._controller.is_drawn(1 / num_inflight)
+        is_rare = num_inflight <= 2 or self.is_trial
+        is_told = is_rare or self._controller.is_drawn(1 / num_inflight)
         is_told = traffic.is_settled() and is_told
         draft_s, sample = seen.draft_s, None
         if lead is not None and not lead.is_head and lead.name not in self._readers:
