@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from scipy.stats import norm, t
 
 NUM_RESAMPLES = 2000
 
@@ -19,7 +22,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Of sums over the same prompts; `low` and `high` bound 95 % of the resamples."""
+    """Of sums over the same prompts; `low` and `high`: see `resampled`."""
 
     middle: float
     low: float
@@ -46,9 +49,20 @@ def ratio(over: Mapping[str, Timed], under: Mapping[str, Timed]) -> Ratio:
 def resampled(ids: Sequence[str], value: Callable[[Sequence[str]], float]) -> Ratio:
     """What `value` says of these prompts, and of as many drawn from them again and again.
 
-    Whole prompts are drawn, since what happens within an answer hangs together.
+    Whole prompts are drawn, since what happens within an answer hangs together. Few of them differ
+    less among themselves than all there might be: the interval is the expanded percentile interval
+    of Hesterberg 2015, "What teachers should know about the bootstrap". Of four it still holds the
+    truth in only 87 of 100 experiments, of six in 92.
     """
     order = random.Random(0)
     drawn = sorted(value(order.choices(ids, k=len(ids))) for _ in range(NUM_RESAMPLES))
-    low, high = drawn[int(0.025 * NUM_RESAMPLES)], drawn[int(0.975 * NUM_RESAMPLES)]
-    return Ratio(value(ids), low, high)
+    beyond = int(_share_beyond(len(ids)) * NUM_RESAMPLES)
+    return Ratio(value(ids), drawn[beyond], drawn[-1 - beyond])
+
+
+def _share_beyond(num_ids: int) -> float:
+    """Of the resamples of so many, on each side of the interval; 0.025 of very many."""
+    if num_ids < 2:
+        return 0.0
+    widened = math.sqrt(num_ids / (num_ids - 1)) * t.ppf(0.975, num_ids - 1)
+    return float(norm.cdf(-widened))

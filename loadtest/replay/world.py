@@ -7,11 +7,14 @@ controller, a fixed choice, or an oracle.
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from loadtest.replay.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
@@ -78,24 +81,54 @@ class Phase:
     """Drafters of which other versions are served from its beginning on."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Score:
     """Tokens and seconds of a phase, and of each of its rounds."""
 
     num_tokens: int = 0
     seconds: float = 0.0
     rounds: list[tuple[int, float]] = field(default_factory=list)
-    """(tokens, seconds at which they were said), in order; steps of the target alone are rounds."""
+    """(tokens, seconds at which they were said); steps of the target alone are rounds."""
 
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.seconds
 
-    def from_share(self, share: float) -> float:
-        """Tokens per second behind the first `share` of the phase's time."""
-        start_s = share * self.seconds
-        num_tokens = sum(count for count, at_s in self.rounds if at_s > start_s)
-        return num_tokens / (self.seconds - start_s)
+    def pace(self, first: int, last: int | None = None) -> float:
+        """Tokens per second from the first so many tokens to the first so many, or to the end.
+
+        The same requests come to every policy in the same order, so that these are about the same
+        tokens whoever decides.
+        """
+        last = self.num_tokens if last is None else last
+        return (last - first) / max(self._said_at_s(last) - self._said_at_s(first), 1e-9)
+
+    def num_rounds_for(self, num_tokens: int) -> int:
+        """Rounds that ended before the first so many tokens were said."""
+        return bisect.bisect_left(self._timeline[0], num_tokens)
+
+    def _said_at_s(self, num_tokens: int) -> float:
+        """When the first so many tokens were said."""
+        if not num_tokens:
+            return 0.0
+        counts, times_s = self._timeline
+        return times_s[min(bisect.bisect_left(counts, num_tokens), len(times_s) - 1)]
+
+    @cached_property
+    def _timeline(self) -> tuple[list[int], list[float]]:
+        """How many tokens were said when; of a score that is complete."""
+        rounds = sorted(self.rounds, key=lambda each: each[1])
+        return [*itertools.accumulate(count for count, _ in rounds)], [at_s for _, at_s in rounds]
+
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """What a stream's round is for the others."""
+
+    added_s: float = 0.0
+    """To the passes, beside a plain step's part of them."""
+    asked: str | None = None
+    """The draft engine."""
 
 
 @dataclass(slots=True)
@@ -120,8 +153,8 @@ class World:
         self._costs = costs
         self._seed = seed
         self.now_s = 0.0
-        self._doing: dict[int, tuple[str, int]] = {}
-        """What each stream's round adds to the passes, by its number."""
+        self._doing: dict[int, _Doing] = {}
+        """By the stream's number."""
         self._means: dict[tuple[str, int, int], float] = {}
 
     @property
@@ -176,14 +209,13 @@ class World:
         answer, place = stream.answer, stream.place
         chance, luck = noise.random(), noise.random()
         if choice.is_off:
-            self._doing[stream.number] = OFF, 0
+            self._doing[stream.number] = _Doing()
             return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0, 0)
         left = answer.num_tokens - place
         num_copied = answer.copied[place]
         is_lead_head = choice.lead in HEADS
-        num_guesses, depth, right = self._lead(stream, choice, phase, luck)
-        num_own = num_guesses
-        beyond = least_beyond(depth if is_lead_head else 0)
+        num_own, depth, right = self._lead(stream, choice, phase, luck)
+        num_guesses, beyond = num_own, least_beyond(depth if is_lead_head else 0)
         is_copy = num_copied > beyond
         if is_copy:
             num_guesses = depth = num_copied
@@ -191,16 +223,16 @@ class World:
         kind = (ROWS, num_guesses) if num_guesses else (PLAIN_ROUND, 0)
         if is_lead_head:  # Its next guesses are made in the pass, beside whatever is verified.
             kind = choice.lead, choice.num_tokens
-        self._doing[stream.number] = kind
-        seconds, drafting_s = self._pass_s(phase, chance), 0.0
+        added_s = self._mean_s(*kind, phase) - self._mean_s(OFF, 0, phase)
         if is_lead_head and is_copy:
-            longer_s = self._mean_s(ROWS, num_guesses, phase) - self._mean_s(ROWS, num_own, phase)
-            seconds += longer_s / phase.num_streams
-        if choice.lead not in (COPY, *HEADS) and not is_copy and stream.num_rounds:
-            drafting_s = self._engine_s(choice, phase, chance)
+            added_s += self._mean_s(ROWS, num_guesses, phase) - self._mean_s(ROWS, num_own, phase)
+        is_asked = choice.lead not in (COPY, *HEADS) and not is_copy and stream.num_rounds > 0
+        asked = choice.lead if is_asked else None
+        self._doing[stream.number] = _Doing(added_s / phase.num_streams, asked)
+        drafting_s = self._engine_s(choice, chance) if is_asked else 0.0
         num_accepted = min(right, num_guesses, left - 1)
         return Outcome(
-            seconds + drafting_s,
+            self._pass_s(phase, chance) + drafting_s,
             num_accepted + 1,
             num_guesses,
             depth,
@@ -219,17 +251,16 @@ class World:
     def _pass_s(self, phase: Phase, chance: float) -> float:
         """A pass is everyone's: each stream adds its part of what all would add together."""
         off_s = self._mean_s(OFF, 0, phase)
-        excess_s = sum(self._mean_s(*kind, phase) - off_s for kind in self._doing.values())
+        added_s = sum(each.added_s for each in self._doing.values())
         spread = self._costs.seconds(OFF, 0, phase.num_streams, chance) / off_s
-        return max(0.5 * off_s, off_s + excess_s / phase.num_streams) * spread
+        return max(0.5 * off_s, off_s + added_s) * spread
 
-    def _engine_s(self, choice: Choice, phase: Phase, chance: float) -> float:
+    def _engine_s(self, choice: Choice, chance: float) -> float:
         """A draft engine is asked by those who draft with it."""
-        num_asking = sum(kind == ROWS for kind, _ in self._doing.values())
-        length, load = choice.num_tokens, max(1, min(num_asking, phase.num_streams))
-        costs = self._costs
-        whole_s = costs.seconds(choice.lead, length, load, chance)
-        return max(0.0, whole_s - costs.seconds(ROWS, length, load, chance))
+        num_asking = sum(each.asked == choice.lead for each in self._doing.values())
+        length, costs = choice.num_tokens, self._costs
+        whole_s = costs.seconds(choice.lead, length, num_asking, chance)
+        return max(0.0, whole_s - costs.seconds(ROWS, length, num_asking, chance))
 
     def _lead(
         self, stream: _Stream, choice: Choice, phase: Phase, luck: float

@@ -99,3 +99,37 @@ def test_parts_go_on_growing_in_the_next_stretch(inside_triton):
         list(target.stream(CONTEXT, 16))
 
     assert [call.max_new_tokens for call in calls.calls] == [1, 2, 4, 8, 1, 16, 16]
+
+
+class Streaming:
+    """An engine that streams a token a response, and counts the stop requests."""
+
+    can_stream = True
+
+    def __init__(self, said):
+        self._said = said
+        self.num_stops = 0
+
+    def run(self, call):
+        """Give all responses, and at last the empty one."""
+        for token in range(call.max_new_tokens):
+            yield self._said((token,))
+        yield self._said(())
+
+    def abort(self):
+        """Count."""
+        self.num_stops += 1
+
+
+@pytest.mark.parametrize(("num_read", "num_stops"), [(1, 1), (4, 1), (5, 0)])
+def test_only_a_stream_left_before_its_last_token_is_stopped(inside_triton, num_read, num_stops):
+    """An engine that has said all it was asked for has nothing to stop."""
+    adapter = inside_triton("specdec.engines.contract_engines")
+    calls = Streaming(inside_triton("specdec.engines.calls").Said)
+
+    steps = adapter.ContractTarget(calls, end_id=0).stream(CONTEXT, 5)
+    for _ in range(num_read):
+        next(steps)
+    steps.close()
+
+    assert calls.num_stops == num_stops

@@ -56,15 +56,16 @@ class ContractTarget:
             return
         num_tokens = 0
         parts = self._calls.run(Call(context, max_tokens, self._end_id, streaming=True))
-        finished = False
+        is_over = False
         try:
             for part in parts:
                 num_tokens += len(part.tokens)
+                is_over = num_tokens >= max_tokens  # The reader may leave with the last token.
                 if part.tokens:
                     yield Verification(part.tokens, ended=False, log_probs=part.log_probs)
-            finished = True
+            is_over = True
         finally:
-            if not finished:
+            if not is_over:
                 # Leaving a stream waits until the engine is done, so it is stopped first.
                 self._calls.abort()
         if num_tokens < max_tokens:
