@@ -21,7 +21,7 @@ Acceleration"): {ARTICLE_RULE}, at the number of guesses
 nearest to its usual 4. Its α falls with k at the same α̂.
 
 Gains are tokens per second behind the first response over those without speculation: prompts were
-in the target's cache for every way. Intervals hold 95 % of resamples of whole prompts. Predicted:
+in the target's cache for every way. Intervals, of 95 %, are by resampling whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
 such a round (a straight line over its guesses, all domains together). The costs are of these same
 answers: over all domains both gains agree nearly by construction, by domain they need not. The
