@@ -3,6 +3,50 @@
 #include <stdlib.h>
 
 // `num_rows` is a constant wherever this is inlined, so that the sums stay in registers.
+#ifdef ONLY_EIGHT_LANES
+// Compilers keep vectors that are longer than a register in memory (Zen 3: 10 rows took 6 times as
+// long as one, and take twice as long).
+ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const bf16 *x,
+                            vec (*out)[2]) {
+    enum { NUM_VECTORS = PANEL / 8 };
+    const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
+    __m256 sums[MAX_TILE_ROWS][NUM_VECTORS];
+#pragma GCC unroll 3
+    for (int row = 0; row < num_rows; row++)
+#pragma GCC unroll 4
+        for (int n = 0; n < NUM_VECTORS; n++) sums[row][n] = _mm256_setzero_ps();
+    for (int k = 0; k < inner; k += 2) {
+        const bf16 *from = weight + (size_t)k * PANEL;
+        prefetch(from);
+        prefetch(from + PANEL);
+        __m256 even_x[MAX_TILE_ROWS], odd_x[MAX_TILE_ROWS];
+#pragma GCC unroll 3
+        for (int row = 0; row < num_rows; row++) {
+            int32_t bits;
+            memcpy(&bits, x + (size_t)row * inner + k, sizeof bits);
+            __m256i pair = _mm256_set1_epi32(bits);
+            even_x[row] = (__m256)_mm256_slli_epi32(pair, 16);
+            odd_x[row] = (__m256)_mm256_and_si256(pair, high);
+        }
+#pragma GCC unroll 4
+        for (int n = 0; n < NUM_VECTORS; n++) {
+            __m256i pairs = _mm256_loadu_si256((const __m256i *)from + n);
+            __m256 even = (__m256)_mm256_slli_epi32(pairs, 16);
+            __m256 odd = (__m256)_mm256_and_si256(pairs, high);
+#pragma GCC unroll 3
+            for (int row = 0; row < num_rows; row++) {
+                sums[row][n] = _mm256_fmadd_ps(even, even_x[row], sums[row][n]);
+                sums[row][n] = _mm256_fmadd_ps(odd, odd_x[row], sums[row][n]);
+            }
+        }
+    }
+#pragma GCC unroll 3
+    for (int row = 0; row < num_rows; row++)
+#pragma GCC unroll 4
+        for (int n = 0; n < NUM_VECTORS; n++)
+            _mm256_storeu_ps((float *)out[row] + 8 * n, sums[row][n]);
+}
+#else
 ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const bf16 *x,
                             vec (*out)[2]) {
     vec sums[MAX_TILE_ROWS][2];
@@ -26,6 +70,7 @@ ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const b
         out[row][1] = sums[row][1];
     }
 }
+#endif
 
 // The same in int8. Results grow in memory: registers hold the sums of a group.
 ALWAYS_INLINE void sum_int8_tile(int num_rows, const uint8_t *weight, const bf16 *scales,
@@ -60,9 +105,13 @@ ALWAYS_INLINE void sum_int8_tile(int num_rows, const uint8_t *weight, const bf16
     }
 }
 
+#ifdef ONLY_EIGHT_LANES
+#define EACH_TILE TILE(1) TILE(2) TILE(3)
+#else
 #define EACH_TILE                                    \
     TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)  \
     TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#endif
 
 static void run_tile(int num_rows, const bf16 *weight, int inner, const bf16 *x, vec (*out)[2]) {
     switch (num_rows) {

@@ -11,7 +11,13 @@
 #include "pool.h"
 #include "vectors.h"
 
-enum { PANEL = 2 * LANES, MAX_TILE_ROWS = 12, SCALE_GROUP = 64 };
+// Rows whose sums fill the registers: thirty-two of 16 lanes, or sixteen of 8.
+#ifdef ONLY_EIGHT_LANES
+enum { MAX_TILE_ROWS = 3 };
+#else
+enum { MAX_TILE_ROWS = 12 };
+#endif
+enum { PANEL = 2 * LANES, SCALE_GROUP = 64 };
 
 ALWAYS_INLINE int panels_of(int num_columns) { return (num_columns + PANEL - 1) / PANEL; }
 

@@ -9,6 +9,9 @@
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#define ONLY_EIGHT_LANES                             // in a register
+#endif
 
 enum { LANES = 16 };
 
