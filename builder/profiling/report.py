@@ -48,7 +48,13 @@ def report(
             *(_ms(n * row_s) for n, (_, row_s) in zip(loads, rounds, strict=True)),
         ],
         *(
-            [f"{name} for {length} guesses", *(_ms(costs.draft_s(name, n, length)) for n in loads)]
+            [
+                f"a round with {length} guesses of {name}",
+                *(
+                    _ms(start_s + n * (1 + length) * row_s + costs.draft_s(name, n, length))
+                    for n, (start_s, row_s) in zip(loads, rounds, strict=True)
+                ),
+            ]
             for name, length in leads
         ),
     ]

@@ -46,7 +46,7 @@ def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys,
     assert main(["--model-repository", str(repository), *options]) == 0
 
     said = capsys.readouterr().out
-    assert "random for 4 guesses" in said
+    assert "a round with 4 guesses of random" in said
     profile = json.loads((repository / "specdec" / PROFILE).read_text())
     assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in LOADS}
     last_line = said.splitlines()[-1].split()

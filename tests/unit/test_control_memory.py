@@ -35,6 +35,7 @@ def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
         controller.learn_round(SITUATION, None, [Offer("draft", depth, depth, num_right)])
+    controller.costs.solve_anew()  # With its latest samples too.
     return controller
 
 
@@ -77,7 +78,7 @@ def test_what_was_measured_survives_a_restart(tmp_path):
     [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("pair 1", "pair 2"),
-        lambda text: json.dumps({**json.loads(text), "passes": [[0, {"products": [1]}]]}),
+        lambda text: json.dumps({**json.loads(text), "passes": [[[0, True], {"products": [1]}]]}),
         lambda text: json.dumps(
             {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
         ),

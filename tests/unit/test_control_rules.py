@@ -9,7 +9,7 @@ import pytest
 from specdec.control.acceptance_book import Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.control_group import MIN_REQUESTS, ControlGroup
-from specdec.control.controller import REVISIT_EVERY, Controller
+from specdec.control.controller import MIN_TIMED_OF_MANY, REVISIT_EVERY, Controller
 from specdec.control.costs import Sample
 from specdec.control.modes import parse_schedule, scheduled
 from specdec.control.outlook import Place
@@ -171,3 +171,24 @@ def test_what_is_least_known_is_tried_again_if_it_could_pay(control_share, revis
             tried.append(trial.lead)
     assert {*tried} == {revisited}
     assert len(tried) == 4
+
+
+def test_crowd_does_not_guess_by_what_other_loads_took():
+    """It tries first: one stream after another, until this load has been timed."""
+    controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
+    crowd = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
+    fill(controller.costs)
+    for _ in range(200):
+        controller.learn_round(SITUATION, None, [Offer("draft", 4, 4, 4)])
+        controller.learn_round(SITUATION, Sample(8, 0, 8, 100, True, 0.0115), ())
+    assert controller.choose(SITUATION, START) == Choice("draft", 4)
+    assert controller.choose(SITUATION, crowd) == OFF_CHOICE
+
+    tried = {controller.trial(SITUATION, crowd) for _ in range(2 * TRIAL_EVERY)} - {None}
+    assert tried == {Choice("draft", 4)}
+    controller.trial_is_over()
+    timed = Sample(8, 1, 12, 100, False, 0.0125, "draft", 4, 1, 0.001)
+    for _ in range(MIN_TIMED_OF_MANY):
+        assert controller.choose(SITUATION, crowd) == OFF_CHOICE
+        controller.learn_round(SITUATION, timed, ())
+    assert controller.choose(SITUATION, crowd) == Choice("draft", 4)

@@ -147,6 +147,70 @@ def test_another_load_is_no_measure_of_one_stream():
     assert pass_s(costs, 16, 16, 128) == pytest.approx(0.0892, rel=0.15)
 
 
+def busy_step(load, *, extra_rows=0, num_looping=0, is_streamed=True, noise=1.0):
+    """A pass of 10 ms and 1.2 ms a row, a round of the loop 3 ms more."""
+    rows = load + extra_rows
+    seconds = noise * (0.010 + 0.0012 * rows + (0 if is_streamed else 0.003))
+    return Sample(load, num_looping, rows, 200, is_streamed, seconds)
+
+
+def test_few_rounds_among_many_plain_steps_go_on_telling_what_rows_cost():
+    """Where one in a hundred guesses, nothing else does; it was timed for a while."""
+    costs, rng = CostModel(), random.Random(3)
+    for place in range(20000):
+        extra_rows = rng.randint(0, 6) if place < 10000 and place % 100 == 0 else None
+        noise = rng.lognormvariate(0, 0.1)
+        if extra_rows is None:
+            costs.add(busy_step(8, noise=noise))
+        else:
+            costs.add(
+                busy_step(8, extra_rows=extra_rows, num_looping=1, is_streamed=False, noise=noise)
+            )
+
+    more_s = pass_s(costs, 8, 40, 200) - pass_s(costs, 8, 8, 200)
+    assert more_s == pytest.approx(32 * 0.0012, rel=0.3)
+
+
+def test_rows_of_a_new_load_are_foretold_from_all_loads():
+    """However long it was the last one: what two loads took says what the rows of a third take."""
+    costs = CostModel()
+    for load in (1, 2, 4):
+        for _ in range(3000):
+            costs.add(busy_step(load))
+    for _ in range(3000):
+        costs.add(busy_step(8))
+
+    more_s = pass_s(costs, 8, 40, 200) - pass_s(costs, 8, 8, 200)
+    assert more_s == pytest.approx(32 * 0.0012, rel=0.2)
+
+
+def test_each_guess_of_a_head_counts_where_the_round_without_any_was_overrated():
+    """A round was never timed without it, and is expected to take more than it does."""
+    costs = CostModel()
+    for place in range(600):
+        num_drafted = 1 + place % 6
+        costs.add(Sample(1, 0, 1, 100, is_streamed=True, target_s=0.010))
+        costs.add(
+            Sample(
+                num_inflight=1,
+                num_looping=1,
+                num_rows=1 + num_drafted,
+                num_context=100,
+                is_streamed=False,
+                target_s=0.010 + 0.0004 * num_drafted,
+                lead="eagle3",
+                num_drafted=num_drafted,
+                is_head=True,
+            )
+        )
+
+    def round_s(num_drafted):
+        return pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
+
+    assert round_s(1) == pytest.approx(0.0104, rel=0.03)
+    assert round_s(6) == pytest.approx(0.0124, rel=0.03)
+
+
 def test_stalls_say_nothing_of_passes():
     """One round in fifty takes a hundred times as long."""
     costs = CostModel()

@@ -10,7 +10,7 @@ import pytest
 
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
 from specdec.control.controller import Controller
-from specdec.control.draft_costs import ALL_LOADS
+from specdec.control.costs import load_bucket
 from specdec.control.settings import ControlSettings
 from specdec.control.steering import FIRST_STRETCH, TRIAL_ROUNDS, Seen, Steering
 from specdec.control.traffic import Traffic
@@ -393,7 +393,7 @@ def test_each_round_of_a_trial_tells_what_it_took_in_a_crowd():
     course.seen(Seen(0.5, 1, 10))
     for number in range(1, TRIAL_ROUNDS):
         course.seen(Seen(0.1, 2, 10 + number, lead=HEAD, num_drafted=choice.num_tokens))
-    learned = controller.costs.drafting.lines["head", ALL_LOADS]
+    learned = controller.costs.drafting.lines["head", load_bucket(30)]
     assert learned.num_samples == TRIAL_ROUNDS - 1
     course.choice(10 + TRIAL_ROUNDS, 90, can_read=True)
     assert not course.is_trial

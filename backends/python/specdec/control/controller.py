@@ -46,6 +46,10 @@ behind the last stands, is seen only where lengths differ."""
 ROUTED_ROUNDS = 32
 """In which the drafter that the operator sends a task to is asked, before it must be the best."""
 
+FEW, MIN_TIMED_OF_MANY = 2, 24
+"""With more than a few in flight, rounds of this load that were timed before its time is taken as
+known. Two trials are enough."""
+
 MIN_TIMED = 8
 """Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
 until then trials go to them. One trial is enough for it, though its first step is not counted."""
@@ -205,8 +209,7 @@ class Controller:
             num_asked = max(self._task(situation.task).num_routed, num_known)
             if num_asked < ROUTED_ROUNDS and routed in promised:
                 return routed
-        # What was never timed looks as if it cost nothing: that is for trials to find out.
-        known = [each for each in promised if self._is_timed(each) or each == situation.default]
+        known = [each for each in promised if self._is_timed(situation, place, each)]
         best = max(known, key=lambda choice: promised[choice])
         last = self._choices.get(self._key(situation, place))
         if last is not None and last in promised and promised[best] < HYSTERESIS * promised[last]:
@@ -288,8 +291,19 @@ class Controller:
         moment = Moment(self._clock(), num_expected, optimism)
         return speeds(self.book, self.costs, situation, place, moment)
 
-    def _is_timed(self, choice: Choice) -> bool:
-        return choice.is_off or choice.lead == COPY or self.costs.is_timed(choice.lead)
+    def _is_timed(self, situation: Situation, place: Place, choice: Choice) -> bool:
+        """What was never timed looks as if it cost nothing: that is for trials to find out.
+
+        Where many share the passes all would pay for a wrong belief, and what others do tells
+        little of this load.
+        """
+        if choice.is_off:
+            return True
+        is_copying = choice.lead == COPY
+        if place.num_inflight > FEW and situation.may_be_off:
+            lead = None if is_copying else choice.lead
+            return self.costs.num_timed(lead, place.num_inflight) >= MIN_TIMED_OF_MANY
+        return is_copying or choice == situation.default or self.costs.is_timed(choice.lead)
 
     def _note(
         self, situation: Situation, place: Place, chosen: Choice, promised: Mapping[Choice, float]

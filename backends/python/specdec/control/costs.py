@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from specdec.control.baselines import Baseline
-from specdec.control.draft_costs import ALL_LOADS, DraftCosts, Guessing
-from specdec.control.fits import REFIT_EVERY, Fit, Vector, learn
+from specdec.control.draft_costs import DraftCosts, Guessing
+from specdec.control.fits import REFIT_EVERY, Fit, Vector
 
 MAX_OUTLIER = 4.0
 """A sample counts as at most so many times what was expected: a stall says nothing of passes."""
 
 ROW_SHARE = 0.03
-"""Of a plain pass, for one more row, as long as nothing is known of it."""
+"""Of what a pass takes without its rows, for each of them, as long as nothing is known of it."""
 
 CALL_SHARE = 0.1
 """Of a plain pass, for a round of the loop beside a step of a streaming call, as long as nothing is
@@ -66,8 +66,12 @@ class CostModel:
     """Not thread-safe: the controller's lock is held around it."""
 
     def __init__(self) -> None:
-        self.passes: dict[int, Fit] = {}
-        """By load bucket, or ALL_LOADS; features as in _pass_features."""
+        self.passes: dict[tuple[int, bool], Fit] = {}
+        """By load bucket, and whether of steps of the target alone; features as in _pass_features.
+
+        Each is forgotten by its own like: where steps of the target alone are nearly all there is,
+        the few rounds among them are what tells of calls and rows.
+        """
         self.drafting = DraftCosts(NUM_PASS_FEATURES, self._pass_coefficients)
         self.baselines: dict[int, Baseline] = {}
         """By load bucket."""
@@ -78,26 +82,43 @@ class CostModel:
         self.first_drafts: dict[str, Fit] = {}
         """Of a draft engine's first, by its name; features: 1, thousands of prompt tokens."""
         self._solved: dict[int, Vector] = {}
-        """Of the passes; until the next sample."""
-        self.num_looped = self.num_streamed = 0
-        """Rounds that told of a pass, without a head, and steps of the target alone."""
+        """Of the passes, by load bucket, until there is enough that is new."""
 
     @property
     def is_known(self) -> bool:
         """Whether a pass has been timed at all."""
-        return ALL_LOADS in self.passes
+        return bool(self.passes)
+
+    @property
+    def num_looped(self) -> int:
+        """Rounds that told of a pass, without a head."""
+        return self._num_samples(is_streamed=False)
+
+    @property
+    def num_streamed(self) -> int:
+        """Steps of the target alone that told of a pass."""
+        return self._num_samples(is_streamed=True)
+
+    def _num_samples(self, *, is_streamed: bool) -> int:
+        own = (fit for (_, kind), fit in self.passes.items() if kind == is_streamed)
+        return sum(fit.num_samples for fit in own)
 
     def is_timed(self, lead: str) -> bool:
         """Whether it is known what its guesses cost, at some load."""
         return self.drafting.is_timed(lead)
 
-    def restored(self) -> None:
-        """After the fits were read from a file."""
+    def num_timed(self, lead: str | None, num_inflight: int) -> int:
+        """Rounds with its guesses that were timed at this load; None: without guesses of a lead."""
+        bucket = load_bucket(num_inflight)
+        if lead is not None:
+            return self.drafting.num_timed(lead, bucket)
+        fit = self.passes.get((bucket, False))
+        return fit.num_samples if fit else 0
+
+    def solve_anew(self) -> None:
+        """When it is asked for next: there is something new."""
         self._solved.clear()
-        if self.is_known:
-            products = self.passes[ALL_LOADS].products
-            self.num_looped = int(products[1, 1])
-            self.num_streamed = int(products[0, 0] - products[1, 1])
+        self.drafting.solve_anew()
 
     def add(self, sample: Sample) -> None:
         """Learns from a round that paid for no prompt."""
@@ -119,17 +140,16 @@ class CostModel:
         if self.is_known:
             target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
         if sample.is_streamed:
-            self.num_streamed += 1
             self._baseline(sample.num_inflight).add_step(
                 target_s,
                 sample.num_context,
                 sample.num_inflight,
                 is_alone=not sample.num_looping,
             )
-        else:
-            self.num_looped += 1
-        learn(self.passes, (bucket, ALL_LOADS), features, target_s)
-        self._solved.clear()
+        fit = self.passes.setdefault((bucket, sample.is_streamed), Fit(NUM_PASS_FEATURES))
+        fit.add(features, target_s)
+        if fit.is_due:
+            self.solve_anew()
         if guessing is not None:
             line_s = self.drafting.line_s(guessing)
             limit_s = MAX_OUTLIER * line_s if line_s > 0 else sample.draft_s
@@ -163,12 +183,16 @@ class CostModel:
         return self.baselines.setdefault(load_bucket(num_inflight), Baseline())
 
     def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
-        """Seconds for so many guesses, as if all in flight asked the lead.
+        """Seconds that so many guesses add to a round, as if all in flight asked the lead.
 
-        0 of a lead that was never timed, so that it is tried.
+        0 of a lead that was never timed, so that it is tried. What a round without guesses takes
+        may never have been seen beside a head: only the sum of both is known then, and what the
+        head adds may come out negative; but no round is shorter than a step of the target alone.
         """
         bucket = load_bucket(num_inflight)
-        return self.drafting.seconds(Guessing(lead, bucket, num_tokens, num_inflight))
+        found = self.drafting.seconds(Guessing(lead, bucket, num_tokens, num_inflight))
+        _, call_s, loop_s, _, _ = self._pass_coefficients(bucket)
+        return max(-float(call_s + loop_s * num_inflight), found)
 
     def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
         """Learns what a first round took; `has_head`: a head read the prompt along."""
@@ -194,23 +218,23 @@ class CostModel:
     def _pass_coefficients(self, bucket: int) -> Vector:
         """Nothing takes time as long as no pass was timed."""
         if bucket not in self._solved:
-            whole = self.passes.get(ALL_LOADS)
-            self._solved[bucket] = (
-                np.zeros(NUM_PASS_FEATURES) if whole is None else self._solve(whole, bucket)
-            )
+            self._solved[bucket] = self._solve(bucket)
         return self._solved[bucket]
 
-    def _solve(self, whole: Fit, bucket: int) -> Vector:
+    def _solve(self, bucket: int) -> Vector:
+        if not self.passes:
+            return np.zeros(NUM_PASS_FEATURES)
+        whole = Fit.total([*self.passes.values()])
         num_weighed = max(float(whole.products[0, 0]), 1e-12)
         mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
-        row_s, loop_s = ROW_SHARE * mean_s / mean_rows, LOOP_SHARE * mean_s
-        call_s = CALL_SHARE * mean_s
+        row_s = ROW_SHARE * mean_s / (1 + ROW_SHARE * mean_rows)
+        call_s, loop_s = CALL_SHARE * mean_s, LOOP_SHARE * mean_s
         # Nothing more makes a pass shorter, whatever the noise says.
         expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
         coefficients = whole.solve(expected, OF_PASSES, num_loose=1)
-        own = self.passes.get(bucket)
-        if own is not None and bucket != ALL_LOADS:
-            coefficients = own.solve(coefficients, OF_PASSES, num_loose=1)
+        own = [fit for (load, _), fit in self.passes.items() if load == bucket]
+        if own:
+            coefficients = Fit.total(own).solve(coefficients, OF_PASSES, num_loose=1)
         return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
 
 
@@ -236,7 +260,7 @@ def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:
     if fit.num_samples >= REFIT_EVERY:
         expected = float(features @ _reading_coefficients(fit))
         seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
-    fit.add(features, np.outer(features, features), seconds)
+    fit.add(features, seconds)
 
 
 def _pass_features(

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.control.fits import RECENT_SAMPLES, Fit, Vector, learn
+from specdec.control.fits import RECENT_SAMPLES, Fit, Vector
 
 NUM_FEATURES = 3
 """1, guesses, guesses of all who ask the lead."""
 
 CAN_ONLY_ADD = np.array([False, True, True])
 """Which of them cannot make a draft shorter."""
-
-ALL_LOADS = -1
-"""In place of a load bucket."""
 
 HALF_TRUSTED = 48
 """Rounds with one number of guesses that make what they took half believed."""
@@ -78,10 +75,21 @@ class DraftCosts:
         """By lead and load bucket."""
         self.bends: dict[tuple[str, int, int], Bend] = {}
         """By lead, load bucket and guesses."""
+        self._solved: dict[tuple[str, int], Vector] = {}
+        """Lines, until there is enough that is new."""
 
     def is_timed(self, lead: str) -> bool:
         """Whether it is known what its guesses cost, at some load."""
-        return (lead, ALL_LOADS) in self.lines
+        return any(name == lead for name, _ in self.lines)
+
+    def num_timed(self, lead: str, bucket: int) -> int:
+        """Rounds with its guesses that were timed at this load."""
+        line = self.lines.get((lead, bucket))
+        return line.num_samples if line else 0
+
+    def solve_anew(self) -> None:
+        """When it is asked for next: there is something new, of passes too."""
+        self._solved.clear()
 
     def add(self, guessing: Guessing, seconds: float, pass_features: Vector | None) -> None:
         """`pass_features`: of the pass that is part of these seconds; None without one."""
@@ -89,7 +97,10 @@ class DraftCosts:
         inside = np.zeros(self.num_pass_features) if pass_features is None else pass_features
         bend = self.bends.setdefault((lead, bucket, guessing.num_tokens), self.no_bend())
         bend.add(seconds, features, inside)
-        learn(self.lines, ((lead, bucket), (lead, ALL_LOADS)), features, seconds, inside)
+        line = self.lines.setdefault((lead, bucket), Fit(NUM_FEATURES, self.num_pass_features))
+        line.add(features, seconds, inside)
+        if line.is_due:
+            self._solved.clear()
 
     def no_bend(self) -> Bend:
         """Without rounds."""
@@ -102,7 +113,7 @@ class DraftCosts:
         return float(guessing.features @ self._line(guessing))
 
     def seconds(self, guessing: Guessing) -> float:
-        """0 of a lead that was never timed, so that it is tried."""
+        """0 of a lead that was never timed; of a head's what they add, which may be less."""
         if not self.is_timed(guessing.lead):
             return 0.0
         line = self._line(guessing)
@@ -110,14 +121,19 @@ class DraftCosts:
         bend = self.bends.get((guessing.lead, guessing.bucket, guessing.num_tokens))
         if bend is not None:
             found += bend.off_s(line, self._passes(guessing.bucket))
-        return max(0.0, found)
+        return found
 
     def _line(self, guessing: Guessing) -> Vector:
-        whole, own = (
-            self.lines.get((guessing.lead, bucket)) for bucket in (ALL_LOADS, guessing.bucket)
-        )
-        assert whole is not None
-        line = whole.solve(np.zeros(NUM_FEATURES), CAN_ONLY_ADD, offsets=self._passes(ALL_LOADS))
-        if own is None:
-            return line
-        return own.solve(line, CAN_ONLY_ADD, offsets=self._passes(guessing.bucket))
+        key = guessing.lead, guessing.bucket
+        if key not in self._solved:
+            self._solved[key] = self._solve(*key)
+        return self._solved[key]
+
+    def _solve(self, lead: str, bucket: int) -> Vector:
+        loads = {
+            load: line.without(self._passes(load))
+            for (name, load), line in self.lines.items()
+            if name == lead
+        }
+        whole = Fit.total([*loads.values()]).solve(np.zeros(NUM_FEATURES), CAN_ONLY_ADD)
+        return loads[bucket].solve(whole, CAN_ONLY_ADD) if bucket in loads else whole

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ LOOSE = 0.01
 """Of that weight, for coefficients that give way."""
 
 REFIT_EVERY = 8
+"""Samples; of the first ones each."""
 
 RECENT_SAMPLES = 256
 """That a mean remembers."""
@@ -26,7 +26,6 @@ RECENT_SAMPLES = 256
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Key = TypeVar("Key")
 
 
 class Fit:
@@ -41,61 +40,64 @@ class Fit:
         self.moments = np.zeros(size)
         self.crossed = np.zeros((size, num_offsets))
         self.num_samples = 0
-        self._solved: Vector | None = None
-        self._solved_for: Vector = np.zeros(0)
 
-    def add(
-        self, features: Vector, products: Matrix, seconds: float, inside: Vector | None = None
-    ) -> None:
-        """`products`: of all pairs of features; `inside`: features of the something else."""
+    @classmethod
+    def total(cls, fits: Sequence[Fit]) -> Fit:
+        """Of at least one: as if a fit had all their samples, each decayed among its own."""
+        whole = cls(len(fits[0].moments))
+        for fit in fits:
+            whole.products += fit.products
+            whole.moments += fit.moments
+            whole.num_samples += fit.num_samples
+        return whole
+
+    @property
+    def is_due(self) -> bool:
+        """With its last sample it should be solved anew."""
+        return self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY
+
+    def add(self, features: Vector, seconds: float, inside: Vector | None = None) -> None:
+        """`inside`: features of the something else."""
         self.products *= MEMORY
         self.moments *= MEMORY
-        self.products += products
+        self.products += np.outer(features, features)
         self.moments += seconds * features
         if inside is not None:
             self.crossed *= MEMORY
             self.crossed += np.outer(features, inside)
         self.num_samples += 1
-        if self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY:
-            self._solved = None
 
-    def solve(
-        self,
-        prior: Vector,
-        is_bounded: Mask,
-        *,
-        num_loose: int = 0,
-        offsets: Vector | None = None,
-    ) -> Vector:
+    def without(self, offsets: Vector) -> Fit:
+        """Less what the something else took by these coefficients of it."""
+        rest = Fit(len(self.moments))
+        rest.products, rest.num_samples = self.products, self.num_samples
+        rest.moments = self.moments - self.crossed @ offsets
+        return rest
+
+    def solve(self, prior: Vector, is_bounded: Mask, *, num_loose: int = 0) -> Vector:
         """Coefficients, the bounded ones not negative; of a fit without samples the prior.
 
         `num_loose`: the first so many are hardly drawn to their prior. Where nothing else varies,
         as in plain steps, the others keep theirs only if the first gives way.
-        `offsets`: the coefficients of the something else.
         The first feature is 1 in every sample. Of another that is 0 in most, only those tell in
-        which it is not: they alone stand against its prior, and an old few not for long.
+        which it is not: they alone stand against its prior.
         Features go together, as a load's rows and requests do: one that came out negative beside
         another that is as much too large must not be cut off, the others are fitted without it.
         """
-        if offsets is not None and not np.array_equal(offsets, self._solved_for):
-            self._solved, self._solved_for = None, offsets
-        if self._solved is None:
-            moments = self.moments if offsets is None else self.moments - self.crossed @ offsets
-            # Ridge by feature: a column that is always 0 keeps its prior.
-            squares, sums = np.diag(self.products), self.products[0]
-            usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
-            scale = np.maximum(usual**2, 1e-12)
-            ridge = PRIOR_WEIGHT * scale
-            ridge[:num_loose] *= LOOSE
-            system, right = self.products + np.diag(ridge), moments + ridge * prior
-            kept = np.ones(len(prior), dtype=bool)
-            found = np.linalg.solve(system, right)
-            while (negative := np.where(kept & is_bounded, found, 0.0)).min() < 0:
-                kept[negative.argmin()] = False
-                found = np.zeros(len(prior))
-                found[kept] = np.linalg.solve(system[np.ix_(kept, kept)], right[kept])
-            self._solved = found
-        return self._solved
+        # Ridge by feature: a column that is always 0 keeps its prior.
+        squares, sums = np.diag(self.products), self.products[0]
+        usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
+        scale = np.maximum(usual**2, 1e-12)
+        ridge = PRIOR_WEIGHT * scale
+        ridge[:num_loose] *= LOOSE
+        system, right = self.products + np.diag(ridge), self.moments + ridge * prior
+        kept = np.ones(len(prior), dtype=bool)
+        found = np.linalg.solve(system, right)
+        while (negative := np.where(kept & is_bounded, found, 0.0)).min() < 0:
+            kept[negative.argmin()] = False
+            found = np.zeros(len(prior))
+            found[kept] = np.linalg.solve(system[np.ix_(kept, kept)], right[kept])
+        return found
 
 
 @dataclass(slots=True)
@@ -108,18 +110,3 @@ class Recent:
     def add(self, seconds: float) -> None:
         self.num_samples += 1
         self.mean_s += (seconds - self.mean_s) * max(1 / self.num_samples, 1 / RECENT_SAMPLES)
-
-
-def learn(
-    fits: dict[Key, Fit],
-    keys: Iterable[Key],
-    features: Vector,
-    seconds: float,
-    inside: Vector | None = None,
-) -> None:
-    """Adds a sample to the fits of these keys, which are made where they are missing."""
-    products = np.outer(features, features)
-    num_offsets = 0 if inside is None else len(inside)
-    for key in keys:
-        fit = fits.setdefault(key, Fit(len(features), num_offsets))
-        fit.add(features, products, seconds, inside)

@@ -22,10 +22,11 @@ import numpy as np
 from specdec.control.acceptance_book import Tally
 from specdec.control.baselines import Baseline
 from specdec.control.controller import Controller
+from specdec.control.costs import NUM_PASS_FEATURES
 from specdec.control.draft_costs import NUM_FEATURES, Bend
 from specdec.control.fits import Fit, Recent, Vector
 
-FORMAT = 8
+FORMAT = 9
 
 
 class Recalled(Enum):
@@ -82,7 +83,7 @@ class Memory:
                 "tallies": [
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
                 ],
-                "passes": [[key, _fit(fit)] for key, fit in controller.costs.passes.items()],
+                "passes": [[list(key), _fit(fit)] for key, fit in controller.costs.passes.items()],
                 "drafts": [[list(key), _fit(fit)] for key, fit in drafting.lines.items()],
                 "bends": [
                     [list(key), bend.means.tolist(), bend.num_samples]
@@ -144,7 +145,10 @@ class Memory:
                 for (task, drafter, band), value in content["tallies"]
                 if drafter not in replaced
             }
-            passes = {int(key): _read_fit(value, 5) for key, value in content["passes"]}
+            passes = {
+                (int(bucket), bool(is_streamed)): _read_fit(value, NUM_PASS_FEATURES)
+                for (bucket, is_streamed), value in content["passes"]
+            }
             drafting = controller.costs.drafting
             drafts = {
                 (str(name), int(bucket)): _read_fit(value, NUM_FEATURES, drafting.num_pass_features)
@@ -187,7 +191,7 @@ class Memory:
             controller.costs.first_drafts.update(first_drafts)
             drafting.bends.update(bends)
             controller.costs.baselines.update(baselines)
-            controller.costs.restored()
+            controller.costs.solve_anew()
         return Recalled.ALL
 
     def _replaced(self, content: Any) -> frozenset[str]:

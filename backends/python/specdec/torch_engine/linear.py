@@ -19,7 +19,7 @@ MAX_INNER = 1024
 
 
 class Linear:
-    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it is bf16 on a CPU."""
+    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it is bf16 on a CPU that can."""
 
     def __init__(self, weight: Tensor) -> None:
         self._num_columns = len(weight)
@@ -28,6 +28,7 @@ class Linear:
             weight.dtype == torch.bfloat16
             and weight.device.type == "cpu"
             and torch.backends.mkldnn.is_available()
+            and _mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
         )
         pieces = [piece.contiguous() for piece in weight.chunk(self._num_pieces, dim=1)]
         if self._packed:
