@@ -11,13 +11,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig
 
+from specdec.torch_engine.linear import can_be_packed
+
 
 class PackedLinear:
-    """y = x W^T for bf16 x [rows, in] and W [out, in]; W packed for oneDNN on a CPU."""
+    """y = x W^T for bf16 x [rows, in] and W [out, in]; W packed for oneDNN if it can be."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight.contiguous()
-        self._packed = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
+        self._packed = can_be_packed(weight)
         if self._packed:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)  # noqa: SLF001
 

@@ -18,18 +18,23 @@ MAX_INNER = 1024
 """Largest inner dimension summed inside one product."""
 
 
+def can_be_packed(weight: Tensor) -> bool:
+    """Whether oneDNN packs it: bf16 on a CPU with instructions for it (AVX-512, say)."""
+    return (
+        weight.dtype == torch.bfloat16
+        and weight.device.type == "cpu"
+        and torch.backends.mkldnn.is_available()
+        and bool(_mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+    )
+
+
 class Linear:
-    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it is bf16 on a CPU that can."""
+    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it can be."""
 
     def __init__(self, weight: Tensor) -> None:
         self._num_columns = len(weight)
         self._num_pieces = -(-weight.shape[1] // MAX_INNER)
-        self._packed = (
-            weight.dtype == torch.bfloat16
-            and weight.device.type == "cpu"
-            and torch.backends.mkldnn.is_available()
-            and _mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
-        )
+        self._packed = can_be_packed(weight)
         pieces = [piece.contiguous() for piece in weight.chunk(self._num_pieces, dim=1)]
         if self._packed:
             pieces = [_mkldnn._reorder_linear_weight(piece) for piece in pieces]  # noqa: SLF001
