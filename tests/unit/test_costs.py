@@ -42,6 +42,26 @@ def pass_s(costs, load, rows, context, *, is_streamed=False):
     return start_s + row_s * rows
 
 
+def head_round(num_drafted, target_s):
+    """One stream's round in which a head makes guesses."""
+    return Sample(
+        num_inflight=1,
+        num_looping=1,
+        num_rows=1 + num_drafted,
+        num_context=100,
+        is_streamed=False,
+        target_s=target_s,
+        lead="eagle3",
+        num_drafted=num_drafted,
+        is_head=True,
+    )
+
+
+def head_s(costs, num_drafted):
+    """Return the expected seconds of such a round."""
+    return pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
+
+
 def test_passes_and_drafts_are_learned():
     """Within a tenth, through noise."""
     costs = CostModel()
@@ -101,24 +121,11 @@ def test_rounds_of_a_head_cost_what_they_took(later_s):
     passes(0.010)
     for place in range(400):
         num_drafted = 2 + place % 2
-        costs.add(
-            Sample(
-                num_inflight=1,
-                num_looping=1,
-                num_rows=1 + num_drafted,
-                num_context=100,
-                is_streamed=False,
-                target_s=0.015 + 0.001 * num_drafted,
-                lead="eagle3",
-                num_drafted=num_drafted,
-                is_head=True,
-            )
-        )
+        costs.add(head_round(num_drafted, 0.015 + 0.001 * num_drafted))
     passes(later_s)
 
     for num_drafted in (2, 3):
-        round_s = pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
-        assert round_s == pytest.approx(0.015 + 0.001 * num_drafted, rel=0.02)
+        assert head_s(costs, num_drafted) == pytest.approx(0.015 + 0.001 * num_drafted, rel=0.02)
 
 
 def test_another_load_is_no_measure_of_one_stream():
@@ -190,25 +197,10 @@ def test_each_guess_of_a_head_counts_where_the_round_without_any_was_overrated()
     for place in range(600):
         num_drafted = 1 + place % 6
         costs.add(Sample(1, 0, 1, 100, is_streamed=True, target_s=0.010))
-        costs.add(
-            Sample(
-                num_inflight=1,
-                num_looping=1,
-                num_rows=1 + num_drafted,
-                num_context=100,
-                is_streamed=False,
-                target_s=0.010 + 0.0004 * num_drafted,
-                lead="eagle3",
-                num_drafted=num_drafted,
-                is_head=True,
-            )
-        )
+        costs.add(head_round(num_drafted, 0.010 + 0.0004 * num_drafted))
 
-    def round_s(num_drafted):
-        return pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
-
-    assert round_s(1) == pytest.approx(0.0104, rel=0.03)
-    assert round_s(6) == pytest.approx(0.0124, rel=0.03)
+    assert head_s(costs, 1) == pytest.approx(0.0104, rel=0.03)
+    assert head_s(costs, 6) == pytest.approx(0.0124, rel=0.03)
 
 
 def test_stalls_say_nothing_of_passes():

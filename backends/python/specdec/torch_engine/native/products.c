@@ -4,8 +4,8 @@
 
 // `num_rows` is a constant wherever this is inlined, so that the sums stay in registers.
 #ifdef ONLY_EIGHT_LANES
-// Compilers keep vectors that are longer than a register in memory (Zen 3: 10 rows took 6 times as
-// long as one, and take twice as long).
+// Compilers keep vectors that are longer than a register in memory (on a Zen 3 a pass of 8 rows took
+// 4.6 times as long as one row that way, and takes 2.1 times as long).
 ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const bf16 *x,
                             vec (*out)[2]) {
     enum { NUM_VECTORS = PANEL / 8 };
