@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -192,3 +193,14 @@ def test_crowd_does_not_guess_by_what_other_loads_took():
         assert controller.choose(SITUATION, crowd) == OFF_CHOICE
         controller.learn_round(SITUATION, timed, ())
     assert controller.choose(SITUATION, crowd) == Choice("draft", 4)
+
+
+def test_crowd_that_must_guess_guesses_as_configured():
+    """Requests that ask for a number of guesses, of a drafter that was never timed."""
+    controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
+    fill(controller.costs, load=8)
+    asked = replace(SITUATION, leads=(Lead("other", (2,)),), may_be_off=False)
+    asked = replace(asked, default=Choice("other", 2))
+
+    crowd = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
+    assert controller.choose(asked, crowd) == Choice("other", 2)

@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from specdec.control.acceptance_book import AcceptanceBook, Offer
 from specdec.control.choices import COPY, OFF_CHOICE, Choice, Situation
@@ -111,10 +112,11 @@ class Controller:
     def choose(self, situation: Situation, place: Place) -> Choice:
         """The choice for the next rounds of a request."""
         with self.lock:
-            promised = self._speeds(situation, place)
             if self.settings.mode == AUTO:
+                promised = self._speeds(self._timed_part(situation, place), place)
                 chosen = self._best(situation, place, promised)
             else:
+                promised = self._speeds(situation, place)
                 chosen = self._by_rule(self.settings.mode, situation, place)
             self._note(situation, place, chosen, promised)
             return self._varied(situation, chosen) if promised else chosen
@@ -304,6 +306,13 @@ class Controller:
             lead = None if is_copying else choice.lead
             return self.costs.num_timed(lead, place.num_inflight) >= MIN_TIMED_OF_MANY
         return is_copying or choice == situation.default or self.costs.is_timed(choice.lead)
+
+    def _timed_part(self, situation: Situation, place: Place) -> Situation:
+        """Without the leads that a crowd would not take anyhow: it chooses often."""
+        if place.num_inflight <= FEW or not situation.may_be_off:
+            return situation
+        leads = (e for e in situation.leads if self._is_timed(situation, place, Choice(e.name)))
+        return replace(situation, leads=tuple(leads))
 
     def _note(
         self, situation: Situation, place: Place, chosen: Choice, promised: Mapping[Choice, float]
