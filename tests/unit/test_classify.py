@@ -12,8 +12,9 @@ from builder.distill import prompts
 from specdec.control.classify import HEAD, TAIL, classify
 from specdec.control.cues import SHAPES, SIGNS, TASKS, WORDS
 
-LIMIT_S = 200e-6
 LENGTH = 8000
+ORDINARY = "The harbour committee asks what it costs to mend the wall. " * (LENGTH // 59)
+MOST_TIMES = 2
 
 # Pieces on which patterns of this kind are known to go wrong, many times over.
 HOSTILE = ["a", "_", "a_", "1", "1,", "1 ", '{"', "a(", "a(a,", "\n", "?", '" ', "-> ", "A", "中"]
@@ -68,12 +69,16 @@ def test_any_text_has_a_task_or_none(text):
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_costs_no_more(piece):
-    """8,000 characters in less than 0.2 ms, best of many on a machine that may be busy."""
-    text = piece * (LENGTH // len(piece))
-    taken_s = []
-    for _ in range(200):
-        start_s = time.perf_counter()
-        classify(text)
-        taken_s.append(time.perf_counter() - start_s)
+    """8,000 characters take less than twice as long as prose, best of many taken in turn."""
+    hostile = piece * (LENGTH // len(piece))
+    taken_s = [(_taken_s(ORDINARY), _taken_s(hostile)) for _ in range(200)]
 
-    assert min(taken_s) < LIMIT_S
+    ordinary_s, hostile_s = map(min, zip(*taken_s, strict=True))
+    assert hostile_s < MOST_TIMES * ordinary_s
+
+
+def _taken_s(text):
+    """Seconds that one classification takes."""
+    start_s = time.perf_counter()
+    classify(text)
+    return time.perf_counter() - start_s
