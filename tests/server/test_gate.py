@@ -16,7 +16,7 @@ ATTEMPTS = 3
 
 def gate(url, out):
     """Run a load test whose limit lies below the delay and above a round of the default pair."""
-    options = ["--requests", "3", "--max-tokens", "24", "--max-p95-icl-ms", str(DELAY_MS)]
+    options = ["--requests", "3", "--max-tokens", "12", "--max-p95-icl-ms", str(DELAY_MS)]
     return subprocess.run(
         [sys.executable, "-m", "loadtest.cli", "--url", url, "--out", str(out), *options],
         capture_output=True,

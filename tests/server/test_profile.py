@@ -14,7 +14,7 @@ from tests.doubles.repository import compiled_repository
 from tests.server.conftest import ENGINES
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY
-from tests.server.prompts import COUNT
+from tests.server.prompts import COUNT, SHIP
 
 LOADS = (1, 2)
 
@@ -42,7 +42,9 @@ def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys,
     """A hopeless draft is asked for nothing, the repository is set up, the operator sees why."""
     repository = hopeless(tmp_path, engines)
     loads = [str(each) for each in LOADS]
-    options = ["--streams", *loads, "--max-tokens", "16"]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f"{json.dumps({'prompt': each})}\n" for each in (COUNT, SHIP)))
+    options = ["--streams", *loads, "--max-tokens", "8", "--prompts", str(prompts)]
     assert main(["--model-repository", str(repository), *options]) == 0
 
     said = capsys.readouterr().out

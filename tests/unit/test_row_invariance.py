@@ -25,6 +25,8 @@ from tests.unit.default_target import (
 from tests.unit.tiny_llama import save_tiny_llama
 
 MAX_ROWS = 1024
+MAX_HEAD_ROWS = 513
+"""The head sees no prompts, only what is verified: 48 streams with nine rows each are 432."""
 ROWS = (
     *(2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129),
     *(255, 256, 257, 511, 512, 513, 1023, 1024),
@@ -46,23 +48,23 @@ def reference(product, num_rows):
 
 
 @pytest.mark.parametrize(
-    ("num_out", "num_in"),
+    ("num_out", "max_rows"),
     [
-        ((HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN),
-        (HIDDEN, HIDDEN),
-        (2 * INNER, HIDDEN),
-        (VOCAB, HIDDEN),
+        ((HEADS + 2 * KV_HEADS) * HEAD_DIM, MAX_ROWS),
+        (HIDDEN, MAX_ROWS),
+        (2 * INNER, MAX_ROWS),
+        (VOCAB, MAX_HEAD_ROWS),
     ],
     ids=["qkv", "output", "gate_up", "head"],
 )
-def test_rows_of_a_product_do_not_depend_on_their_number(num_out, num_in):
+def test_rows_of_a_product_do_not_depend_on_their_number(num_out, max_rows):
     """Linear: each row of 2 to 1,024 has the bits that it has beside one other row."""
-    linear = Linear(random(num_out, num_in, scale=0.05))
-    x = random(MAX_ROWS, num_in, seed=1)
+    linear = Linear(random(num_out, HIDDEN, scale=0.05))
+    x = random(max_rows, HIDDEN, seed=1)
 
-    expected = reference(lambda rows: bits(linear(x[rows])), MAX_ROWS)
+    expected = reference(lambda rows: bits(linear(x[rows])), max_rows)
 
-    for num_rows in ROWS:
+    for num_rows in (each for each in ROWS if each <= max_rows):
         first, last = linear(x[:num_rows]), linear(x[-num_rows:])
         assert torch.equal(bits(first), expected[:num_rows]), f"{num_rows} rows differ"
         assert torch.equal(bits(last), expected[-num_rows:]), f"the last {num_rows} rows differ"
