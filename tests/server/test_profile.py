@@ -44,7 +44,7 @@ def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys,
     loads = [str(each) for each in LOADS]
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f"{json.dumps({'prompt': each})}\n" for each in (COUNT, SHIP)))
-    options = ["--streams", *loads, "--max-tokens", "8", "--prompts", str(prompts)]
+    options = ["--streams", *loads, "--max-tokens", "16", "--prompts", str(prompts)]
     assert main(["--model-repository", str(repository), *options]) == 0
 
     said = capsys.readouterr().out

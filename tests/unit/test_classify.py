@@ -14,7 +14,7 @@ from specdec.control.cues import SHAPES, SIGNS, TASKS, WORDS
 
 LENGTH = 8000
 ORDINARY = "The harbour committee asks what it costs to mend the wall. " * (LENGTH // 59)
-MOST_TIMES = 2
+MOST_TIMES = 2.5
 
 # Pieces on which patterns of this kind are known to go wrong, many times over.
 HOSTILE = ["a", "_", "a_", "1", "1,", "1 ", '{"', "a(", "a(a,", "\n", "?", '" ', "-> ", "A", "中"]
@@ -69,7 +69,7 @@ def test_any_text_has_a_task_or_none(text):
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_costs_no_more(piece):
-    """8,000 characters take less than twice as long as prose, best of many taken in turn."""
+    """8,000 characters take less than 2.5 times as long as prose, best of many taken in turn."""
     hostile = piece * (LENGTH // len(piece))
     taken_s = [(_taken_s(ORDINARY), _taken_s(hostile)) for _ in range(200)]
 
