@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-import urllib3
 
-from tests.server.live import Failure, raw_client, tensor
+from tests.server.live import Failure, ask_http, raw_client, tensor
 
 NAN = float("nan")
 HALF_A_PAIR = '[{"role": "user", "content": "\\ud83d"}]'
@@ -63,7 +62,7 @@ def as_tensors(inputs):
 def post(server, path, body):
     """Post JSON; return (status, text)."""
     url = f"http://{server.http_url}/v2/models/specdec/{path}"
-    response = urllib3.request("POST", url, body=body, retries=False, timeout=60.0)
+    response = ask_http("POST", url, body=body, retries=False, timeout=60.0)
     return response.status, response.data.decode()
 
 

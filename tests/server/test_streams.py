@@ -3,10 +3,9 @@
 import json
 
 import pytest
-import urllib3
 
 from clients import GenerationRequest, GrpcClient, collect
-from tests.server.live import raw_client, tensor
+from tests.server.live import ask_http, raw_client, tensor
 from tests.server.prompts import CHATS, COUNT, REPEAT, SHIP
 
 MAX_TOKENS = 24
@@ -36,7 +35,7 @@ def post(server, path, **body):
     """Return the raw answer to a JSON request."""
     url = f"http://{server.http_url}/v2/models/specdec/{path}"
     body = {"max_tokens": MAX_TOKENS} | body
-    response = urllib3.request("POST", url, body=json.dumps(body), timeout=120.0, retries=False)
+    response = ask_http("POST", url, body=json.dumps(body), timeout=120.0, retries=False)
     assert response.status == 200, response.data
     return response
 
