@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from clients import GenerationRequest, GrpcClient
 from loadtest.bench.arms import Arm, Case
@@ -37,27 +36,25 @@ from specdec.serving.launcher import TritonServer
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one answer, or of several together."""
+    """The draft tokens of one answer."""
 
     column: str
     case: str
     arm: str
     drafts: DraftCounts
 
-    def cells(self, *, has_chains: bool) -> list[str]:
-        known = self.drafts
-        return [
-            shown(known.tau, 2),
-            shown(known.conditional_acceptance if has_chains else None, 3),
-            shown(known.acceptance_rate, 3),
-            f"{known.drafted_share:.2f}",
-            f"{known.tokens_per_round:.2f}",
-        ]
 
-    def facts(self) -> dict[str, Any]:
-        """For the result's JSON."""
-        where = {"column": self.column, "case": self.case, "arm": self.arm}
-        return {**where, **asdict(self.drafts)}
+@dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """The draft tokens of all answers of one arm at one draw; None where nothing was drafted."""
+
+    case: str
+    arm: str
+    counts: DraftCounts
+    tau: float | None
+    conditional_acceptance: float | None
+    """None also of trees and block verification."""
+    tau_by_column: dict[str, float | None]
 
 
 def main(argv: list[str]) -> int:
@@ -93,17 +90,22 @@ def main(argv: list[str]) -> int:
                 found += counts
                 print(f"\r{number}/{len(prompts)} prompts", end="", file=sys.stderr)
         print(file=sys.stderr)
+    results = [figures(found, *each) for each in plan]
     facts = {
         "conditions": conditions(command_line("acceptance", argv)),
         "max_tokens": arguments.max_tokens,
         "concurrency": arguments.concurrency,
-        "answers": [each.facts() for each in found],
+        "arms": results,
     }
-    table = _table(found, plan) + "\n\nτ by column:\n\n" + _by_column(found, plan)
-    write_result(arguments.name, arguments.out, facts, table)
-    idle = [each for each in plan if each[1].drafter and not _of(found, *each).drafts.num_accepted]
-    for case, arm in idle:
-        print(f"BROKEN: {case}, {arm}: no token was accepted", file=sys.stderr)
+    table = _table(results) + "\n\nτ by column:\n\n" + _by_column(results)
+    write_result(arguments.name, arguments.out, facts, table, raw=found)
+    idle = [
+        own
+        for own, (_, arm) in zip(results, plan, strict=True)
+        if arm.drafter and not own.counts.num_accepted
+    ]
+    for own in idle:
+        print(f"BROKEN: {own.case}, {own.arm}: no token was accepted", file=sys.stderr)
     return 1 if idle else 0
 
 
@@ -123,33 +125,48 @@ def _ask(
     return Counts(prompt.column, str(case), str(arm), known)
 
 
-def _of(found: Iterable[Counts], case: Case, arm: Arm, column: str | None = None) -> Counts:
-    own = [
-        each
-        for each in found
-        if (each.case, each.arm) == (str(case), str(arm)) and column in {None, each.column}
-    ]
-    drafts = together(each.drafts for each in own)
-    return Counts(column or "all", str(case), str(arm), drafts)
+def figures(found: Sequence[Counts], case: Case, arm: Arm) -> ArmFigures:
+    """Sum up all answers of one arm at one draw."""
+    own = [each for each in found if (each.case, each.arm) == (str(case), str(arm))]
+    counts = together(each.drafts for each in own)
+    columns = dict.fromkeys(each.column for each in found)  # In one order for all arms.
+    return ArmFigures(
+        str(case),
+        str(arm),
+        counts,
+        counts.tau,
+        counts.conditional_acceptance if arm.has_chains else None,
+        {
+            name: together(each.drafts for each in own if each.column == name).tau
+            for name in columns
+        },
+    )
 
 
-def _table(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str:
+def _table(results: Sequence[ArmFigures]) -> str:
     header = ["draw", "drafter, verification", "τ", "α̂", "accepted / drafted", "drafted rounds"]
     header.append("tokens / round")
     rows = [
-        [str(case), str(arm), *_of(found, case, arm).cells(has_chains=arm.has_chains)]
-        for case, arm in plan
+        [
+            each.case,
+            each.arm,
+            shown(each.tau, 2),
+            shown(each.conditional_acceptance, 3),
+            shown(each.counts.acceptance_rate, 3),
+            f"{each.counts.drafted_share:.2f}",
+            f"{each.counts.tokens_per_round:.2f}",
+        ]
+        for each in results
     ]
     return markdown_table(header, rows)
 
 
-def _by_column(found: Sequence[Counts], plan: Sequence[tuple[Case, Arm]]) -> str:
-    columns = list(dict.fromkeys(each.column for each in found))
+def _by_column(results: Sequence[ArmFigures]) -> str:
     rows = [
-        [str(case), str(arm)]
-        + [_of(found, case, arm, column).cells(has_chains=False)[0] for column in columns]
-        for case, arm in plan
+        [each.case, each.arm, *(shown(tau, 2) for tau in each.tau_by_column.values())]
+        for each in results
     ]
+    columns = results[0].tau_by_column if results else {}
     return markdown_table(["draw", "drafter, verification", *columns], rows)
 
 

@@ -66,7 +66,7 @@ class Asker:
     def ask_directly(self, prompt: TokenPrompt) -> DirectAnswer:
         ids, case = list(prompt.token_ids), self._case
         params = SamplingParams(case.temperature, top_p=case.top_p, seed=self._seed)
-        sampling = Sampling(params, len(ids))
+        sampling = Sampling(params, len(ids), has_shared_sampler=True)
         return self._target.generate(ids, self._max_tokens, self._end_id, sampling)
 
     def _stream(self, prompt: TokenPrompt, arm: str) -> Measurement:

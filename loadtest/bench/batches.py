@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.bench.arms import OFF
@@ -57,6 +57,16 @@ class Pass:
         return self.num_tokens / self.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Tokens per second of all streams, or of one kind of request, in either order."""
+
+    part: str
+    mixed: float
+    apart: float
+    apart_over_mixed: Ratio
+
+
 def main(argv: list[str]) -> int:
     """Measure and report; 0 always."""
     arguments = _parser().parse_args(argv)
@@ -85,11 +95,9 @@ def main(argv: list[str]) -> int:
                 found += [one] if number >= 0 else []  # The first of each warms up.
             print(f"\r{number + 1}/{arguments.passes}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    facts = {
-        "conditions": conditions(command_line("batches", argv)),
-        "passes": [asdict(each) for each in found],
-    }
-    write_result(arguments.name, arguments.out, facts, table(found))
+    compared = figures(found)
+    facts = {"conditions": conditions(command_line("batches", argv)), "compared": compared}
+    write_result(arguments.name, arguments.out, facts, _table(compared), raw=found)
     return 0
 
 
@@ -109,8 +117,8 @@ def _pass(
     )
 
 
-def table(found: Sequence[Pass]) -> str:
-    """Markdown: medians would hide the queue's ends, so rates are of sums and means."""
+def figures(found: Sequence[Pass]) -> list[Comparison]:
+    """Compare the means over the passes; medians would hide the ends of the queue."""
     parts: dict[str, Callable[[Pass], float]] = {
         "all streams together": lambda each: each.tokens_per_s,
         "a request that speculates": lambda each: each.speculated,
@@ -125,9 +133,16 @@ def table(found: Sequence[Pass]) -> str:
     def gain(part: Callable[[Pass], float]) -> Ratio:
         return resampled(numbers, lambda drawn: mean(APART, part, drawn) / mean(MIXED, part, drawn))
 
-    rows = [
-        [name, *(f"{mean(way, part, numbers):.1f}" for way in (MIXED, APART)), str(gain(part))]
+    return [
+        Comparison(name, mean(MIXED, part, numbers), mean(APART, part, numbers), gain(part))
         for name, part in parts.items()
+    ]
+
+
+def _table(compared: Sequence[Comparison]) -> str:
+    rows = [
+        [each.part, f"{each.mixed:.1f}", f"{each.apart:.1f}", str(each.apart_over_mixed)]
+        for each in compared
     ]
     header = ["tokens/s of", MIXED, APART, "apart ÷ mixed, 95 % interval"]
     return markdown_table(header, rows)

@@ -34,6 +34,10 @@ class Comparison:
     num_drafted: int
     num_accepted: int
 
+    @property
+    def is_equal(self) -> bool:
+        return self.first_difference is None and self.equal_log_probs
+
 
 class Examiner:
     """Asks target and `specdec` the same and compares; thread-safe."""
@@ -61,7 +65,13 @@ class Examiner:
                 list(prompt.token_ids),
                 self._arguments.max_tokens,
                 self._arguments.end_id,
-                Sampling(params, len(prompt.token_ids), wants_log_probs=True),
+                # Ours draw by position-keyed noise; without it the seed sent would be another.
+                Sampling(
+                    params,
+                    len(prompt.token_ids),
+                    wants_log_probs=True,
+                    has_shared_sampler=True,
+                ),
             )
         finally:
             self._targets.put(target)

@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from builder.assembly import WEIGHTS
@@ -22,6 +22,7 @@ from loadtest.bench.alternating import ask_salted
 from loadtest.bench.arms import OFF
 from loadtest.bench.hopeless import random_draft
 from loadtest.bench.prompting import as_tokens
+from loadtest.bench.ratios import Ratio
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
@@ -30,12 +31,23 @@ from loadtest.bench.reporting import (
     write_result,
 )
 from loadtest.bench.repository import with_drafts
-from loadtest.bench.speed_tables import Measurement, rate_of, ratio_of
+from loadtest.bench.speed_tables import Measurement, of, rate_of, ratio_of
 from loadtest.bench.tasks import chosen
 
 AUTO = "auto"
 FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
 HOPELESS_FIXED = ("draft:2",)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """The speed of one arm of one server."""
+
+    server: str
+    arm: str
+    tokens_per_s: float
+    auto_over_it: Ratio | None
+    """None for `auto` itself."""
 
 
 def main(argv: list[str]) -> int:
@@ -48,11 +60,9 @@ def main(argv: list[str]) -> int:
         hopeless = _hopeless(arguments.model_repository, Path(scratch) / "hopeless")
         found["default pair"] = _measure(fair, (OFF, AUTO, *FIXED), arguments)
         found["random draft alone"] = _measure(hopeless, (OFF, AUTO, *HOPELESS_FIXED), arguments)
-    facts = {
-        "conditions": conditions(command_line("control", argv)),
-        "measurements": {name: [asdict(each) for each in own] for name, own in found.items()},
-    }
-    write_result(arguments.name, arguments.out, facts, _table(found))
+    arms = figures(found)
+    facts = {"conditions": conditions(command_line("control", argv)), "arms": arms}
+    write_result(arguments.name, arguments.out, facts, _table(arms), raw=found)
     return 0
 
 
@@ -86,14 +96,26 @@ def _measure(
     return ask_salted(repository, salted, learning, arguments, end_id)
 
 
-def _table(found: dict[str, list[Measurement]]) -> str:
+def figures(found: dict[str, list[Measurement]]) -> list[ArmFigures]:
+    """Return the rate of each arm of each server, and the controller's gain over it."""
+    return [
+        ArmFigures(
+            server,
+            arm,
+            rate_of(of(own, arm)),
+            None if arm == AUTO else ratio_of(own, AUTO, arm),
+        )
+        for server, own in found.items()
+        for arm in dict.fromkeys(each.arm for each in own)
+    ]
+
+
+def _table(arms: Sequence[ArmFigures]) -> str:
     header = ["server", "arm", "tokens/s", "auto ÷ it, 95 % interval"]
-    rows = []
-    for server, own in found.items():
-        for arm in dict.fromkeys(each.arm for each in own):
-            rate = rate_of(each for each in own if each.arm == arm)
-            ratio = "" if arm == AUTO else str(ratio_of(own, AUTO, arm))
-            rows.append([server, arm, f"{rate:.1f}", ratio])
+    rows = [
+        [each.server, each.arm, f"{each.tokens_per_s:.1f}", str(each.auto_over_it or "")]
+        for each in arms
+    ]
     return markdown_table(header, rows)
 
 

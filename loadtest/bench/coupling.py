@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +115,7 @@ def main(argv: list[str]) -> int:
     header = ["draw", "positions", "Σ min(p, q)", "shared noise", "ratio", "greedy draft"]
     facts = {
         "conditions": conditions(command_line("coupling", argv)),
-        "agreements": [asdict(each) for each in found],
+        "agreements": found,
     }
     write_result(arguments.name, arguments.out, facts, markdown_table(header, rows))
     return 0

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> int:
             crowds.append(_crowd(f"{arguments.most} streams", client, many, {}, 32))
     facts = {
         "conditions": conditions(command_line("crowd", argv)),
-        "crowds": [asdict(crowd) for crowd in crowds],
+        "crowds": crowds,
     }
     write_result(arguments.name, arguments.out, facts, _table(crowds))
     is_whole = all(set(c.outcomes) == {OK} for c in crowds if c is not flood)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from loadtest.bench.prompting import CHECKPOINT, load_token_prompts
-from loadtest.bench.reporting import (
-    RESULTS,
-    command_line,
-    conditions,
-    markdown_table,
-    write_result,
-)
+from loadtest.bench.reporting import RESULTS, command_line, conditions, markdown_table, write_result
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.torch_engine.model import LlamaModel, Segment
 
@@ -62,10 +56,28 @@ class Closeness:
         self.surprise -= float(own.gather(1, following).sum())
         self.reference_surprise -= float(wanted.gather(1, following).sum())
 
-    def figures(self) -> tuple[str, str]:
-        """The means: divergence, and perplexity over the reference's."""
-        change = (self.surprise - self.reference_surprise) / self.num_positions
-        return f"{self.divergence / self.num_positions:.5f}", f"{math.exp(change):.4f}"
+    @property
+    def mean_divergence(self) -> float:
+        return self.divergence / self.num_positions
+
+    @property
+    def perplexity_ratio(self) -> float:
+        return math.exp((self.surprise - self.reference_surprise) / self.num_positions)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """How far a model in low precision is from the reference in float32."""
+
+    num_differing: int
+    """Positions with another argmax."""
+    num_beyond_near_tie: int
+    """Positions among these with a top-2 gap of `NEAR_TIE_GAP` or more."""
+    largest_gap: float
+    mean_divergence: float
+    """Mean KL(reference ‖ model) over prompts and answers, in nats."""
+    perplexity_ratio: float
+    """Perplexity of prompts and answers over the reference's."""
 
 
 def main(argv: list[str]) -> int:
@@ -102,18 +114,18 @@ def main(argv: list[str]) -> int:
         num_positions += len(said)
         print(f"\r{number}/{len(prompts)} prompts, {len(found)} differ", end="", file=sys.stderr)
     print(file=sys.stderr)
+    engine = figures(found, closeness)
+    transformers = figures(found_by_yardstick, closeness_of_yardstick)
     rows = [["positions compared", str(num_positions), str(num_positions)]]
-    rows += [
-        list(row) for row in zip(_NAMES, _figures(found), _figures(found_by_yardstick), strict=True)
-    ]
-    pairs = zip(closeness.figures(), closeness_of_yardstick.figures(), strict=True)
-    rows += [[name, *pair] for name, pair in zip(_CLOSENESS_NAMES, pairs, strict=True)]
+    rows += [list(row) for row in zip(_NAMES, _cells(engine), _cells(transformers), strict=True)]
     rows.append(["prompts where one pass differs from step by step", str(num_unequal_passes), "–"])
     facts: dict[str, Any] = {
         "conditions": conditions(command_line("engine", argv)),
         "num_positions": num_positions,
-        "disagreements": [asdict(each) for each in found],
-        "disagreements_of_transformers": [asdict(each) for each in found_by_yardstick],
+        "num_unequal_passes": num_unequal_passes,
+        "engine": engine,
+        "transformers": transformers,
+        "beyond_near_tie": _beyond(found),
     }
     is_stored = arguments.weight_dtype == "auto"
     header = [
@@ -121,7 +133,8 @@ def main(argv: list[str]) -> int:
         f"this engine, {arguments.dtype if is_stored else arguments.weight_dtype + ' weights'}",
         f"transformers, {arguments.dtype}",
     ]
-    write_result(arguments.name, arguments.out, facts, markdown_table(header, rows))
+    raw = {"engine": found, "transformers": found_by_yardstick}
+    write_result(arguments.name, arguments.out, facts, markdown_table(header, rows), raw)
     # Quantised weights are another model: they may differ, a pass from steps may not.
     return 1 if (is_stored and _beyond(found)) or num_unequal_passes else 0
 
@@ -130,18 +143,30 @@ _NAMES = (
     "argmax differs",
     f"… of these with a top-2 gap ≥ {NEAR_TIE_GAP}",
     "largest gap among them",
-)
-
-
-_CLOSENESS_NAMES = (
     "mean KL(float32 ‖ this) over prompts and answers, nats",
     "perplexity of prompts and answers ÷ that of float32",
 )
 
 
-def _figures(found: list[Disagreement]) -> tuple[str, str, str]:
-    largest = max((each.gap for each in found), default=0.0)
-    return str(len(found)), str(len(_beyond(found))), f"{largest:.3f}"
+def figures(found: list[Disagreement], closeness: Closeness) -> ModelFigures:
+    """Sum up one model's disagreements and closeness."""
+    return ModelFigures(
+        len(found),
+        len(_beyond(found)),
+        max((each.gap for each in found), default=0.0),
+        closeness.mean_divergence,
+        closeness.perplexity_ratio,
+    )
+
+
+def _cells(known: ModelFigures) -> tuple[str, ...]:
+    return (
+        str(known.num_differing),
+        str(known.num_beyond_near_tie),
+        f"{known.largest_gap:.3f}",
+        f"{known.mean_divergence:.5f}",
+        f"{known.perplexity_ratio:.4f}",
+    )
 
 
 def _beyond(found: list[Disagreement]) -> list[Disagreement]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,11 +20,35 @@ from loadtest.bench.reporting import (
     command_line,
     conditions,
     markdown_table,
+    shown,
     write_result,
 )
 from loadtest.bench.repository import add_draft_options, with_drafts
 from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import TritonServer
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """Sums over the answers of one arm at one draw; τ is None where nothing was drafted."""
+
+    case: str
+    arm: str
+    num_answers: int
+    num_equal: int
+    num_equal_log_probs: int
+    num_tokens: int
+    num_steps: int
+    num_drafted: int
+    num_accepted: int
+
+    @property
+    def tau(self) -> float | None:
+        return 1 + self.num_accepted / self.num_steps if self.num_steps else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return self.num_accepted / self.num_drafted if self.num_drafted else None
 
 
 def main(argv: list[str]) -> int:
@@ -50,25 +74,19 @@ def main(argv: list[str]) -> int:
             url = stack.enter_context(TritonServer(repository)).grpc_url
         examiner = Examiner(stack, url, arguments)
         comparisons, num_changed = _run(examiner, prompts, cases, arms, arguments)
-    rows = [
-        _row(case, arm, [e for e in comparisons if (e.case, e.arm) == (str(case), str(arm))])
-        for case in cases
-        for arm in arms
-    ]
-    header = ["draw", "arm", "equal to target", "log-probs bit-equal", "tokens"]
-    header += ["drafted", "accepted", "accepted / drafted", "τ"]
+    results = figures(comparisons)
     facts = {
         "conditions": conditions(command_line("exact", argv)),
         "max_tokens": arguments.max_tokens,
         "concurrency": arguments.concurrency,
         "texts_changed_by_another_seed": num_changed,
-        "comparisons": [asdict(each) for each in comparisons],
+        "arms": results,
+        "unequal": [each for each in comparisons if not each.is_equal],
     }
-    table = markdown_table(header, rows)
-    table += "\n\nτ by column:\n\n" + _acceptance_by_column(comparisons)
+    table = _table(results)
     for name, (changed, total) in num_changed.items():
         table += f"\n\n{name}: another seed changes {changed} of {total} texts."
-    write_result(arguments.name, arguments.out, facts, table)
+    write_result(arguments.name, arguments.out, facts, table, raw=comparisons)
     return _verdict(comparisons, arms)
 
 
@@ -117,13 +135,54 @@ def _verdict(comparisons: Sequence[Comparison], arms: Sequence[Arm]) -> int:
             print(f"BROKEN: {arm} never had a token accepted", file=sys.stderr)
             broken += 1
     for each in comparisons:
-        if each.first_difference is not None or not each.equal_log_probs:
+        if not each.is_equal:
             place = each.first_difference
             where = "in its log-probabilities" if place is None else f"at token {place}"
             text = f"BROKEN: prompt {each.prompt_id}, {each.case}, {each.arm}: differs {where}"
             print(text, file=sys.stderr)
             broken += 1
     return 1 if broken else 0
+
+
+def figures(comparisons: Sequence[Comparison]) -> list[ArmFigures]:
+    """Sum up the comparisons by draw and arm."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for each in comparisons:
+        groups.setdefault((each.case, each.arm), []).append(each)
+    return [
+        ArmFigures(
+            case,
+            arm,
+            len(own),
+            sum(each.first_difference is None for each in own),
+            sum(each.equal_log_probs for each in own),
+            sum(each.num_tokens for each in own),
+            sum(each.num_steps for each in own),
+            sum(each.num_drafted for each in own),
+            sum(each.num_accepted for each in own),
+        )
+        for (case, arm), own in groups.items()
+    ]
+
+
+def _table(arms: Sequence[ArmFigures]) -> str:
+    rows = [
+        [
+            each.case,
+            each.arm,
+            f"{each.num_equal} of {each.num_answers}",
+            f"{each.num_equal_log_probs} of {each.num_answers}",
+            str(each.num_tokens),
+            str(each.num_drafted),
+            str(each.num_accepted),
+            shown(each.acceptance_rate, 3),
+            shown(each.tau, 2),
+        ]
+        for each in arms
+    ]
+    header = ["draw", "arm", "equal to target", "log-probs bit-equal", "tokens"]
+    header += ["drafted", "accepted", "accepted / drafted", "τ"]
+    return markdown_table(header, rows)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -154,36 +213,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="exact", help="of the result files")
     return parser
-
-
-def _acceptance_by_column(comparisons: Sequence[Comparison]) -> str:
-    """Mean acceptance length, the target's own token included, of rounds with a draft."""
-    columns = list(dict.fromkeys(each.column for each in comparisons))
-    lines = dict.fromkeys((each.case, each.arm) for each in comparisons if each.num_steps)
-    rows = []
-    for case, arm in lines:
-        cells = [case, arm]
-        for column in columns:
-            own = [e for e in comparisons if (e.case, e.arm, e.column) == (case, arm, column)]
-            steps = sum(each.num_steps for each in own)
-            accepted = sum(each.num_accepted for each in own)
-            cells.append(f"{1 + accepted / steps:.2f}" if steps else "–")
-        rows.append(cells)
-    return markdown_table(["draw", "arm", *columns], rows)
-
-
-def _row(case: Case, arm: Arm, found: Sequence[Comparison]) -> list[str]:
-    drafted = sum(each.num_drafted for each in found)
-    accepted = sum(each.num_accepted for each in found)
-    steps = sum(each.num_steps for each in found)
-    return [
-        str(case),
-        str(arm),
-        f"{sum(each.first_difference is None for each in found)} of {len(found)}",
-        f"{sum(each.equal_log_probs for each in found)} of {len(found)}",
-        str(sum(each.num_tokens for each in found)),
-        str(drafted),
-        str(accepted),
-        f"{accepted / drafted:.3f}" if drafted else "–",
-        f"{1 + accepted / steps:.2f}" if steps else "–",
-    ]

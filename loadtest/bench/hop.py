@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest, GrpcClient
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
             costs = _measure(server, arguments)
     facts = {
         "conditions": conditions(command_line("hop", argv)),
-        "costs": [asdict(cost) for cost in costs],
+        "costs": costs,
     }
     rows = [
         [

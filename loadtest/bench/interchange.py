@@ -21,9 +21,9 @@ from loadtest.bench.reporting import (
     markdown_table,
     write_result,
 )
-from loadtest.peers.alike import alike
+from loadtest.peers.alike import Alike, alike
 from loadtest.peers.catalogue import OURS, PEERS, REFERENCE, ArmName, Way
-from loadtest.peers.drafts_report import drafts_of, drafts_table
+from loadtest.peers.drafts_report import drafts_figures, drafts_of, drafts_table
 from loadtest.peers.measuring import Contest, Contestant, Measurement
 from loadtest.peers.ours import OurServer
 from loadtest.peers.report import of
@@ -61,21 +61,25 @@ def main(argv: list[str]) -> int:
         "max_tokens": arguments.max_tokens,
         "versions": contest.versions,
         "failures": {arm.label: reason for arm, reason in failures.items()},
-        "measurements": [each.facts() for each in found],
+        "drafts": drafts_figures(found, arms),
+        "alike": {arm.label: alike for arm, alike in alikes(found).items()},
     }
     parts = [drafts_table(found, arms, failures), alike_table(found)]
     parts.append("; ".join(contest.versions.values()) + ".")
-    write_result(arguments.name, arguments.out, facts, "\n\n".join(parts))
+    raw = [each.facts() for each in found]
+    write_result(arguments.name, arguments.out, facts, "\n\n".join(parts), raw)
     broken = [arm for arm in arms if arm.way is not Way.PLAIN and not _stood(contest, arm)]
     for arm in broken:
         print(f"BROKEN: {arm.label}: {failures.get(arm, 'no guess stood')}", file=sys.stderr)
     return 1 if broken or failures.keys() & set(arms) else 0
 
 
-def alike_table(found: Sequence[Measurement]) -> str:
-    """Whether a draft or head guesses in vLLM what it guesses here, behind the same tokens."""
-    rows = []
+def alikes(found: Sequence[Measurement]) -> dict[ArmName, Alike]:
+    """Compare the rounds of each of their drafters with ours, after the same tokens."""
+    compared = {}
     for arm in THEIR_ARMS:
+        if arm.way is Way.PLAIN:
+            continue
         ours = next(each for each in OUR_ARMS if each.way is arm.way)
         asked = {each.question_id: each.reply.answers[0] for each in of(found, ours, 1)}
         pairs = [
@@ -83,9 +87,14 @@ def alike_table(found: Sequence[Measurement]) -> str:
             for each in of(found, arm, 1)
             if each.question_id in asked
         ]
-        if arm.way is not Way.PLAIN:
-            rows.append([arm.label, str(alike(pairs))])
-    return markdown_table(["rounds that begin behind the same tokens", "as long as ours"], rows)
+        compared[arm] = alike(pairs)
+    return compared
+
+
+def alike_table(found: Sequence[Measurement]) -> str:
+    """Show how often a draft or head proposes in vLLM what it proposes here."""
+    rows = [[arm.label, str(each)] for arm, each in alikes(found).items()]
+    return markdown_table(["rounds that begin after the same tokens", "as long as ours"], rows)
 
 
 def _stood(contest: Contest, arm: ArmName) -> bool:

@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
         for each in findings
     ]
     header = ["prompt", "rule", "draws", "outcomes", "p-value", "accepted of 2"]
-    facts = {"conditions": conditions(command_line("law", argv))}
+    facts = {"conditions": conditions(command_line("law", argv)), "findings": findings}
     write_result(arguments.name, arguments.out, facts, markdown_table(header, rows))
     lossless = [each for each in findings if "broken on purpose" not in each.rule]
     seen = {each.rule for each in findings if each.p_value < SIGNIFICANT}

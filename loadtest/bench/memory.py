@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +75,20 @@ def main(argv: list[str]) -> int:
                 taken.append(Memory(share.stop, _resident_mb(server.pid)))
                 each = ", ".join(f"{name} {mb:.0f}" for name, mb in taken[-1].resident_mb.items())
                 print(f"{share.stop} requests, MB: {each}", file=sys.stderr)
+    overall = sum(used for used, _ in ratios) / sum(needed for _, needed in ratios)
     facts = {
         "conditions": conditions(command_line("memory", argv)),
-        "kv_used_by_needed": ratios,
-        "memory": [asdict(memory) for memory in taken],
+        "kv_used_by_needed": overall,
+        "num_kv_prompts": len(ratios),
+        "memory": taken,
     }
     names = list(taken[0].resident_mb)
     rows = [
         [str(m.num_requests), *(f"{m.resident_mb.get(n, 0):.0f}" for n in names)] for m in taken
     ]
     table = markdown_table(["requests", *(f"{name}, MB" for name in names)], rows)
-    overall = sum(used for used, _ in ratios) / sum(needed for _, needed in ratios)
     text = f"KV cache used ÷ needed, {len(ratios)} prompts with their answers: {overall:.3f}."
-    write_result(arguments.name, arguments.out, facts, f"{table}\n\n{text}")
+    write_result(arguments.name, arguments.out, facts, f"{table}\n\n{text}", raw=ratios)
     return 0
 
 

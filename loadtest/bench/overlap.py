@@ -13,14 +13,21 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from builder.parameters import set_parameters
 from clients import Final, GenerationRequest, GrpcClient
-from loadtest.bench.overlap_tables import comparison_table, recorded_table, what_if_table
+from loadtest.bench.overlap_tables import (
+    comparison_figures,
+    comparison_table,
+    recorded_figures,
+    recorded_table,
+    what_if_figures,
+    what_if_table,
+)
 from loadtest.bench.overlapping import Costs, Trace
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
@@ -90,21 +97,29 @@ def main(argv: list[str]) -> int:
     }
     others = [e for e in recorded if e.num_guesses == k and e.prompt_id not in fitted]
     differing = _differing(found)
+    own = [each for each in found if each.num_guesses == k]
+    serial = recorded_figures(costs, others, traces, k)
+    speeds = comparison_figures(costs, traces, own, k)
+    what_if = what_if_figures(list(traces.values()))
     facts = {
         "conditions": conditions(command_line("overlap", argv)),
         "max_tokens": arguments.max_tokens,
         "cores": {"draft": cores[0], "target": cores[1]},
-        "costs": asdict(costs),
-        "answers": [asdict(each) for each in found],
+        "costs": costs,
+        "recorded": serial,
+        "speeds": speeds,
+        "num_answers": len(found),
+        "num_equal": len(found) - len(differing),
+        "what_if": what_if,
     }
     parts = (
-        recorded_table(costs, others, traces, k),
-        comparison_table(costs, traces, [each for each in found if each.num_guesses == k], k),
+        recorded_table(costs, serial),
+        comparison_table(speeds),
         f"Equal to the answer without speculation: {len(found) - len(differing)} of {len(found)}.",
-        what_if_table(list(traces.values())),
+        what_if_table(what_if),
     )
     table = "\n\n".join(parts)
-    write_result(arguments.name, arguments.out, facts, table)
+    write_result(arguments.name, arguments.out, facts, table, raw=found)
     for each in differing:
         print(f"BROKEN: {each.prompt_id}, {each.arm}: another text", file=sys.stderr)
     return 1 if differing else 0

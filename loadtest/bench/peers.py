@@ -11,17 +11,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loadtest.bench.prompting import TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
 from loadtest.peers.catalogue import JUDGED, OUR_ARMS, OURS, PEERS, REFERENCE, ArmName, Peer
-from loadtest.peers.drafts_report import drafts_table
+from loadtest.peers.drafts_report import drafts_figures, drafts_table
 from loadtest.peers.errors import PeerError
 from loadtest.peers.install import ensure_installed, python_of
-from loadtest.peers.measuring import Contest, Contestant
+from loadtest.peers.measuring import Contest, Contestant, Measurement
 from loadtest.peers.ours import OurServer
 from loadtest.peers.picture import plot_peers
-from loadtest.peers.report import load_table, one_stream_table
+from loadtest.peers.report import (
+    load_figures,
+    load_table,
+    one_stream_figures,
+    one_stream_table,
+)
 from loadtest.peers.weights import PairPaths, gguf_pair, openvino_pair, plain_pair
 from loadtest.peers.worker import Worker, WorkerCommand, num_cores
 from loadtest.settings import SHIPPED_PROMPTS
@@ -65,15 +71,18 @@ def main(argv: list[str]) -> int:
                 for i in range(arguments.repeats)
             ]
             contest.many_streams(num_streams, repetitions, arguments.max_tokens)
+    known = figures(contest.measurements, arms)
     facts = {
         "conditions": conditions(command_line("peers", argv)),
         "max_tokens": arguments.max_tokens,
         "num_threads": num_cores(),
         "versions": contest.versions,
         "failures": {arm.label: reason for arm, reason in contest.failures.items()},
-        "measurements": [each.facts() for each in contest.measurements],
+        **known,
     }
-    write_result(arguments.name, arguments.out, facts, _tables(contest, arms, arguments.streams))
+    raw = [each.facts() for each in contest.measurements]
+    table = _tables(contest, known, arms, arguments.streams)
+    write_result(arguments.name, arguments.out, facts, table, raw)
     if contest.measurements:
         title = f"{facts['conditions']['processor']}, {num_cores()} cores; greedy, "
         title += f"{arguments.max_tokens} tokens, prompt processing included"
@@ -157,11 +166,25 @@ def _spread(prompts: Sequence[TokenPrompt], count: int) -> list[TokenPrompt]:
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
-def _tables(contest: Contest, arms: Sequence[ArmName], streams: Sequence[int]) -> str:
-    found, failures = contest.measurements, contest.failures
+def figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> dict[str, Any]:
+    """Return the figures with one stream, with several, and what became of draft tokens."""
+    many = sorted({each.num_streams for each in found} - {1})
+    return {
+        "one_stream": one_stream_figures(found, arms),
+        "many_streams": [own for count in many for own in load_figures(found, arms, count)],
+        "drafts": drafts_figures(found, arms),
+    }
+
+
+def _tables(
+    contest: Contest, known: dict[str, Any], arms: Sequence[ArmName], streams: Sequence[int]
+) -> str:
+    failures = contest.failures
     tables = []
     if 1 in streams:
-        tables += [one_stream_table(found, arms, failures), drafts_table(found, arms, failures)]
+        tables.append(one_stream_table(known["one_stream"], arms, failures))
+        tables.append(drafts_table(contest.measurements, arms, failures))
     loaded = [arm for arm in arms if arm.has_load]
-    tables += [load_table(found, loaded, failures, each) for each in streams if each > 1]
+    many = known["many_streams"]
+    tables += [load_table(many, loaded, failures, count) for count in streams if count > 1]
     return "\n\n".join([*tables, "; ".join(contest.versions.values()) + "."])

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest, GenerationResult, GrpcClient
@@ -43,6 +43,19 @@ class Outcome:
     """To the answer without speculation."""
 
 
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """Sums over the answers to one kind of prediction."""
+
+    prediction: str
+    num_answers: int
+    num_equal: int
+    num_tokens: int
+    num_accepted: int
+    num_rejected: int
+    num_rounds: int
+
+
 def main(argv: list[str]) -> int:
     """Run and report; 1 if a prediction changed an answer."""
     arguments = _parser().parse_args(argv)
@@ -71,11 +84,9 @@ def main(argv: list[str]) -> int:
             results = pool.map(ask, prompts, predictions)
             for prompt, answer, result in zip(prompts, answers, results, strict=True):
                 found.append(_outcome(prompt, kind, answer, result))
-    facts = {
-        "conditions": conditions(command_line("prediction", argv)),
-        "outcomes": [asdict(each) for each in found],
-    }
-    write_result(arguments.name, arguments.out, facts, _table(found))
+    kinds = [figures(found, kind) for kind in KINDS]
+    facts = {"conditions": conditions(command_line("prediction", argv)), "kinds": kinds}
+    write_result(arguments.name, arguments.out, facts, _table(kinds), raw=found)
     changed = [each for each in found if not each.is_equal]
     for each in changed:
         print(f"BROKEN: {each.prompt_id}, {each.prediction}: another answer", file=sys.stderr)
@@ -108,22 +119,33 @@ def _outcome(
     )
 
 
-def _table(found: Sequence[Outcome]) -> str:
+def figures(found: Sequence[Outcome], kind: str) -> KindFigures:
+    """Sum up the answers to one kind of prediction."""
+    own = [each for each in found if each.prediction == kind]
+    return KindFigures(
+        kind,
+        len(own),
+        sum(each.is_equal for each in own),
+        sum(each.num_tokens for each in own),
+        sum(each.num_accepted for each in own),
+        sum(each.num_rejected for each in own),
+        sum(each.num_rounds for each in own),
+    )
+
+
+def _table(kinds: Sequence[KindFigures]) -> str:
     header = ["prediction", "tokens", "accepted", "rejected", "tokens / round", "equal answers"]
-    rows = []
-    for kind in KINDS:
-        own = [each for each in found if each.prediction == kind]
-        tokens = sum(each.num_tokens for each in own)
-        rows.append(
-            [
-                kind,
-                str(tokens),
-                str(sum(each.num_accepted for each in own)),
-                str(sum(each.num_rejected for each in own)),
-                f"{tokens / sum(each.num_rounds for each in own):.2f}",
-                f"{sum(each.is_equal for each in own)} of {len(own)}",
-            ]
-        )
+    rows = [
+        [
+            each.prediction,
+            str(each.num_tokens),
+            str(each.num_accepted),
+            str(each.num_rejected),
+            f"{each.num_tokens / each.num_rounds:.2f}",
+            f"{each.num_equal} of {each.num_answers}",
+        ]
+        for each in kinds
+    ]
     return markdown_table(header, rows)
 
 

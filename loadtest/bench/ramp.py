@@ -14,63 +14,26 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
-import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from clients import Final, GenerationRequest, GrpcClient
 from loadtest.bench.arms import OFF, Arm
 from loadtest.bench.processor_time import cpu_s
 from loadtest.bench.prompting import TokenPrompt, as_tokens
-from loadtest.bench.ratios import Ratio, resampled
-from loadtest.bench.reporting import (
-    RESULTS,
-    command_line,
-    conditions,
-    markdown_table,
-    write_result,
-)
+from loadtest.bench.ramp_report import AUTO, Pass, figures, table
+from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
 from loadtest.bench.tasks import chosen
 from specdec.serving.launcher import TritonServer
 
-AUTO = "auto"
 ENGINES = ("target", "draft")
 HANG_UP_S = 1.0
 """Until the server has heard, with processors busy, that the streams of a pass were left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """So many streams for a while, one way."""
-
-    num_streams: int
-    number: int
-    arm: str
-    seconds: float
-    num_tokens: int
-    """That arrived in these seconds."""
-    num_answered: int
-    """Tokens of the answers that ended in the pass."""
-    num_drafted: int
-    """Guesses in these answers."""
-    num_accepted: int
-    cpu_s: float
-    """Processor time of the server beside its engines, in these seconds."""
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.num_tokens / self.seconds
-
-    @property
-    def num_rounds(self) -> int:
-        """Each confirms one token more than it accepts guesses."""
-        return self.num_answered - self.num_accepted
 
 
 class Streams:
@@ -175,11 +138,9 @@ def main(argv: list[str]) -> int:
                 text = f"\r{num_streams} streams, {number + 1}/{arguments.passes}   "
                 print(text, end="", file=sys.stderr)
     print(file=sys.stderr)
-    facts = {
-        "conditions": conditions(command_line("ramp", argv)),
-        "passes": [asdict(each) for each in found],
-    }
-    write_result(arguments.name, arguments.out, facts, table(found))
+    loads = figures(found)
+    facts = {"conditions": conditions(command_line("ramp", argv)), "loads": loads}
+    write_result(arguments.name, arguments.out, facts, table(loads), raw=found)
     return 0
 
 
@@ -194,55 +155,6 @@ def salted(per_task: int, checkpoint: Path, seed: int, place: int) -> Iterator[T
     for number in itertools.count():
         prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{seed:03}{place}{number}")
         yield from order.sample(prompts, len(prompts))
-
-
-def table(found: Sequence[Pass]) -> str:
-    """Markdown, a row for each number of streams."""
-    header = [
-        "streams",
-        "off, tokens/s",
-        "auto",
-        "auto ÷ off, 95 % interval",
-        "guesses a round",
-        "τ",
-        "processor beside the engines, ms a token: off",
-        "auto",
-    ]
-    rows = []
-    for num_streams in dict.fromkeys(each.num_streams for each in found):
-        own = {
-            (each.arm, str(each.number)): each for each in found if each.num_streams == num_streams
-        }
-        numbers = sorted({number for _, number in own})
-        auto = [own[AUTO, number] for number in numbers]
-        num_rounds = sum(each.num_rounds for each in auto) or 1
-        rows.append(
-            [
-                str(num_streams),
-                *(
-                    f"{statistics.median(own[arm, n].tokens_per_s for n in numbers):.0f}"
-                    for arm in (OFF, AUTO)
-                ),
-                str(_gain(own, numbers)),
-                f"{sum(each.num_drafted for each in auto) / num_rounds:.2f}",
-                f"{sum(each.num_answered for each in auto) / num_rounds:.2f}",
-                *(f"{_cpu_ms([own[arm, n] for n in numbers]):.2f}" for arm in (OFF, AUTO)),
-            ]
-        )
-    return markdown_table(header, rows)
-
-
-def _cpu_ms(passes: Sequence[Pass]) -> float:
-    """A token."""
-    num_tokens = sum(each.num_tokens for each in passes)
-    return 1000 * sum(each.cpu_s for each in passes) / num_tokens
-
-
-def _gain(own: dict[tuple[str, str], Pass], numbers: Sequence[str]) -> Ratio:
-    def rate(arm: str, drawn: Sequence[str]) -> float:
-        return sum(own[arm, number].tokens_per_s for number in drawn)
-
-    return resampled(numbers, lambda drawn: rate(AUTO, drawn) / rate(OFF, drawn))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,8 +17,12 @@ from typing import Any
 from specdec.serving.machine import processor
 
 RESULTS = Path(__file__).parents[1] / "results"
+SCRATCH = Path("results/scratch")
+"""Folder of the single measurements, in the working directory; git ignores it."""
 _RESULTS_IN_TREE = "loadtest/results"
 _PACKAGES = ("torch", "transformers", "nvidia-pytriton", "tritonclient", "numpy")
+_NUM_DIGITS = 4
+"""Significant digits of a figure in a results file."""
 
 
 def conditions(command: str) -> dict[str, Any]:
@@ -39,10 +45,16 @@ def command_line(bench: str, argv: list[str], door: str = "specdec bench") -> st
     return " ".join([door, bench, *words])
 
 
-def write_result(name: str, directory: Path, facts: dict[str, Any], table: str) -> None:
-    """Leaves `name`.json (everything) and `name`.md (the table and its conditions)."""
+def write_result(
+    name: str, directory: Path, facts: Mapping[str, Any], table: str, raw: Any = None
+) -> None:
+    """Write `name`.json (figures and conditions) and `name`.md (the table and its conditions).
+
+    `facts` holds what the table shows, never one entry per answer. The single measurements, if
+    there are any, are `raw`: they go to results/scratch/`name`.raw.json. Both may hold dataclasses.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(facts, indent=1, ensure_ascii=False)
+    text = _in_lines(_rounded(_plain(facts)), depth=2)
     (directory / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     known = facts["conditions"]
     head = (
@@ -53,6 +65,12 @@ def write_result(name: str, directory: Path, facts: dict[str, Any], table: str) 
     (directory / f"{name}.md").write_text(head + table + "\n", encoding="utf-8")
     print(table)
     print(f"written: {directory / name}.json, .md", file=sys.stderr)
+    if raw is not None:
+        path = SCRATCH / f"{name}.raw.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        measured = {"conditions": known, "measurements": _plain(raw)}
+        path.write_text(_in_lines(measured, depth=2) + "\n", encoding="utf-8")
+        print(f"single measurements: {path}", file=sys.stderr)
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
@@ -69,6 +87,40 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 def shown(value: float | None, num_decimals: int) -> str:
     """A cell; a dash where there is no value."""
     return "–" if value is None else f"{value:.{num_decimals}f}"
+
+
+def _plain(value: Any) -> Any:
+    """Turn dataclasses, tuples and mappings, however deep, into what JSON can hold."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _rounded(value: Any) -> Any:
+    """Round every float in a plain value to `_NUM_DIGITS` significant digits."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.{_NUM_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _in_lines(value: Any, depth: int, indent: str = "") -> str:
+    """Return JSON with a line for each entry of the outer `depth` levels, the rest unbroken."""
+    if not depth or not value or not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    inner = indent + " "
+    if isinstance(value, dict):
+        lines = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_in_lines(each, depth - 1, inner)}"
+            for key, each in value.items()
+        ]
+    else:
+        lines = [_in_lines(each, depth - 1, inner) for each in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{closing}"
 
 
 def _commit() -> str:

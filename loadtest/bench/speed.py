@@ -9,8 +9,8 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from builder.checks import read_config
 from builder.parameters import set_parameters
@@ -29,9 +29,14 @@ from loadtest.bench.scripted import write_scripts
 from loadtest.bench.speed_tables import (
     Measurement,
     acceptance_table,
+    acceptances,
+    gains,
+    gains_table,
     of,
     rate_of,
-    speed_table,
+    rates,
+    rates_table,
+    round_times,
     times_table,
 )
 from loadtest.settings import SHIPPED_PROMPTS
@@ -53,18 +58,26 @@ def main(argv: list[str]) -> int:
             found = ask_in_alternation(repository, prompts, arms, arguments, end_id)
         else:
             found = _ask_one_server(repository, arms, arguments, end_id)
-    facts = {
-        "conditions": conditions(command_line("speed", argv)),
-        "max_tokens": arguments.max_tokens,
-        "measurements": [asdict(each) for each in found],
-    }
     drafted = [arm for arm in arguments.drafters if Arm.parse(arm).drafter]
-    table = speed_table(found, arms) + "\n\n" + acceptance_table(found, drafted)
-    if arguments.times:
-        table += "\n\n" + times_table(found, drafted)
-    write_result(arguments.name, arguments.out, facts, table)
+    facts, table = report(found, arms, drafted, has_times=arguments.times)
+    about = {"conditions": conditions(command_line("speed", argv))}
+    about["max_tokens"] = arguments.max_tokens
+    write_result(arguments.name, arguments.out, about | facts, table, raw=found)
     best_alone = max(rate_of(of(found, arm)) for arm in arms[:2])
     return 0 if rate_of(of(found, arms[2])) > best_alone else 1
+
+
+def report(
+    found: list[Measurement], arms: Sequence[str], drafted: Sequence[str], *, has_times: bool
+) -> tuple[dict[str, Any], str]:
+    """Return the figures and their tables; arms after the first two are compared with these."""
+    speeds, ratios = rates(found, arms), gains(found, arms[2:], arms[:2])
+    acceptance = acceptances(found, drafted)
+    times = round_times(found, drafted) if has_times else []
+    parts = [rates_table(speeds), gains_table(ratios), acceptance_table(acceptance)]
+    parts += [times_table(times)] if times else []
+    facts = {"rates": speeds, "gains": ratios, "acceptance": acceptance, "round_times": times}
+    return facts, "\n\n".join(part for part in parts if part)
 
 
 def _ask_one_server(

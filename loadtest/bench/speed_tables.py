@@ -1,17 +1,19 @@
-"""The tables of `specdec bench speed`: rates, ratios, acceptance, and where the time goes."""
+"""The figures and tables of `specdec bench speed`: rates, ratios, acceptance, round times."""
 
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.bench.ratios import Timed, rate, ratio
-from loadtest.bench.reporting import markdown_table
+from loadtest.bench.counting import DraftCounts, count, together
+from loadtest.bench.ratios import Ratio, Timed, rate, ratio
+from loadtest.bench.reporting import markdown_table, shown
 
 TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
+ALL = "all"
+"""All columns together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,62 @@ class Measurement:
     last_s: float
     statistics: dict[str, Any] | None
     """The response's `speculative_decoding`, where it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRates:
+    """The speed of one arm, in tokens per second; `by_column` includes `ALL`."""
+
+    arm: str
+    by_column: dict[str, float]
+    after_first: float
+    """After the first response, which waits for the prompt."""
+    median_first_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """One arm's rates over another's, all prompts together."""
+
+    arm: str
+    base: str
+    whole: Ratio
+    after_first: Ratio
+    mean_first: Ratio
+    """The mean times to the first response, one over the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What became of one arm's draft tokens; None where nothing was drafted."""
+
+    arm: str
+    tokens_per_round: float
+    acceptance_rate: float | None
+    drafted_share: float
+    tau_by_column: dict[str, float | None]
+    """`ALL` included; in the same order for every arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """Where the mean round of one arm spends its time."""
+
+    arm: str
+    num_rounds: int
+    total_ms: float
+    draft_engine_ms: float
+    target_engine_ms: float
+    bls_ms: float
+    """Calls of engines, without the engines' own time."""
+
+    @property
+    def rest_ms(self) -> float:
+        return self.total_ms - self.draft_engine_ms - self.target_engine_ms - self.bls_ms
+
+    @property
+    def share_outside_engines(self) -> float:
+        return (self.bls_ms + self.rest_ms) / self.total_ms
 
 
 def of(found: list[Measurement], arm: str, column: str | None = None) -> list[Measurement]:
@@ -61,89 +119,131 @@ def ratio_of(
     base: str,
     column: str | None = None,
     part: Callable[[Measurement], Timed] = whole,
-) -> str:
-    """Ratio of rates, with a 95 % interval from resampling the prompts."""
+) -> Ratio:
+    """Return the ratio of rates, with a 95 % interval from resampling the prompts."""
     over = {each.prompt_id: part(each) for each in of(found, arm, column)}
     under = {each.prompt_id: part(each) for each in of(found, base, column)}
-    return str(ratio(over, under))
+    return ratio(over, under)
 
 
-def rates_table(found: list[Measurement], arms: Sequence[str]) -> str:
-    """Tokens per second by column, behind the first response, and the time to it."""
-    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    rows = [
-        [column or "all", *(f"{rate_of(of(found, arm, column)):.1f}" for arm in arms)]
-        for column in columns
+def rates(found: list[Measurement], arms: Iterable[str]) -> list[ArmRates]:
+    """Return the speed of each arm."""
+    return [
+        ArmRates(
+            arm,
+            {name: rate_of(of(found, arm, column)) for name, column in _columns(found)},
+            rate_of(of(found, arm), later),
+            statistics.median(each.first_s for each in of(found, arm)) * 1000,
+        )
+        for arm in arms
     ]
-    rows.append(["behind the first", *(f"{rate_of(of(found, arm), later):.1f}" for arm in arms)])
-    first_ms = (statistics.median(m.first_s for m in of(found, arm)) * 1000 for arm in arms)
-    rows.append(["median TTFT, ms", *(f"{value:.0f}" for value in first_ms)])
-    return markdown_table(["tokens/s", *arms], rows)
 
 
-def speed_table(found: list[Measurement], arms: Sequence[str]) -> str:
-    """Rates by column, and the arms behind the first two as ratios to these."""
-    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    ratios = [
-        [
-            f"{arm} ÷ {base}",
-            *(ratio_of(found, arm, base, column) for column in columns),
+def gains(found: list[Measurement], arms: Iterable[str], bases: Sequence[str]) -> list[Gain]:
+    """Compare each arm with each base on the same prompts."""
+    return [
+        Gain(
+            arm,
+            base,
+            ratio_of(found, arm, base),
             ratio_of(found, arm, base, part=later),
-            ratio_of(found, base, arm, part=first),  # of times, not of rates
-        ]
-        for arm in arms[2:]
-        for base in arms[:2]
+            ratio_of(found, base, arm, part=first),  # The inverse: of times, not of rates.
+        )
+        for arm in arms
+        for base in bases
     ]
-    header = ["ratio, 95 % interval", *(column or "all" for column in columns)]
-    header += ["behind the first", "mean TTFT"]
-    return rates_table(found, arms) + "\n\n" + markdown_table(header, ratios)
 
 
-def acceptance_table(found: list[Measurement], drafters: list[str]) -> str:
-    """Tokens per round and what became of the drafts, by arm and column."""
-    columns: list[str | None] = [*dict.fromkeys(each.column for each in found), None]
-    rows = []
+def acceptances(found: list[Measurement], drafters: Iterable[str]) -> list[Acceptance]:
+    """Sum up each arm's draft tokens, where its answers came with statistics."""
+    figures = []
     for arm in drafters:
-        for column in columns:
-            known = [each.statistics for each in of(found, arm, column) if each.statistics]
-            if not known:
-                continue
-            totals: defaultdict[str, int] = defaultdict(int)
-            for each in known:
-                for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"):
-                    totals[name] += each[name]
-            rounds = sum(each["round_times"]["num_rounds"] + 1 for each in known)
-            tokens = sum(each.num_tokens for each in of(found, arm, column))
-            steps, drafted = totals["num_spec_steps"], totals["num_draft_tokens"]
-            accepted = totals["num_accepted_draft_tokens"]
-            rows.append(
-                [
-                    f"{arm}, {column or 'all'}",
-                    f"{tokens / rounds:.2f}",
-                    f"{1 + accepted / steps:.2f}" if steps else "–",
-                    f"{accepted / drafted:.3f}" if drafted else "–",
-                    f"{steps / rounds:.2f}",
-                ]
+        known = [each for each in of(found, arm) if each.statistics]
+        if known:
+            whole = _counts(known)
+            taus = {name: _counts(of(known, arm, each)).tau for name, each in _columns(found)}
+            figures.append(
+                Acceptance(
+                    arm,
+                    whole.tokens_per_round,
+                    whole.acceptance_rate,
+                    whole.drafted_share,
+                    taus,
+                )
             )
-    header = ["acceptance", "tokens/round", "τ of drafted rounds", "accepted/drafted", "drafted"]
-    return markdown_table(header, rows) if rows else ""
+    return figures
 
 
-def times_table(found: list[Measurement], drafters: list[str]) -> str:
-    """Where a round's time goes, by arm."""
-    header = ["ms per round", "rounds", "all", "draft engine", "target engine", "BLS", "rest"]
-    header.append("not engine")
-    rows = []
+def round_times(found: list[Measurement], drafters: Iterable[str]) -> list[RoundTimes]:
+    """Average the rounds of each arm; all its answers need statistics."""
+    figures = []
     for arm in drafters:
         known = [each.statistics["round_times"] for each in of(found, arm) if each.statistics]
-        count = sum(each["num_rounds"] for each in known)
+        num_rounds = sum(each["num_rounds"] for each in known)
         total, draft, target, draft_own, target_own = (
-            sum(each[name] for each in known) / count * 1000 for name in TIME_FIELDS
+            sum(each[name] for each in known) / num_rounds * 1000 for name in TIME_FIELDS
         )
         # A drafter without an engine waits for nobody; its time is the orchestrator's.
-        engines = draft_own + target_own
         bls = (target - target_own) + (max(0.0, draft - draft_own) if draft_own else 0.0)
-        values = [total, draft_own, target_own, bls, total - engines - bls]
-        share = (total - engines) / total
-        rows.append([arm, str(count), *(f"{value:.2f}" for value in values), f"{share:.1%}"])
+        figures.append(RoundTimes(arm, num_rounds, total, draft_own, target_own, bls))
+    return figures
+
+
+def rates_table(figures: Sequence[ArmRates]) -> str:
+    """Show tokens per second by column, those after the first response, and the time to it."""
+    rows = [
+        [column, *(f"{each.by_column[column]:.1f}" for each in figures)]
+        for column in figures[0].by_column
+    ]
+    rows.append(["after the first", *(f"{each.after_first:.1f}" for each in figures)])
+    rows.append(["median TTFT, ms", *(f"{each.median_first_ms:.0f}" for each in figures)])
+    return markdown_table(["tokens/s", *(each.arm for each in figures)], rows)
+
+
+def gains_table(figures: Sequence[Gain]) -> str:
+    """Show a row for each arm and base."""
+    rows = [
+        [f"{each.arm} ÷ {each.base}", *map(str, (each.whole, each.after_first, each.mean_first))]
+        for each in figures
+    ]
+    header = ["ratio, 95 % interval", "whole answers", "after the first", "mean TTFT"]
     return markdown_table(header, rows)
+
+
+def acceptance_table(figures: Sequence[Acceptance]) -> str:
+    """Show tokens per round, the drafts' fate and τ by column; empty without statistics."""
+    if not figures:
+        return ""
+    rows = [
+        [
+            each.arm,
+            f"{each.tokens_per_round:.2f}",
+            shown(each.acceptance_rate, 3),
+            f"{each.drafted_share:.2f}",
+            *(shown(tau, 2) for tau in each.tau_by_column.values()),
+        ]
+        for each in figures
+    ]
+    columns = [f"τ, {name}" for name in figures[0].tau_by_column]
+    header = ["acceptance", "tokens/round", "accepted/drafted", "drafted rounds", *columns]
+    return markdown_table(header, rows)
+
+
+def times_table(figures: Sequence[RoundTimes]) -> str:
+    """Show where a round's time goes, by arm."""
+    rows = []
+    for each in figures:
+        times_ms = (each.total_ms, each.draft_engine_ms, each.target_engine_ms)
+        cells = [f"{value:.2f}" for value in (*times_ms, each.bls_ms, each.rest_ms)]
+        rows.append([each.arm, str(each.num_rounds), *cells, f"{each.share_outside_engines:.1%}"])
+    header = ["ms per round", "rounds", "all", "draft engine", "target engine", "BLS", "rest"]
+    return markdown_table([*header, "not engine"], rows)
+
+
+def _columns(found: Iterable[Measurement]) -> list[tuple[str, str | None]]:
+    """Name every column and, at the end, all of them together."""
+    return [*((name, name) for name in dict.fromkeys(each.column for each in found)), (ALL, None)]
+
+
+def _counts(found: Iterable[Measurement]) -> DraftCounts:
+    return together(count(each.num_tokens, each.statistics or {}) for each in found)

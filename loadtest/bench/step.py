@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +72,11 @@ def main(argv: list[str]) -> int:
         print(f"context {num_context}: done", file=sys.stderr)
     facts = {
         "conditions": conditions(command_line("step", argv)),
-        "read_gb_per_s": {"median": statistics.median(speeds), "all": speeds},
-        "steps": [asdict(step) for step in steps],
+        "read_gb_per_s": statistics.median(speeds),
+        "steps": steps,
     }
-    write_result(arguments.name, arguments.out, facts, _table(steps, statistics.median(speeds)))
+    table = _table(steps, statistics.median(speeds))
+    write_result(arguments.name, arguments.out, facts, table, raw={"read_gb_per_s": speeds})
     return 0
 
 

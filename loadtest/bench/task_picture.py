@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from loadtest.bench.article import Expectation, Range
+from loadtest.bench.pictures import save_picture
 from loadtest.bench.task_tables import Outcome, Outcomes, expected, label
 
 _BAND = "#d9d9d9"
@@ -58,7 +59,7 @@ def plot_tasks(known: Outcomes, title: str, path: Path) -> None:
         for drafter, (colour, marker) in zip(drafters, cycle(_STYLES), strict=False)
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    figure.savefig(path, dpi=120)
+    save_picture(figure, path)
 
 
 def _draw(

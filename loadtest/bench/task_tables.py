@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from loadtest.bench.arms import OFF
 from loadtest.bench.article import (
@@ -77,6 +78,14 @@ def outcome(found: list[Measurement], drafter: str, task: str | None) -> Outcome
     )
 
 
+def figures(known: Outcomes) -> list[dict[str, Any]]:
+    """List every outcome under its task ("all" for all of them) and drafter."""
+    return [
+        {"task": task or "all", "drafter": drafter, **asdict(own)}
+        for (task, drafter), own in known.items()
+    ]
+
+
 def expected(task: str | None) -> Expectation:
     """By the guide, for one task or for all."""
     return EVERY_TASK if task is None else TASKS[task]
@@ -138,7 +147,7 @@ def distance_table(known: Outcomes) -> str:
                 str(there),
             ]
         )
-    header = ["all tasks, behind the first response", "guesses", "rounds with any"]
+    header = ["all tasks, after the first response", "guesses", "rounds with any"]
     header += ["tokens a round", "its cost in tokens of off", "on ÷ off", "at the guide's α̂"]
     return markdown_table(header, rows)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 from builder.distill.prompts import PromptSettings, held_out
@@ -20,9 +19,9 @@ from loadtest.bench.article import TASKS
 from loadtest.bench.asking import DIRECT
 from loadtest.bench.prompting import as_tokens
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
-from loadtest.bench.speed_tables import rates_table
+from loadtest.bench.speed_tables import rates, rates_table
 from loadtest.bench.task_picture import plot_tasks
-from loadtest.bench.task_tables import distance_table, outcomes, tables
+from loadtest.bench.task_tables import distance_table, figures, outcomes, tables
 from loadtest.prompts import Prompt
 
 DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
@@ -38,15 +37,16 @@ def main(argv: list[str]) -> int:
         ask_in_alternation(arguments.model_repository, prompts, arms, arguments, end_id),
         key=lambda each: list(TASKS).index(each.column),
     )
-    known = outcomes(found, arguments.drafters)
+    known, speeds = outcomes(found, arguments.drafters), rates(found, arms)
     facts = {
         "conditions": conditions(command_line("tasks", argv)),
         "max_tokens": arguments.max_tokens,
         "num_prompts": Counter(prompt.column for prompt in prompts),
-        "measurements": [asdict(each) for each in found],
+        "outcomes": figures(known),
+        "rates": speeds,
     }
-    table = "\n\n".join([tables(known), distance_table(known), rates_table(found, arms)])
-    write_result(arguments.name, arguments.out, facts, table)
+    table = "\n\n".join([tables(known), distance_table(known), rates_table(speeds)])
+    write_result(arguments.name, arguments.out, facts, table, raw=found)
     title = (
         f"{len(prompts)} held-out prompts, greedy, {arguments.max_tokens} tokens; "
         f"{facts['conditions']['processor']}, {facts['conditions']['num_cores']} cores"

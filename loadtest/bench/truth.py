@@ -73,6 +73,18 @@ class Order:
     """After so many one who leaves goes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One counter as its clients and the server counted it, summed over its label sets."""
+
+    counter: str
+    num_label_sets: int
+    by_clients: float
+    by_server: float
+    num_different: int
+    """Label sets with another count."""
+
+
 def main(argv: list[str]) -> int:
     """Ask everything and compare; 1 if a counter differs."""
     arguments = _parser().parse_args(argv)
@@ -89,16 +101,17 @@ def main(argv: list[str]) -> int:
             parts = list(threads.map(lambda order: ask(order, grpc, http), orders))
         after = _settled(page)
     clients = sum(parts, Counter())
-    table, num_wrong = compared(clients, History((before, after)))
+    counted = compared(clients, History((before, after)))
     ways = Counter(order.way for order in orders)
     facts = {
         "conditions": conditions(command_line("truth", argv)),
-        "ways": dict(ways),
-        "counts": [[name, list(key), count] for (name, key), count in sorted(clients.items())],
+        "ways": ways,
+        "counters": counted,
     }
+    raw = [[name, *key, count] for (name, key), count in sorted(clients.items())]
     asked = ", ".join(f"{count} {way}" for way, count in sorted(ways.items()))
-    write_result(arguments.name, arguments.out, facts, f"{table}\n\nAsked: {asked}.")
-    return 1 if num_wrong else 0
+    write_result(arguments.name, arguments.out, facts, f"{_table(counted)}\n\nAsked: {asked}.", raw)
+    return 1 if any(each.num_different for each in counted) else 0
 
 
 def _order(draw: random.Random, prompt: TokenPrompt) -> Order:
@@ -162,12 +175,12 @@ def _drafted(final: Final, task: str) -> Counts:
     )
 
 
-def compared(clients: Counts, history: History) -> tuple[str, int]:
-    """A table with a line for each counter, and how many label sets differ.
+def compared(clients: Counts, history: History) -> list[Counted]:
+    """Compare every counter, and name the label sets that differ on stderr.
 
-    Of a client who left the server may have sent more than was read.
+    To a client who left, the server may have sent more than was read.
     """
-    rows, num_wrong = [], 0
+    found = []
     for family, labels in LABELS.items():
         grown = defaultdict(float, history.total(family, *labels))
         own = {key: count for (name, key), count in clients.items() if name == family}
@@ -175,20 +188,31 @@ def compared(clients: Counts, history: History) -> tuple[str, int]:
         if family == "specdec_generation_tokens_total":
             keys.add((OVERDUE,))
         wrong = sorted(key for key in keys if own.get(key, 0) != grown[key])
-        num_wrong += len(wrong)
         for key in wrong:
             said = f"{own.get(key, 0)} counted by clients, {grown[key]:g} by the server"
             print(f"{family}{list(key)}: {said}", file=sys.stderr)
         sums = sum(own.get(key, 0) for key in keys), sum(grown[key] for key in keys)
         name = f"{family} by {', '.join(labels)}" if labels else family
-        rows.append([name, str(len(keys)), *(f"{each:g}" for each in sums), str(len(wrong))])
+        found.append(Counted(name, len(keys), *sums, len(wrong)))
     left = clients["specdec_generation_tokens_total", (LEFT,)]
     sent = history.total("specdec_generation_tokens_total", "task").get((LEFT,), 0.0)
-    is_wrong = sent < left
     name = "tokens read by those who left, and sent to them"
-    rows.append([name, "1", f"{left:g}", f"{sent:g}", str(int(is_wrong))])
+    return [*found, Counted(name, 1, left, sent, int(sent < left))]
+
+
+def _table(counted: list[Counted]) -> str:
+    rows = [
+        [
+            each.counter,
+            str(each.num_label_sets),
+            f"{each.by_clients:g}",
+            f"{each.by_server:g}",
+            str(each.num_different),
+        ]
+        for each in counted
+    ]
     header = ["counter", "label sets", "clients", "server", "sets that differ"]
-    return markdown_table(header, rows), num_wrong + is_wrong
+    return markdown_table(header, rows)
 
 
 def _settled(page: LiveServer) -> Scrape:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 
 from clients import GrpcClient, SpecdecError
@@ -69,11 +68,10 @@ def main(argv: list[str]) -> int:
         "num_prompts": len(prompts),
         "max_tokens": arguments.max_tokens,
         "draw": str(way.case),
-        "costs": {name: asdict(own) for name, own in costs.items()},
+        "costs": costs,
         "domains": facts(judged),
-        "measurements": [asdict(each) for each in found],
     }
-    write_result(arguments.name, arguments.out, about, report(judged, costs))
+    write_result(arguments.name, arguments.out, about, report(judged, costs), raw=found)
     title = f"{len(prompts)} prompts, {way.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
@@ -114,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="specdec evaluate",
         description="Ask every prompt with and without speculation, one after another, and say by "
         "domain how much of the drafts stands, what it gains, and whether to deploy it. Leaves "
-        "NAME.md, NAME.json and NAME.png in --out.",
+        "NAME.md, NAME.json and NAME.png in --out, single answers in results/scratch.",
     )
     parser.add_argument(
         "--prompts",

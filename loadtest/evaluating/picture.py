@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from loadtest.bench.pictures import save_picture
 from loadtest.bench.ratios import Ratio
 from loadtest.evaluating.advice import ARTICLE_DEPLOY, ARTICLE_SKIP
 from loadtest.evaluating.findings import ArmFinding, Finding
@@ -62,7 +63,7 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
         }
         handles.append(Line2D([], [], label=label, **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    figure.savefig(path, dpi=120)
+    save_picture(figure, path)
 
 
 def _draw(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from loadtest.bench.reporting import markdown_table, shown
 from loadtest.peers.catalogue import ArmName, Way
@@ -38,6 +40,16 @@ def drafts_table(
     return markdown_table(HEADER, rows)
 
 
+def drafts_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> list[dict[str, Any]]:
+    """Return the counts of each arm that drafts, and its answers that equal its engine's own."""
+    known = {arm: drafts_of(found, arm) for arm in arms}
+    return [
+        {"arm": arm.label, **asdict(own), **_equal_alone(found, arm, arms)}
+        for arm, own in known.items()
+        if own is not None
+    ]
+
+
 def drafts_of(found: Sequence[Measurement], arm: ArmName) -> Drafts | None:
     """Of all its answers with one stream; None where it does not count."""
     known = [each.reply.drafts for each in of(found, arm, 1) if each.reply.drafts is not None]
@@ -45,14 +57,24 @@ def drafts_of(found: Sequence[Measurement], arm: ArmName) -> Drafts | None:
 
 
 def _as_alone(found: Sequence[Measurement], arm: ArmName, arms: Sequence[ArmName]) -> str:
-    """Answers that are token for token those of the same engine without speculation."""
+    known = _equal_alone(found, arm, arms)
+    return f"{known['num_equal_alone']}/{known['num_compared']}" if known else NOTHING
+
+
+def _equal_alone(
+    found: Sequence[Measurement], arm: ArmName, arms: Sequence[ArmName]
+) -> dict[str, int]:
+    """Count the answers that equal the same engine's without speculation, token for token.
+
+    Empty if the engine was not asked without.
+    """
     plain = next((each for each in arms if each.peer == arm.peer and each.way is Way.PLAIN), None)
     if plain is None:
-        return NOTHING
+        return {}
     wanted = {each.question_id: each.reply.answers[0].tokens for each in of(found, plain, 1)}
     pairs = [
         each.reply.answers[0].tokens == wanted[each.question_id]
         for each in of(found, arm, 1)
         if each.question_id in wanted
     ]
-    return f"{sum(pairs)}/{len(pairs)}"
+    return {"num_equal_alone": sum(pairs), "num_compared": len(pairs)}

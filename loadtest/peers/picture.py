@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from loadtest.bench.pictures import save_picture
 from loadtest.bench.ratios import rate
 from loadtest.peers.catalogue import OURS, ArmName
 from loadtest.peers.measuring import Measurement
@@ -38,7 +39,7 @@ def plot_peers(
     handles = [Patch(color=_COLOURS[True], label="specdec, through tritonserver")]
     handles.append(Patch(color=_COLOURS[False], label="peers, in their own process"))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=120)
+    save_picture(figure, path)
 
 
 def _draw(

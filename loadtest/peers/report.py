@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from loadtest.bench.ratios import Ratio, Timed, rate, ratio
 from loadtest.bench.reporting import markdown_table
@@ -23,27 +24,100 @@ ONE_STREAM_HEADER = [
 ]
 
 
-def one_stream_table(
-    found: Sequence[Measurement], arms: Sequence[ArmName], failures: dict[ArmName, str]
-) -> str:
-    """Rates over all prompts, and each arm against ours on the same prompts."""
-    rows = []
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How many answers are token for token those of our target alone; "–" if none was compared."""
+
+    num_equal: int
+    num_compared: int
+
+    def __str__(self) -> str:
+        return f"{self.num_equal}/{self.num_compared}" if self.num_compared else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median between two quantiles, or between the least and the most."""
+
+    low: float
+    middle: float
+    high: float
+
+    def shown(self, num_decimals: int) -> str:
+        """Return the median and, in brackets, the ends."""
+        low, middle, high = (
+            f"{value:.{num_decimals}f}" for value in (self.low, self.middle, self.high)
+        )
+        return f"{middle} ({low}–{high})"
+
+
+@dataclass(frozen=True, slots=True)
+class OneStream:
+    """One arm with one stream; rates in tokens per second."""
+
+    arm: str
+    tokens_per_s: float
+    of_a_prompt: Spread
+    """Between the quartiles."""
+    median_first_ms: float
+    auto_over_it: Ratio | None
+    same_way_over_it: Ratio | None
+    """Our arm that drafts the same way, over this one."""
+    answers_as_ours: Answers
+
+
+@dataclass(frozen=True, slots=True)
+class ManyStreams:
+    """One arm with several streams at once: medians, least and most over the repetitions."""
+
+    arm: str
+    num_streams: int
+    tokens_per_s: Spread
+    auto_over_it: Spread | None
+    answers_as_ours: Answers
+
+
+def one_stream_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> list[OneStream]:
+    """Return the rates over all prompts; arms that lack an answer are left out."""
+    figures = []
     for arm in arms:
         own = of(found, arm, 1)
-        if not _is_complete(found, arm, 1):
+        if _is_complete(found, arm, 1):
+            first_ms = statistics.median(each.reply.answers[0].first_s for each in own) * 1000
+            figures.append(
+                OneStream(
+                    arm.label,
+                    rate(each.timed for each in own),
+                    _quartiles([rate([each.timed]) for each in own]),
+                    first_ms,
+                    against(found, JUDGED, arm, 1),
+                    against(found, _same_way(arm), arm, 1),
+                    _equal(found, arm, 1),
+                )
+            )
+    return figures
+
+
+def one_stream_table(
+    figures: Sequence[OneStream], arms: Sequence[ArmName], failures: Mapping[ArmName, str]
+) -> str:
+    """Show a row for each arm, measured or not."""
+    known = {each.arm: each for each in figures}
+    rows = []
+    for arm in arms:
+        own = known.get(arm.label)
+        if own is None:
             rows.append([arm.label, *[NOTHING] * 6, failures.get(arm, "not measured")])
             continue
-        rates = [rate([each.timed]) for each in own]
-        first_ms = statistics.median(each.reply.answers[0].first_s for each in own) * 1000
         rows.append(
             [
                 arm.label,
-                f"{rate(each.timed for each in own):.1f}",
-                _spread(rates),
-                f"{first_ms:.0f}",
-                str(against(found, JUDGED, arm, 1) or NOTHING),
-                str(against(found, _same_way(arm), arm, 1) or NOTHING),
-                _equal(found, arm, 1),
+                f"{own.tokens_per_s:.1f}",
+                own.of_a_prompt.shown(1),
+                f"{own.median_first_ms:.0f}",
+                str(own.auto_over_it or NOTHING),
+                str(own.same_way_over_it or NOTHING),
+                str(own.answers_as_ours),
                 failures.get(arm, ""),
             ]
         )
@@ -51,7 +125,7 @@ def one_stream_table(
 
 
 def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> bool:
-    """It has answered all that others have, whatever became of it later."""
+    """Tell whether an arm has answered all that others have, even if it failed later."""
     own, all_asked = (
         {each.question_id for each in answered if each.num_streams == num_streams}
         for answered in ((each for each in found if each.arm == arm), found)
@@ -59,30 +133,51 @@ def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -
     return bool(own) and own == all_asked
 
 
+def load_figures(
+    found: Sequence[Measurement], arms: Sequence[ArmName], num_streams: int
+) -> list[ManyStreams]:
+    """Return the rates over the repetitions; arms that lack one are left out."""
+    figures = []
+    judged = {each.question_id: rate([each.timed]) for each in of(found, JUDGED, num_streams)}
+    for arm in arms:
+        if _is_complete(found, arm, num_streams):
+            own = of(found, arm, num_streams)
+            rates = {each.question_id: rate([each.timed]) for each in own}
+            ratios = [judged[name] / rates[name] for name in rates if name in judged]
+            figures.append(
+                ManyStreams(
+                    arm.label,
+                    num_streams,
+                    _range(list(rates.values())),
+                    _range(ratios) if ratios else None,
+                    _equal(found, arm, num_streams),
+                )
+            )
+    return figures
+
+
 def load_table(
-    found: Sequence[Measurement],
+    figures: Sequence[ManyStreams],
     arms: Sequence[ArmName],
-    failures: dict[ArmName, str],
+    failures: Mapping[ArmName, str],
     num_streams: int,
 ) -> str:
-    """Medians over the repetitions with the least and the most of them."""
+    """Show a row for each arm at one number of streams, measured or not."""
     header = [f"{num_streams} streams", "tokens/s: median (range)", "auto ÷ it: median (range)"]
     header += ["answers as ours", "note"]
+    known = {each.arm: each for each in figures if each.num_streams == num_streams}
     rows = []
     for arm in arms:
-        own = of(found, arm, num_streams)
-        if not _is_complete(found, arm, num_streams):
+        own = known.get(arm.label)
+        if own is None:
             rows.append([arm.label, *[NOTHING] * 3, failures.get(arm, "not measured")])
             continue
-        rates = {each.question_id: rate([each.timed]) for each in own}
-        judged = {each.question_id: rate([each.timed]) for each in of(found, JUDGED, num_streams)}
-        ratios = [judged[name] / rates[name] for name in rates if name in judged]
         rows.append(
             [
                 arm.label,
-                _range(list(rates.values()), 1),
-                _range(ratios, 2),
-                _equal(found, arm, num_streams),
+                own.tokens_per_s.shown(1),
+                own.auto_over_it.shown(2) if own.auto_over_it else NOTHING,
+                str(own.answers_as_ours),
                 failures.get(arm, ""),
             ]
         )
@@ -115,8 +210,8 @@ def _same_way(arm: ArmName) -> ArmName | None:
     return next(ours for ours in OUR_ARMS if ours.way is arm.way)
 
 
-def _equal(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> str:
-    """How many answers are token for token those of our target alone."""
+def _equal(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> Answers:
+    """Compare an arm's answers with those of our target alone."""
     wanted = {each.question_id: each.reply.answers for each in of(found, REFERENCE, num_streams)}
     pairs = [
         own.tokens == reference.tokens
@@ -124,21 +219,14 @@ def _equal(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> str:
         if each.question_id in wanted
         for own, reference in zip(each.reply.answers, wanted[each.question_id], strict=True)
     ]
-    return f"{sum(pairs)}/{len(pairs)}" if pairs else NOTHING
+    return Answers(sum(pairs), len(pairs))
 
 
-def _spread(values: Sequence[float]) -> str:
+def _quartiles(values: Sequence[float]) -> Spread:
     if len(values) < 2:
-        return f"{values[0]:.1f}"
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return f"{middle:.1f} ({low:.1f}–{high:.1f})"
+        return _range(values)
+    return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
 
 
-def _range(values: Sequence[float], num_decimals: int) -> str:
-    if not values:
-        return NOTHING
-    low, middle, high = (
-        f"{value:.{num_decimals}f}"
-        for value in (min(values), statistics.median(values), max(values))
-    )
-    return f"{middle} ({low}–{high})"
+def _range(values: Sequence[float]) -> Spread:
+    return Spread(min(values), statistics.median(values), max(values))

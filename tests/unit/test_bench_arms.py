@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.bench.acceptance import Counts
+from loadtest.bench.acceptance import Counts, _table, figures
 from loadtest.bench.arms import Arm, Case
 from loadtest.bench.counting import DraftCounts
 
@@ -44,9 +44,13 @@ def test_case_names_what_is_drawn():
 
 def test_acceptance_figures_are_what_they_say():
     """Two rounds of 4 drafts with 4 and 1 accepted, and a round without a draft."""
-    counts = Counts("qa", "greedy", "draft", DraftCounts(8, 3, 2, 8, 5, 4 + 2))
+    assert cells("draft", 8, 3, 2, 8, 5, 4 + 2) == ["3.50", "0.833", "0.625", "0.67", "2.67"]
+    assert cells("tree", 8, 3, 2, 8, 5, 4 + 2)[1] == "–"  # α̂ is defined for chains only
+    assert cells("draft", 3, 3, 0, 0, 0, 0) == ["–", "–", "–", "0.00", "1.00"]
 
-    assert counts.cells(has_chains=True) == ["3.50", "0.833", "0.625", "0.67", "2.67"]
-    assert counts.cells(has_chains=False)[1] == "–"
-    silent = Counts("qa", "greedy", "draft", DraftCounts(3, 3, 0, 0, 0, 0))
-    assert silent.cells(has_chains=True) == ["–", "–", "–", "0.00", "1.00"]
+
+def cells(drafter, *counts):
+    """Return the table's figures of one answer."""
+    found = [Counts("qa", "greedy", drafter, DraftCounts(*counts))]
+    row = _table([figures(found, Case(0.0), Arm(drafter))]).splitlines()[-1]
+    return [cell.strip() for cell in row.strip("|").split("|")][2:]

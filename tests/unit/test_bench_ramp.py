@@ -6,7 +6,8 @@ import time
 from types import SimpleNamespace
 
 from loadtest.bench.prompting import CHECKPOINT, TokenPrompt
-from loadtest.bench.ramp import AUTO, Pass, Streams, salted, table
+from loadtest.bench.ramp import Streams, salted
+from loadtest.bench.ramp_report import AUTO, Pass, figures, table
 
 LEAD_S, SECONDS = 0.1, 0.3
 NUM_OF_TEMPLATE = 40
@@ -69,7 +70,7 @@ def test_table_has_the_gain_and_the_guesses_of_each_load():
         for arm, tokens, drafted in (("off", 100, 0), (AUTO, fast, drafted))
     ]
 
-    rows = [line.split("|")[1:-1] for line in table(found).splitlines()[2:]]
+    rows = [line.split("|")[1:-1] for line in table(figures(found)).splitlines()[2:]]
 
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [

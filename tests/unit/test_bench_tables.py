@@ -3,7 +3,14 @@
 import pytest
 
 from loadtest.bench.prompting import TokenPrompt, lengthened
-from loadtest.bench.speed_tables import Measurement, later, rate_of, ratio_of
+from loadtest.bench.speed_tables import (
+    Measurement,
+    acceptance_table,
+    acceptances,
+    later,
+    rate_of,
+    ratio_of,
+)
 
 
 def measurement(prompt_id, arm, num_tokens=9, num_first=1, first_s=1.0, last_s=3.0):
@@ -23,8 +30,38 @@ def test_ratio_has_an_interval_over_prompts():
     """Equal ratios leave no spread; unequal ones do, around the middle."""
     same = [measurement(n, arm, last_s=3.0 if arm == "off" else 1.5) for n in "abc" for arm in "x"]
     same += [measurement(n, "off") for n in "abc"]
-    assert ratio_of(same, "x", "off") == "2.00 (2.00–2.00)"
-    assert ratio_of([*same[1:], measurement("a", "x")], "x", "off").startswith("1.50 (1.00–2.00")
+    assert str(ratio_of(same, "x", "off")) == "2.00 (2.00–2.00)"
+    unequal = ratio_of([*same[1:], measurement("a", "x")], "x", "off")
+    assert str(unequal) == "1.50 (1.00–2.00)"
+
+
+def test_columns_stand_in_the_same_order_for_every_arm():
+    """Arms are asked in different orders; a figure still stands under its own column."""
+    found = [
+        drafted(column, arm, num_accepted)
+        for arm, columns in (("x", ("qa", "rag")), ("y", ("rag", "qa")))
+        for column in columns
+        for num_accepted in [3 if column == "qa" else 6]
+    ]
+
+    figures = acceptances(found, ["x", "y"])
+
+    assert [each.tau_by_column for each in figures] == [{"qa": 2.0, "rag": 3.0, "all": 2.5}] * 2
+    header, _, *rows = acceptance_table(figures).splitlines()
+    assert [cell.strip() for cell in header.split("|")[5:-1]] == ["τ, qa", "τ, rag", "τ, all"]
+    assert all(row.split("|")[5:-1] == rows[0].split("|")[5:-1] for row in rows)
+
+
+def drafted(column, arm, num_accepted):
+    """Return one answer of three rounds with drafts of two tokens."""
+    known = {
+        "round_times": {"num_rounds": 3},
+        "acceptance_histogram_by_draft_length": {},
+        "num_spec_steps": 3,
+        "num_draft_tokens": 6,
+        "num_accepted_draft_tokens": num_accepted,
+    }
+    return Measurement(column, column, arm, 9, 1, 1.0, 3.0, known)
 
 
 def test_prompts_are_lengthened_in_front():

@@ -9,7 +9,12 @@ import pytest
 
 from builder.errors import BuildError
 from builder.parameters import set_parameters
-from loadtest.bench.overlap_tables import comparison_table, recorded_table
+from loadtest.bench.overlap_tables import (
+    comparison_figures,
+    comparison_table,
+    recorded_figures,
+    recorded_table,
+)
 from loadtest.bench.overlapping import Costs, Trace, replay
 from loadtest.bench.repository import add_front_door
 from loadtest.bench.separating import separate
@@ -40,7 +45,7 @@ def test_replay_is_held_against_answers_that_gave_no_costs():
         for name, each in replays.items()
     ]
 
-    table = recorded_table(COSTS, others, traces, 2)
+    table = recorded_table(COSTS, recorded_figures(COSTS, others, traces, 2))
 
     num_rounds = sum(each.num_rounds for each in replays.values())
     assert f"{num_rounds} / {num_rounds}" in table
@@ -61,11 +66,12 @@ def test_rates_leave_the_first_response_out():
         for arm in ("off", "serial", "ahead")
     ]
 
-    rows = comparison_table(COSTS, {"a": Trace.of_chance(0.6, 60)}, found, 2).splitlines()
+    speeds = comparison_figures(COSTS, {"a": Trace.of_chance(0.6, 60)}, found, 2)
+    rows = comparison_table(speeds).splitlines()
 
     cells = {row.split("|")[1].strip(): [c.strip() for c in row.split("|")[2:4]] for row in rows}
     assert "replayed, ahead, steps × 1.50" in cells
-    assert cells["run, serial"] == ["40.0", "1"]
+    assert cells["run, serial"] == ["40.0", "1.00"]
     assert cells["run, ahead"] == ["50.0", "1.25 (1.25–1.25)"]
 
 

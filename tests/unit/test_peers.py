@@ -19,7 +19,13 @@ from loadtest.peers.errors import PeerError
 from loadtest.peers.measuring import Contest, Measurement
 from loadtest.peers.picture import plot_peers
 from loadtest.peers.protocol import Answer, Drafts, Hello, Question, Reply, without_end
-from loadtest.peers.report import against, load_table, one_stream_table
+from loadtest.peers.report import (
+    against,
+    load_figures,
+    load_table,
+    one_stream_figures,
+    one_stream_table,
+)
 from loadtest.peers.weights import PairPaths
 from loadtest.peers.worker import Worker, WorkerCommand
 from loadtest.peers.workers.loop import _reply
@@ -142,7 +148,7 @@ class TestTables:
 
     def test_row_of_a_peer(self):
         """Rate, ratios of ours to it by default and of the same way, and equal answers."""
-        row = one_stream_table(self.FOUND, ARMS, {}).splitlines()[-1]
+        row = one_stream_table(one_stream_figures(self.FOUND, ARMS), ARMS, {}).splitlines()[-1]
 
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert [PEER_ARM.label, "1.0", "1.0 (1.0–1.0)", "500"] == cells[:4]
@@ -151,7 +157,9 @@ class TestTables:
     def test_failure_is_a_row_with_its_reason(self):
         """Of a part of the prompts there are no figures; of all, failing later changes none."""
         incomplete, complete = (
-            one_stream_table(found, ARMS, {PEER_ARM: "crashed"}).splitlines()[-1]
+            one_stream_table(
+                one_stream_figures(found, ARMS), ARMS, {PEER_ARM: "crashed"}
+            ).splitlines()[-1]
             for found in (self.FOUND[:-1], self.FOUND)
         )
 
@@ -173,7 +181,7 @@ class TestTables:
             for number, seconds in enumerate(times)
         ]
 
-        row = load_table(found, ARMS, {}, 4).splitlines()[-1]
+        row = load_table(load_figures(found, ARMS, 4), ARMS, {}, 4).splitlines()[-1]
 
         assert "6.0 (1.0–6.0)" in row
         assert "2.00 (1.00–4.00)" in row
