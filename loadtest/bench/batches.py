@@ -21,7 +21,7 @@ from pathlib import Path
 
 from loadtest.bench.arms import OFF
 from loadtest.bench.asking import Asker
-from loadtest.bench.prompting import TokenPrompt, as_tokens
+from loadtest.bench.prompting import TokenPrompt, as_tokens, held_out_prompts
 from loadtest.bench.ratios import Ratio, resampled
 from loadtest.bench.reporting import (
     RESULTS,
@@ -31,7 +31,6 @@ from loadtest.bench.reporting import (
     write_result,
 )
 from loadtest.bench.speed_tables import rate_of
-from loadtest.bench.tasks import chosen
 from specdec.serving.launcher import TritonServer
 
 MIXED, APART = "mixed", "apart"
@@ -79,10 +78,14 @@ def main(argv: list[str]) -> int:
         TritonServer(arguments.model_repository) as server,
         closing(Asker(server, arguments, end_id)) as asker,
     ):
-        asker.ask(as_tokens(chosen(1), checkpoint)[0][0], OFF)  # One connection for all streams.
+        asker.ask(
+            as_tokens(held_out_prompts(1), checkpoint)[0][0], OFF
+        )  # One connection for all streams.
         for number in range(-1, arguments.passes):
             for way in order.sample((MIXED, APART), 2):
-                salted = as_tokens(chosen(arguments.per_task), checkpoint, f"{way}{number}")[0]
+                salted = as_tokens(
+                    held_out_prompts(arguments.per_task), checkpoint, f"{way}{number}"
+                )[0]
                 halves = [
                     [(prompt, arm) for prompt in salted if prompt.column in tasks]
                     for tasks, arm in ((PAYING, arguments.speculated), (NOT_PAYING, OFF))

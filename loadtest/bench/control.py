@@ -21,7 +21,7 @@ from builder.parameters import set_parameters
 from loadtest.bench.alternating import ask_salted
 from loadtest.bench.arms import OFF
 from loadtest.bench.hopeless import random_draft
-from loadtest.bench.prompting import as_tokens
+from loadtest.bench.prompting import as_tokens, held_out_prompts
 from loadtest.bench.ratios import Ratio
 from loadtest.bench.reporting import (
     RESULTS,
@@ -32,7 +32,6 @@ from loadtest.bench.reporting import (
 )
 from loadtest.bench.repository import with_drafts
 from loadtest.bench.speed_tables import Measurement, of, rate_of, ratio_of
-from loadtest.bench.tasks import chosen
 
 AUTO = "auto"
 FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
@@ -82,9 +81,9 @@ def _measure(
 ) -> list[Measurement]:
     """All prompts asked of all arms, in an order drawn by chance for each prompt."""
     checkpoint = repository / "target" / WEIGHTS
-    prompts = chosen(arguments.per_task)
+    prompts = held_out_prompts(arguments.per_task)
     asked = {each.prompt_id for each in prompts}
-    others = [each for each in chosen(None) if each.prompt_id not in asked]
+    others = [each for each in held_out_prompts(None) if each.prompt_id not in asked]
     if len(others) < arguments.learning:
         print(f"only {len(others)} other prompts to learn from", file=sys.stderr)
     unsalted, end_id = as_tokens(others, checkpoint, "learn")

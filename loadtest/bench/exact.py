@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from loadtest.bench.arms import Arm, Case
 from loadtest.bench.comparing import Comparison, Examiner
-from loadtest.bench.prompting import CHECKPOINT, TokenPrompt, load_token_prompts
+from loadtest.bench.prompting import TokenPrompt, load_token_prompts
 from loadtest.bench.reporting import (
     RESULTS,
     command_line,
@@ -54,9 +54,10 @@ class ArmFigures:
 def main(argv: list[str]) -> int:
     """Run the proof; 1 if any answer differs or an arm never speculated."""
     arguments = _parser().parse_args(argv)
+    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     prompts: list[TokenPrompt] = []
     for path in arguments.prompts:
-        found, arguments.end_id = load_token_prompts(path, CHECKPOINT)
+        found, arguments.end_id = load_token_prompts(path, checkpoint)
         prompts += found
     prompts = prompts[: arguments.num_prompts]
     cases = [Case.parse(text) for text in arguments.cases]

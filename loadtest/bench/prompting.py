@@ -9,6 +9,8 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
+from builder.distill.prompts import PromptSettings, held_out
+from loadtest.bench.article import TASKS
 from loadtest.prompts import Prompt, load_prompts
 
 CHECKPOINT = Path(__file__).parents[2] / "model_repository" / "target" / "1" / "checkpoint"
@@ -60,6 +62,18 @@ def as_tokens(
         for prompt in prompts
     )
     return encoded, int(tokenizer.eos_token_id)
+
+
+def held_out_prompts(num_per_task: int | None) -> list[Prompt]:
+    """Return the first prompts of each task that no training saw, or all of them."""
+    held = held_out(PromptSettings())
+    return [
+        Prompt(f"{task}-{number}", task, (text,))
+        for task in TASKS
+        for number, text in enumerate(
+            [text for own, text in held if own == task][:num_per_task], start=1
+        )
+    ]
 
 
 def lengthened(prompts: Sequence[TokenPrompt], num_tokens: int) -> tuple[TokenPrompt, ...]:

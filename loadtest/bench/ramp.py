@@ -25,10 +25,9 @@ from pathlib import Path
 from clients import Final, GenerationRequest, GrpcClient
 from loadtest.bench.arms import OFF, Arm
 from loadtest.bench.processor_time import cpu_s
-from loadtest.bench.prompting import TokenPrompt, as_tokens
+from loadtest.bench.prompting import TokenPrompt, as_tokens, held_out_prompts
 from loadtest.bench.ramp_report import AUTO, Pass, figures, table
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
-from loadtest.bench.tasks import chosen
 from specdec.serving.launcher import TritonServer
 
 ENGINES = ("target", "draft")
@@ -153,7 +152,7 @@ def salted(per_task: int, checkpoint: Path, seed: int, place: int) -> Iterator[T
     """
     order = random.Random(seed)
     for number in itertools.count():
-        prompts, _ = as_tokens(chosen(per_task), checkpoint, f"{seed:03}{place}{number}")
+        prompts, _ = as_tokens(held_out_prompts(per_task), checkpoint, f"{seed:03}{place}{number}")
         yield from order.sample(prompts, len(prompts))
 
 

@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm, t
-
 NUM_RESAMPLES = 2000
 
 
@@ -62,6 +60,9 @@ def resampled(ids: Sequence[str], value: Callable[[Sequence[str]], float]) -> Ra
 
 def _share_beyond(num_ids: int) -> float:
     """Of the resamples of so many, on each side of the interval; 0.025 of very many."""
+    # Only intervals need SciPy; the streams of a bench also run where it is missing.
+    from scipy.stats import norm, t  # noqa: PLC0415
+
     if num_ids < 2:
         return 0.0
     widened = math.sqrt(num_ids / (num_ids - 1)) * t.ppf(0.975, num_ids - 1)

@@ -12,17 +12,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from builder.distill.prompts import PromptSettings, held_out
 from loadtest.bench.alternating import ask_in_alternation
 from loadtest.bench.arms import OFF
 from loadtest.bench.article import TASKS
 from loadtest.bench.asking import DIRECT
-from loadtest.bench.prompting import as_tokens
+from loadtest.bench.prompting import as_tokens, held_out_prompts
 from loadtest.bench.reporting import RESULTS, command_line, conditions, write_result
 from loadtest.bench.speed_tables import rates, rates_table
 from loadtest.bench.task_picture import plot_tasks
 from loadtest.bench.task_tables import distance_table, figures, outcomes, tables
-from loadtest.prompts import Prompt
 
 DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 
@@ -31,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; 1 if a drafter never had a token accepted."""
     arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    prompts, end_id = as_tokens(chosen(arguments.per_task), checkpoint)
+    prompts, end_id = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
     arms = (DIRECT, OFF, *arguments.drafters)
     found = sorted(
         ask_in_alternation(arguments.model_repository, prompts, arms, arguments, end_id),
@@ -56,18 +54,6 @@ def main(argv: list[str]) -> int:
     for drafter in idle:
         print(f"BROKEN: {drafter}: no token was accepted", file=sys.stderr)
     return 1 if idle else 0
-
-
-def chosen(num_per_task: int | None) -> list[Prompt]:
-    """Of each task the first so many that are held out, or all; a task behind the other."""
-    held = held_out(PromptSettings())
-    return [
-        Prompt(f"{task}-{number}", task, (text,))
-        for task in TASKS
-        for number, text in enumerate(
-            [text for own, text in held if own == task][:num_per_task], start=1
-        )
-    ]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 
 from clients import GenerationRequest, GrpcClient
-from loadtest.bench.prompting import TokenPrompt, as_tokens
+from loadtest.bench.prompting import TokenPrompt, as_tokens, held_out_prompts
 from loadtest.bench.reporting import command_line, conditions
-from loadtest.bench.tasks import chosen
 from loadtest.replay.trace import DEFAULT_TRACE, OFF, PLAIN_ROUND, ROWS, Answer, Cost, Trace
 from specdec.drafting.lookup import LookupDrafter
 from specdec.serving.launcher import TritonServer
@@ -70,7 +69,7 @@ def main(argv: list[str]) -> int:
     """Record; 0 always."""
     arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    prompts, _ = as_tokens(chosen(arguments.per_task), checkpoint)
+    prompts, _ = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
     with (
         TritonServer(arguments.model_repository) as server,
         closing(GrpcClient(server.grpc_url)) as client,

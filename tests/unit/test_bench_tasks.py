@@ -6,10 +6,10 @@ import pytest
 
 from builder.distill import prompts
 from loadtest.bench.article import TASKS
+from loadtest.bench.prompting import held_out_prompts
 from loadtest.bench.speed_tables import Measurement
 from loadtest.bench.task_picture import plot_tasks
 from loadtest.bench.task_tables import distance_table, outcome, outcomes, tables
-from loadtest.bench.tasks import chosen
 
 STATISTICS = {
     "round_times": {"num_rounds": 3, "total_s": 0.9},
@@ -41,12 +41,12 @@ def test_tasks_are_those_of_our_prompts():
     assert TASKS.keys() == {task for task, _ in prompts.shipped()}
     held = {text for _, text in prompts.held_out(prompts.PromptSettings())}
 
-    found = chosen(2)
+    found = held_out_prompts(2)
 
     assert [prompt.category for prompt in found] == [task for task in TASKS for _ in range(2)]
     assert {prompt.turns[0] for prompt in found} <= held
     assert len({prompt.prompt_id for prompt in found}) == len(found)
-    assert len(chosen(None)) == len(held)
+    assert len(held_out_prompts(None)) == len(held)
 
 
 def test_outcome_of_a_task():

@@ -1,0 +1,132 @@
+"""`python -m loadtest.gpu`: run the programme, pack what it needs, collect what came back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from loadtest.gpu.identity import card_name, identify
+from loadtest.gpu.ledger import Ledger
+from loadtest.gpu.places import ROOT, Places, home
+from loadtest.gpu.programme import PROGRAMME
+from loadtest.gpu.running import LEDGER, Runner, RunOptions
+from loadtest.gpu.unpacking import is_set_up, receive, set_up
+
+BUILD = Path("build/gpu")
+PIECES = BUILD / "pieces"
+REHEARSAL = BUILD / "rehearsal"
+MODEL_REPOSITORY = Path("model_repository")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 0 when everything went well, 1 when a step is missing or failed."""
+    arguments = _parser().parse_args(argv)
+    command = {"run": _run, "rehearse": _rehearse, "pack": _pack, "collect": _collect}
+    return command[arguments.command](arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run what fits on this machine's GPU."""
+    start_s = time.monotonic()
+    places = Places(home())
+    out = arguments.out or Path(os.environ.get("OUT") or BUILD / "out")
+    card = card_name()
+    missing = receive(PIECES, places)
+    identity = identify(ROOT, places.pieces, card)
+    if missing:
+        print(f"pieces missing: {', '.join(missing)}; the steps that serve wait for them")
+    elif not is_set_up(places):
+        set_up(places)
+        print(f"unpacked and filled in {time.monotonic() - start_s:.0f} s")
+    known = Ledger.read(ROOT / "loadtest" / "results" / "gpu" / LEDGER, places.ledger, out / LEDGER)
+    seconds = 60 * arguments.minutes - (time.monotonic() - start_s)
+    options = RunOptions(out.absolute(), seconds, is_rehearsal=False)
+    return 0 if Runner(options, places, identity, known).run(PROGRAMME) else 1
+
+
+def _rehearse(arguments: argparse.Namespace) -> int:
+    """Pack, unpack and run everything in miniature on this machine's CPU."""
+    start_s = time.monotonic()
+    folder = (BUILD / ("quick" if arguments.quick else "rehearsal")).absolute()
+    places = Places(folder / "home")
+    steps = [step for step in PROGRAMME if step.is_quick or not arguments.quick]
+    if not arguments.quick and not is_set_up(places):
+        from loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
+
+        pieces = folder / "pieces"
+        index = pack_all(
+            pieces,
+            interpreter=sys.executable,
+            model_repository=MODEL_REPOSITORY,
+            training_minutes=0.1,
+            preset=0,
+        )
+        print(f"packed {len(index.pieces)} pieces in {time.monotonic() - start_s:.0f} s")
+        receive(pieces, places)
+        set_up(places)
+        print(f"unpacked and filled after {time.monotonic() - start_s:.0f} s", flush=True)
+    out = folder / "out"
+    identity = identify(ROOT, places.pieces, "rehearsal")
+    options = RunOptions(out, 3600.0, is_rehearsal=True)
+    is_whole = Runner(options, places, identity, Ledger.read(out / LEDGER)).run(steps)
+    print(f"rehearsed in {time.monotonic() - start_s:.0f} s")
+    if is_whole:
+        shutil.rmtree(folder)  # the next rehearsal packs anew
+    return 0 if is_whole else 1
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Pack the pieces for a machine with a GPU."""
+    from loadtest.gpu.packing import PackingError, pack_all  # noqa: PLC0415  as above
+
+    start_s = time.monotonic()
+    try:
+        index = pack_all(
+            PIECES,
+            interpreter=arguments.python,
+            model_repository=MODEL_REPOSITORY,
+            training_minutes=arguments.training_minutes,
+            preset=6,
+        )
+    except PackingError as error:
+        print(f"gpu pack: {error}", file=sys.stderr)
+        return 1
+    for member in index.members:
+        print(f"{member.name:<10} {member.num_bytes / 1e6:6.1f} MB")
+    for name, num_bytes in index.pieces:
+        print(f"{PIECES / name}: {num_bytes / 1e6:.1f} MB")
+    print(f"packed at {index.commit} in {time.monotonic() - start_s:.0f} s")
+    return 0
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    """Merge a ledger that came back, and keep trained weights that are better."""
+    from loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
+
+    for record in collect(arguments.folder).records:
+        print(f"{record.step}: {record.verdict.value} on {record.card}: {record.figure}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.gpu", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run what fits on this machine's GPU")
+    run.add_argument("--minutes", type=float, default=8.0, help="for everything together")
+    run.add_argument("--out", type=Path, help="what comes back (default: $OUT or build/gpu/out)")
+    rehearse = commands.add_parser("rehearse", help="the same in miniature on a CPU")
+    rehearse.add_argument("--quick", action="store_true", help="without packing and serving")
+    pack = commands.add_parser("pack", help="pack the pieces that travel")
+    pack.add_argument("--python", default="python3.12", help="a Python of the machine's version")
+    pack.add_argument("--training-minutes", type=float, default=10.0, help="to prepare data")
+    collect = commands.add_parser("collect", help="merge what came back")
+    collect.add_argument("folder", type=Path)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What was measured: the sources and the card."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.gpu.pieces import Index
+
+_FOLDERS = ("backends", "builder", "clients", "loadtest", "model_repository", "tests")
+_SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Sources and card of a run."""
+
+    sources: str
+    """Hash of the code, the same with and without Git."""
+    commit: str
+    """The commit; `-dirty` follows where files had changed."""
+    card: str
+    """Name of the GPU; `rehearsal` without one."""
+
+
+def identify(root: Path, pieces: Path, card: str) -> Identity:
+    """Name what runs from the checkout `root`; without Git, `pieces` know the commit."""
+    try:
+        commit = commit_of(root)
+    except (OSError, subprocess.CalledProcessError):
+        try:
+            commit = Index.read(pieces).commit
+        except OSError:
+            commit = "unknown"
+    return Identity(sources_of(root), commit, card)
+
+
+def sources_of(root: Path) -> str:
+    """Hash every file of code below `root`, by its path and content; results do not count."""
+    digest = hashlib.sha256()
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _SUFFIXES and path.is_file():
+                digest.update(f"{path.relative_to(root)}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def commit_of(root: Path) -> str:
+    """Return the short name of the commit that is checked out.
+
+    Raises CalledProcessError or OSError where Git does not answer. Deleted weights do not count as
+    a change: they stay behind when the pieces travel.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    changes = git("status", "--porcelain", "--", ":(exclude)*.safetensors", ":(exclude)*/results/*")
+    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changes else "")
+
+
+def card_name() -> str:
+    """Return the name of the machine's first GPU. Raises OSError where there is none."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not done.stdout.strip():
+        raise OSError(f"nvidia-smi finds no GPU: {(done.stdout + done.stderr).strip()}")
+    return done.stdout.splitlines()[0].strip()

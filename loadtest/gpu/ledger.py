@@ -1,0 +1,89 @@
+"""Which steps have run, on which sources and which card, and what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadtest.gpu.identity import Identity
+from loadtest.gpu.outcome import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run of one step."""
+
+    step: str
+    sources: str
+    commit: str
+    card: str
+    finished_at: str
+    """Time in UTC, ISO 8601."""
+    seconds: float
+    verdict: Verdict
+    figure: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the step ran to its end and its answers were right."""
+        return self.verdict in {Verdict.PASSED, Verdict.MISSED}
+
+
+class Ledger:
+    """Records of runs, each once, in the order in which they finished."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records: dict[tuple[str, str, str], Record] = {}
+        for record in records:
+            self.add(record)
+
+    @classmethod
+    def read(cls, *paths: Path) -> Ledger:
+        """Read and merge ledgers; a file that is not there holds nothing."""
+        ledger = cls()
+        for path in paths:
+            if path.is_file():
+                for raw in json.loads(path.read_text("utf-8")):
+                    ledger.add(Record(**{**raw, "verdict": Verdict(raw["verdict"])}))
+        return ledger
+
+    @property
+    def records(self) -> list[Record]:
+        return sorted(self._records.values(), key=lambda each: each.finished_at)
+
+    def add(self, record: Record) -> None:
+        """Add a record; a second one of the same step, card and time changes nothing."""
+        self._records.setdefault((record.step, record.card, record.finished_at), record)
+
+    def latest(self, step: str, identity: Identity) -> Record | None:
+        """Return the last run of a step on these sources and this card."""
+        runs = [
+            each
+            for each in self.records
+            if (each.step, each.sources, each.card) == (step, identity.sources, identity.card)
+        ]
+        return runs[-1] if runs else None
+
+    def pruned(self) -> Ledger:
+        """Keep, of each step and card, the last complete run and whatever came after it."""
+        kept: dict[tuple[str, str], list[Record]] = {}
+        for each in self.records:
+            runs = kept.setdefault((each.step, each.card), [])
+            if each.is_complete:
+                runs.clear()
+            runs.append(each)
+        return Ledger(each for runs in kept.values() for each in runs)
+
+    def write(self, path: Path) -> None:
+        """Write the ledger, one line for each record; a reader never sees half a file."""
+        lines = [
+            json.dumps({**asdict(each), "verdict": each.verdict.value}) for each in self.records
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+        new.replace(path)

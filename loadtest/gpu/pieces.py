@@ -1,0 +1,130 @@
+"""Files packed into pieces that are small enough to travel, and unpacked again.
+
+Each member is a compressed tar archive. All members follow one another in one stream, which is cut
+into pieces of equal size; `index.json` says where each member begins and what it hashes to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+INDEX = "index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One archive of the stream."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What the pieces hold, and the sources that they were packed from."""
+
+    members: tuple[Member, ...]
+    pieces: tuple[tuple[str, int], ...]
+    """Name and bytes of each piece, in the order of the stream."""
+    commit: str
+    """The commit that was checked out at packing, marked if files had changed."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Index:
+        """Read the index in `folder`. Raises OSError where there is none."""
+        raw = json.loads((folder / INDEX).read_text("utf-8"))
+        members = tuple(Member(**each) for each in raw["members"])
+        pieces = tuple((name, num_bytes) for name, num_bytes in raw["pieces"])
+        return cls(members, pieces, raw["commit"])
+
+    def write(self, folder: Path) -> None:
+        (folder / INDEX).write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
+
+    def missing(self, folder: Path) -> list[str]:
+        """Return the pieces that `folder` does not hold in full."""
+        return [
+            name
+            for name, num_bytes in self.pieces
+            if not (folder / name).is_file() or (folder / name).stat().st_size != num_bytes
+        ]
+
+
+def pack(
+    members: Mapping[str, Mapping[str, Path]],
+    folder: Path,
+    *,
+    max_piece_bytes: int,
+    preset: int,
+    commit: str,
+) -> Index:
+    """Pack files into pieces of at most `max_piece_bytes` in `folder`.
+
+    `members`: for each member its files, by the path that they unpack to. `preset`: of xz, 0 (fast)
+    to 9 (small).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("piece-*"):
+        old.unlink()
+    with ThreadPoolExecutor() as pool:  # xz lets other threads run
+        archives = list(pool.map(lambda files: _archive(files, preset), members.values()))
+    stream = b"".join(archives)
+    num_pieces = max(1, -(-len(stream) // max_piece_bytes))
+    size = -(-len(stream) // num_pieces)
+    pieces = []
+    for number in range(num_pieces):
+        piece = stream[number * size : (number + 1) * size]
+        name = f"piece-{number + 1}-of-{num_pieces}"
+        (folder / name).write_bytes(piece)
+        pieces.append((name, len(piece)))
+    known = tuple(
+        Member(name, len(archive), hashlib.sha256(archive).hexdigest())
+        for name, archive in zip(members, archives, strict=True)
+    )
+    index = Index(known, tuple(pieces), commit)
+    index.write(folder)
+    return index
+
+
+def unpack(folder: Path, into: Path) -> None:
+    """Unpack every member of the pieces in `folder`.
+
+    Raises ValueError for a member that is not what was packed.
+    """
+    index = Index.read(folder)
+    stream = b"".join((folder / name).read_bytes() for name, _ in index.pieces)
+    starts = [0]
+    for member in index.members:
+        starts.append(starts[-1] + member.num_bytes)
+
+    def extract(member: Member, start: int) -> None:
+        archive = stream[start : start + member.num_bytes]
+        if hashlib.sha256(archive).hexdigest() != member.sha256:
+            raise ValueError(f"{member.name} has changed on its way; send the pieces again")
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(archive))) as tar:
+            tar.extractall(into, filter="data")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(extract, index.members, starts[:-1]))
+
+
+def _archive(files: Mapping[str, Path], preset: int) -> bytes:
+    """Return a compressed tar archive, the same for the same files whenever it is made."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", dereference=True) as tar:
+        for name, path in sorted(files.items()):
+            info = tar.gettarinfo(str(path), name)
+            info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+            with path.open("rb") as file:
+                tar.addfile(info, file)
+    # Most of the bytes that can be made smaller are x86 code, which this filter prepares.
+    filters = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": preset}]
+    return lzma.compress(raw.getvalue(), filters=filters)

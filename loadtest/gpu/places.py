@@ -1,0 +1,69 @@
+"""Where things lie on the machine with the GPU, outside the checkout, so that they outlive it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME_VARIABLE = "SPECDEC_GPU_HOME"
+DEFAULT_HOME = Path("~/.cache/specdec/gpu")
+ROOT = Path(__file__).parents[2]
+"""The checkout."""
+
+
+def home() -> Path:
+    """Return the folder of everything that the programme unpacks and keeps."""
+    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders below `home()`."""
+
+    root: Path
+
+    @property
+    def pieces(self) -> Path:
+        """Pieces that have arrived so far, and their index."""
+        return self.root / "pieces"
+
+    @property
+    def site(self) -> Path:
+        """Packages that the machine lacks, unpacked as an installer would."""
+        return self.root / "site"
+
+    @property
+    def libraries(self) -> Path:
+        """The Python library that Triton's Python backend loads."""
+        return self.root / "lib"
+
+    @property
+    def target(self) -> Path:
+        """The target as it travelled: its GGUF file and its tokenizer."""
+        return self.root / "target"
+
+    @property
+    def stored(self) -> Path:
+        """The stored weights of draft and head, one folder each."""
+        return self.root / "stored"
+
+    @property
+    def training(self) -> Path:
+        """Prepared data for the training step."""
+        return self.root / "training"
+
+    @property
+    def model_repository(self) -> Path:
+        """The default pair, ready to be served."""
+        return self.root / "model_repository"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment that serves."""
+        return self.root / "venv" / "bin" / "python"
+
+    @property
+    def ledger(self) -> Path:
+        """A copy of the ledger that outlives a call."""
+        return self.root / "ledger.json"

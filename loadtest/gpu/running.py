@@ -1,0 +1,208 @@
+"""Run the steps that the ledger lacks, each in a process of its own with a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from loadtest.gpu.identity import Identity
+from loadtest.gpu.ledger import Ledger, Record
+from loadtest.gpu.outcome import Verdict
+from loadtest.gpu.places import ROOT, Places
+from loadtest.gpu.programme import Step
+from loadtest.gpu.unpacking import is_set_up, serving_environment
+
+LEDGER = "ledger.json"
+SUMMARY = "summary.md"
+LOG = "log.txt"
+_GRACE_S = 8.0
+"""Seconds after its limit in which a step may still end by itself."""
+_SIGTERM_S = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line says."""
+
+    out: Path
+    """Folder of everything that is to come back."""
+    seconds: float
+    """For all steps together, from now."""
+    is_rehearsal: bool
+
+
+class Runner:
+    """Runs steps and keeps the ledger in `out`, with a copy among the places."""
+
+    def __init__(
+        self, options: RunOptions, places: Places, identity: Identity, known: Ledger
+    ) -> None:
+        """`known`: records of earlier runs."""
+        self._options, self._places, self._identity = options, places, identity
+        self._ledger = known
+        self._deadline_s = time.monotonic() + options.seconds
+        self._notes: dict[str, str] = {}
+        options.out.mkdir(parents=True, exist_ok=True)
+
+    def run(self, steps: Sequence[Step]) -> bool:
+        """Run what is missing; return whether every step is complete.
+
+        Steps that never ran come first, then those that were cut, then those that failed.
+        """
+        self._take_over_cut_steps(steps)
+        for step in sorted(steps, key=self._urgency):
+            record = self._ledger.latest(step.name, self._identity)
+            if record is not None and record.is_complete:
+                continue
+            left_s = self._deadline_s - time.monotonic()
+            if step.needs_pieces and not is_set_up(self._places):
+                self._notes[step.name] = "waits for the pieces"
+            elif left_s < (0.0 if self._options.is_rehearsal else step.least_seconds):
+                self._notes[step.name] = f"needs {step.least_seconds:g} s, {left_s:.0f} s are left"
+            else:
+                self._run_step(step, min(self._limit_of(step), left_s))
+        text = self._summary(steps)
+        (self._options.out / SUMMARY).write_text(text, "utf-8")
+        print(text)
+        latest = [self._ledger.latest(step.name, self._identity) for step in steps]
+        return all(each is not None and each.is_complete for each in latest)
+
+    def _urgency(self, step: Step) -> int:
+        record = self._ledger.latest(step.name, self._identity)
+        if record is None:
+            return 0
+        return 1 if record.verdict is Verdict.CUT else 2
+
+    def _limit_of(self, step: Step) -> float:
+        return step.rehearsal_seconds if self._options.is_rehearsal else step.seconds
+
+    def _run_step(self, step: Step, limit_s: float) -> None:
+        out = self._options.out / f"{step.name}.json"
+        python = str(self._places.python) if step.needs_pieces else sys.executable
+        command = [python, "-m", f"loadtest.gpu.steps.{step.name}"]
+        command += ["--out", str(out), "--seconds", f"{limit_s:.0f}"]
+        command += ["--rehearse"] if self._options.is_rehearsal else []
+        print(f"{step.name}: at most {limit_s:.0f} s", flush=True)
+        start_s = time.monotonic()
+        with (self._options.out / LOG).open("ab") as log:
+            log.write(f"\n== {step.name}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self._environment(step),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  this process has one thread
+            )
+            with _interrupted_by_sigterm():
+                try:
+                    status = process.wait(limit_s + _GRACE_S)
+                except subprocess.TimeoutExpired:
+                    status = None
+                finally:
+                    _end(process)
+                    self._take_over(step, time.monotonic() - start_s)
+        record = self._ledger.latest(step.name, self._identity)
+        if record is not None:
+            print(f"  {record.verdict.value} in {record.seconds:.0f} s: {record.figure}")
+        if status not in {0, None}:
+            print(f"  exit status {status}; see {self._options.out / LOG}", flush=True)
+
+    def _environment(self, step: Step) -> dict[str, str]:
+        environment = serving_environment(self._places)
+        if not step.needs_pieces:
+            paths = [str(ROOT), str(ROOT / "backends" / "python")]
+            paths += filter(None, [environment.get("PYTHONPATH")])
+            environment["PYTHONPATH"] = os.pathsep.join(paths)
+        return environment
+
+    def _take_over_cut_steps(self, steps: Sequence[Step]) -> None:
+        """Record what steps had measured when an earlier run of this programme was killed."""
+        for step in steps:
+            if (self._options.out / f"{step.name}.json").is_file():
+                self._take_over(step, 0.0)
+
+    def _take_over(self, step: Step, seconds: float) -> None:
+        """Move a step's own file into the ledger."""
+        path = self._options.out / f"{step.name}.json"
+        found: dict[str, Any] = {
+            "verdict": Verdict.FAILED.value,
+            "figure": "no result",
+            "facts": {},
+        }
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(path.read_text("utf-8"))
+        self._ledger.add(
+            Record(
+                step=step.name,
+                sources=self._identity.sources,
+                commit=self._identity.commit,
+                card=self._identity.card,
+                finished_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+                seconds=round(seconds, 1),
+                verdict=Verdict(found["verdict"]),
+                figure=found["figure"],
+                facts=found["facts"],
+            )
+        )
+        self._ledger.write(self._options.out / LEDGER)
+        self._ledger.write(self._places.ledger)
+        path.unlink(missing_ok=True)
+
+    def _summary(self, steps: Sequence[Step]) -> str:
+        lines = ["| step | seconds | verdict | figure |", "|---|---|---|---|"]
+        for step in steps:
+            record = self._ledger.latest(step.name, self._identity)
+            note = self._notes.get(step.name, "")
+            if record is None:
+                lines.append(f"| {step.name} | – | not run | {note} |")
+            else:
+                figure = " ".join(filter(None, [record.figure, note]))
+                row = [step.name, f"{record.seconds:.0f}", record.verdict.value, figure]
+                lines.append(f"| {' | '.join(row)} |")
+        known = self._identity
+        return "\n".join([*lines, "", f"{known.card}; commit {known.commit} ({known.sources})"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a step and whatever it started in its process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SIGTERM_S)
+            return
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that the step's result is still taken over."""
+
+    def interrupt(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,54 @@
+"""The default pair under a real tritonserver, its engines on the GPU or, rehearsed, on the CPU."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from builder.parameters import set_parameters
+from loadtest.bench.repository import with_drafts
+from loadtest.gpu.outcome import StepOptions
+from loadtest.gpu.places import Places, home
+from specdec.serving.launcher import TritonServer
+
+DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
+"""Drafters that bench exact asks for by name.
+
+The EAGLE-3 head is not among them: `kernels: graph` runs no drafting head.
+"""
+
+
+@contextmanager
+def served_pair(options: StepOptions, *, max_streams: int) -> Iterator[TritonServer]:
+    """Serve a copy of the default pair for up to `max_streams` requests at once.
+
+    On a GPU every engine replays CUDA graphs. In a rehearsal the same code runs on the CPU, where
+    its passes are called instead of captured.
+    """
+    with TemporaryDirectory(prefix="specdec-gpu-") as scratch:
+        repository = with_drafts(Places(home()).model_repository, Path(scratch), [])
+        for engine in ("target", "draft"):
+            set_parameters(
+                repository / engine,
+                device=options.device,
+                kernels="graph",
+                max_num_sequences=str(max_streams),
+            )
+        set_parameters(repository / "target", head_dir="")
+        set_parameters(repository / "specdec", target_head_name="", inflight_limit=str(max_streams))
+        # `inflight_limit` here also sets the number of BLS threads, twice as many.
+        with TritonServer(repository, inflight_limit=max_streams) as server:
+            yield server
+
+
+def gpu_memory_mib() -> int | None:
+    """Return the memory in use on the first GPU, by all processes; None without one."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return int(done.stdout.splitlines()[0])

@@ -1,0 +1,1 @@
+"""The steps of the programme, one module each, run as `python -m loadtest.gpu.steps.NAME`."""

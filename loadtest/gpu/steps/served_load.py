@@ -1,0 +1,70 @@
+"""`auto` against speculation off while the load grows, at a real tritonserver; GPU memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+
+from clients import GrpcClient
+from loadtest.bench.arms import OFF
+from loadtest.bench.ramp import Streams, salted
+from loadtest.bench.ramp_report import AUTO, Pass
+from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from loadtest.gpu.places import Places, home
+from loadtest.gpu.serving import gpu_memory_mib, served_pair
+
+MAX_STREAMS = 128
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure at 1, 16, 64 and 128 streams; MISSED if `auto` is clearly slower anywhere."""
+    options = StepOptions.parse(argv)
+    report = StepReport(options.out)
+    loads = (1, 2) if options.is_rehearsal else (1, 16, 64, MAX_STREAMS)
+    seconds, lead_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
+    max_tokens = 8 if options.is_rehearsal else 48
+    checkpoint = Places(home()).model_repository / "target" / "1" / "checkpoint"
+    order, numbers, found = random.Random(1), itertools.count(), list[Pass]()
+    before_mib = gpu_memory_mib()
+    with (
+        served_pair(options, max_streams=MAX_STREAMS) as server,
+        GrpcClient(server.grpc_url, timeout_s=60.0) as client,
+    ):
+        report.add("seconds_to_start", round(options.seconds - options.remaining_s, 1))
+        report.add("gpu_memory_mib", {"before": before_mib, "started": gpu_memory_mib()})
+        streams = Streams(client, server.pid, max_tokens, lead_s, seconds)
+        for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
+            streams.ask(prompt, AUTO)
+        # Two rounds over all loads: a cut then leaves every load measured once.
+        for number, num_streams in itertools.product(range(2), loads):
+            needed_s = 2 * (lead_s + seconds + 2.0)
+            if options.remaining_s < needed_s:
+                return report.finish(Verdict.CUT, _figure(found))
+            seed = next(numbers)
+            for place, arm in enumerate(order.sample((OFF, AUTO), 2)):
+                prompts = salted(11, checkpoint, seed, place)
+                found.append(streams.run(num_streams, number, arm, prompts))
+            report.add("passes", found)
+        report.add("gpu_memory_mib", {"before": before_mib, "loaded": gpu_memory_mib()})
+    is_met = all(_ratio(found, num_streams) > 0.97 for num_streams in loads)
+    return report.finish(Verdict.PASSED if is_met else Verdict.MISSED, _figure(found))
+
+
+def _ratio(found: list[Pass], num_streams: int) -> float:
+    """Return tokens per second with `auto` by those without, over all passes of a load."""
+
+    def tokens_per_s(arm: str) -> float:
+        own = [each for each in found if (each.num_streams, each.arm) == (num_streams, arm)]
+        return sum(each.num_tokens for each in own) / sum(each.seconds for each in own)
+
+    return tokens_per_s(AUTO) / max(tokens_per_s(OFF), 1e-9)
+
+
+def _figure(found: list[Pass]) -> str:
+    loads = sorted({each.num_streams for each in found})
+    return "auto ÷ off " + ", ".join(f"{_ratio(found, n):.2f} at {n}" for n in loads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Set up a bare machine: unpack the pieces, make an environment that serves, fill its models."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from loadtest.gpu.pieces import INDEX, Index, unpack
+from loadtest.gpu.places import HOME_VARIABLE, ROOT, Places
+
+NEEDED = (
+    "accelerate", "grpcio", "hypothesis", "jinja2", "ml_dtypes", "packaging", "protobuf", "psutil",
+    "pytest", "pytest-timeout", "pyyaml", "safetensors", "setuptools", "tokenizers", "torch",
+    "transformers", "urllib3",
+)  # fmt: skip
+"""Packages of the machine that the serving environment sees, with what they require.
+
+It sees no others: whatever was compiled for NumPy 2, SciPy for one, fails to import beside NumPy 1,
+and transformers imports SciPy where it finds it.
+"""
+_READY = "ready"
+
+
+def receive(arrived: Path, places: Places) -> list[str]:
+    """Keep the pieces that have come with this call; return the names of those still missing."""
+    if (arrived / INDEX).is_file():
+        index = Index.read(arrived)
+        places.pieces.mkdir(parents=True, exist_ok=True)
+        if not (places.pieces / INDEX).is_file() or Index.read(places.pieces) != index:
+            shutil.rmtree(places.root)  # pieces that were packed at another time
+            places.pieces.mkdir(parents=True)
+            shutil.copy(arrived / INDEX, places.pieces)
+        for name, _ in index.pieces:
+            if (arrived / name).is_file() and name in index.missing(places.pieces):
+                shutil.copy(arrived / name, places.pieces)
+    if not (places.pieces / INDEX).is_file():
+        return ["all"]
+    return Index.read(places.pieces).missing(places.pieces)
+
+
+def is_set_up(places: Places) -> bool:
+    """Say whether `set_up` has finished here."""
+    return (places.root / _READY).is_file()
+
+
+def set_up(places: Places) -> None:
+    """Unpack all pieces, make the serving environment and fill its model repository.
+
+    Raises ValueError, OSError or CalledProcessError; what was done is then done again.
+    """
+    unpack(places.pieces, places.root)
+    make_environment(places)
+    command = [str(places.python), "-m", "loadtest.gpu.filling"]
+    environment = serving_environment(places)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    (places.root / _READY).touch()
+
+
+def make_environment(places: Places) -> None:
+    """Make a virtual environment of the unpacked packages and those that the machine has."""
+    venv = places.python.parents[1]
+    shutil.rmtree(venv, ignore_errors=True)
+    command = [sys.executable, "-m", "venv", "--without-pip", str(venv)]
+    subprocess.run(command, check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    own = {_normal(path.name.split("-")[0]) for path in places.site.glob("*.dist-info")}
+    for entry in _entries(NEEDED, own):
+        if not (site / entry.name).exists() and not (places.site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    # Triton's Python backend ignores PYTHONPATH, so the search path stands in a file.
+    paths = (places.site, ROOT, ROOT / "backends" / "python")
+    (site / "specdec.pth").write_text("".join(f"{path}\n" for path in paths), "utf-8")
+
+
+def serving_environment(places: Places) -> dict[str, str]:
+    """Return the environment variables for steps that serve."""
+    libraries = [str(places.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        **os.environ,
+        HOME_VARIABLE: str(places.root),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+    }
+
+
+def _entries(names: tuple[str, ...], without: set[str]) -> Iterator[Path]:
+    """Yield the top-level files and folders of packages and of all that they require."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  the machine's own
+
+    seen, waiting = set(without), [_normal(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            print(f"the machine has no package {name}", file=sys.stderr)
+            continue
+        for text in found.requires or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(_normal(requirement.name))
+        tops = {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}
+        yield from (Path(str(found.locate_file(top))) for top in sorted(tops))
+
+
+def _normal(name: str) -> str:
+    """Spell a package's name as PEP 503 does."""
+    return re.sub(r"[-_.]+", "-", name).lower()
