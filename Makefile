@@ -10,7 +10,13 @@ STAMPS := $(VENV)/.stamps
 # Options for pytest, for example: make test PYTEST_ARGS="tests/unit -k loop"
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test test-gpu serve bench check format clean distclean
+# The machine's own Python, for a machine with a GPU and nothing of ours (docs/gpu.md).
+GPU_PYTHON ?= python3
+# A Python of the same version, with a shared library, where the pieces for it are packed.
+PACK_PYTHON ?= python3.12
+MINUTES ?= 8
+
+.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +47,20 @@ test: setup ## run the tests, the live-server ones included
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+ifdef REHEARSE
+gpu: setup
+	$(BIN)/python -m loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
+else
+gpu: ## run the programme for a GPU (MINUTES=8); REHEARSE=1 in miniature on this CPU
+	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m loadtest.gpu run --minutes $(MINUTES)
+endif
+
+gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
+	$(BIN)/python -m loadtest.gpu pack --python $(PACK_PYTHON)
+
+gpu-collect: setup ## merge what came back from a GPU (FROM=folder)
+	$(BIN)/python -m loadtest.gpu collect $(FROM)
 
 serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT)
 	exec $(BIN)/specdec serve

@@ -34,7 +34,11 @@ def _run(arguments: argparse.Namespace) -> int:
     start_s = time.monotonic()
     places = Places(home())
     out = arguments.out or Path(os.environ.get("OUT") or BUILD / "out")
-    card = card_name()
+    try:
+        card = card_name()
+    except OSError as error:
+        print(f"gpu: {error}; without one, `make gpu REHEARSE=1`", file=sys.stderr)
+        return 1
     missing = receive(PIECES, places)
     identity = identify(ROOT, places.pieces, card)
     if missing:

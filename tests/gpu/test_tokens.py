@@ -1,4 +1,4 @@
-"""Tokens on CUDA: alone as among others, in one leap as step by step, with no wait in between."""
+"""Tokens on CUDA: by itself as among others, in one leap as step by step, with no wait between."""
 
 from contextlib import contextmanager
 
@@ -8,9 +8,11 @@ import torch
 
 from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import GREEDY, Draw
+from specdec.torch_engine.gpu.buckets import Bucket
 from specdec.torch_engine.gpu.device_noise import DeviceNoise, keys_of
 from specdec.torch_engine.gpu.step_graph import StepGraph, new_pool
 from specdec.torch_engine.model import Segment
+from tests.gpu.device import DEVICE, IS_CUDA
 from tests.unit.by_hand import prompt, run, task
 from tests.unit.graph_path import (
     DRAFTING,
@@ -29,7 +31,10 @@ pytestmark = pytest.mark.gpu
 
 @contextmanager
 def no_waiting():
-    """Raise where PyTorch waits for the device."""
+    """Raise where PyTorch waits for the device; a rehearsal has none to wait for."""
+    if not IS_CUDA:
+        yield
+        return
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -38,14 +43,14 @@ def no_waiting():
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_alone_and_among_fifteen_others(model):
-    """Prompts, verification, sampling: sixteen at once say what each says alone."""
+def test_sixteen_tasks_at_once_give_the_tokens_of_each_by_itself(model):
+    """Prompts, verification, sampling, all in one batch."""
     assert tokens_of(model, mixed_tasks()) == alone(model, mixed_tasks())
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_leap_says_what_steps_say(model, monkeypatch, params, count):
+def test_leap_gives_the_tokens_of_single_steps(model, monkeypatch, params, count):
     """Calls of a draft engine: chained graphs give the tokens of single passes."""
     tasks = calls_of_a_draft(8, count, params)
     leapt = tokens_of(model, tasks, DRAFTING)
@@ -54,33 +59,31 @@ def test_leap_says_what_steps_say(model, monkeypatch, params, count):
     assert leapt == tokens_of(model, tasks, DRAFTING)
 
 
-def test_float32_says_what_the_cpu_says(model, cpu_model):
-    """Greedy tokens of another device; in bf16 near ties may fall otherwise."""
-    if model.cache.storage.dtype != torch.float32:
-        pytest.skip("float32 only: bf16 rounds otherwise on each device")
+def test_float32_gives_the_tokens_of_the_cpu(float32_model, cpu_model):
+    """Greedy tokens are equal; in bf16 near ties may fall otherwise."""
     tasks = [task(prompt(length), 12) for length in (3, 100, 250, 600)]
 
-    assert tokens_of(model, tasks) == tokens_of(cpu_model, tasks)
+    assert tokens_of(float32_model, tasks) == tokens_of(cpu_model, tasks)
 
 
 def test_long_context_over_block_borders(model):
-    """Graphs of growing contexts follow each other: as one verified draft says it."""
+    """Graphs of growing contexts follow each other; one verification confirms their tokens."""
     start = prompt(250)
-    (said,) = tokens_of(model, [task(start, 280)])
-    (verified,) = tokens_of(model, [task([*start, *said[:262]], 17, said[262:278])])
+    (tokens,) = tokens_of(model, [task(start, 280)])
+    (verified,) = tokens_of(model, [task([*start, *tokens[:262]], 17, tokens[262:278])])
 
-    assert verified == said[262:279]
+    assert verified == tokens[262:279]
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @torch.inference_mode()
 def test_nothing_waits_inside_a_round(model, params):
-    """A verification pass and its draws; a draft's leap but for its last read."""
+    """A verification pass with its draws, and a draft's leap until its last read."""
     scheduler = new_scheduler(model, DRAFTING)
     tasks = calls_of_a_draft(5, 3, params)
     run(scheduler, tasks)
     sequences = [model.cache.acquire(each.input_ids) for each in tasks]
-    # Draws at the places that each call would draw at.
+    # At the positions where each call would draw.
     draws = [new_draw(each) for each in tasks]
     segments = [
         Segment(sequence, each.input_ids[sequence.length :], 1)
@@ -91,10 +94,11 @@ def test_nothing_waits_inside_a_round(model, params):
         first = model.sampler.draw(model.run(segments), draws)
         for sequence in sequences:
             model.cache.extend(sequence, np.zeros(4, dtype=np.int32))
-        behind = leaper.run(first, sequences, draws, 4)
+        following = leaper.run(first, sequences, draws, 4)
 
-    again = tokens_of(model, tasks, DRAFTING)
-    assert torch.cat((first[:, None], behind), dim=1).tolist() == again
+    tokens = torch.cat((first[:, None], following), dim=1).tolist()
+
+    assert tokens == tokens_of(model, tasks, DRAFTING)
 
 
 def new_draw(of):
@@ -102,40 +106,51 @@ def new_draw(of):
     return Draw(of.params, of.input_ids, of.num_prompt_tokens)
 
 
+@pytest.mark.skipif(not IS_CUDA, reason="a CPU computes at once: nothing waits")
 def test_waiting_is_noticed():
     """The check above can fail."""
     with pytest.raises(RuntimeError, match="synchroniz"), no_waiting():
         torch.ones(1, device="cuda").item()
 
 
-def test_verification_pass_is_replayed(model, monkeypatch):
-    """Decoding and verifying run graphs; only prompts do not."""
+def test_decoding_and_verifying_replay_graphs(model, monkeypatch):
+    """Only prompts are launched operation by operation."""
     scheduler = new_scheduler(model, VERIFYING)
     run(scheduler, [task(prompt(30), 1)])
-    monkeypatch.setattr(model._decoder.layers, "forward", lambda *_: pytest.fail("no graph"))
+    replayed = []
+    for bucket, graph in model._decoder._graphs.items():
+        replay = graph.replay
+
+        def count(replay=replay, bucket=bucket):
+            replayed.append(bucket)
+            replay()
+
+        monkeypatch.setattr(graph, "replay", count)
 
     run(scheduler, [task(prompt(30), 5, prompt(4))])
 
+    assert replayed == [Bucket(1, 5, 1)]
 
-def test_noise_has_the_words_of_the_cpu():
-    """The same integers; the logarithms of a device may differ in the last bits."""
-    places = [(2**64 - 1, 8191), (0, 0), (7, 9)]
-    noise = DeviceNoise(5000, torch.device("cuda"), new_pool(torch.device("cuda")))
+
+def test_noise_has_the_integers_of_the_cpu():
+    """The same random words; their logarithms may differ in the last bits."""
+    positions = [(2**64 - 1, 8191), (0, 0), (7, 9)]
+    noise = DeviceNoise(5000, DEVICE, new_pool(DEVICE))
     host = DeviceNoise(5000, torch.device("cpu"), None)
-    keys = keys_of(places)
-    out = torch.empty(len(places), 5000, device="cuda")
+    keys = keys_of(positions)
+    out = torch.empty(len(positions), 5000, device=DEVICE)
 
     noise.fill(out, keys)
 
-    assert torch.equal(noise._words(keys.cuda()).cpu(), host._words(keys))
-    expected = torch.stack([gumbel(seed, position, 5000) for seed, position in places])
+    assert torch.equal(noise._words(keys.to(DEVICE)).cpu(), host._words(keys))
+    expected = torch.stack([gumbel(seed, position, 5000) for seed, position in positions])
     assert torch.allclose(out.cpu(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_graph_reads_what_its_buffers_hold_now():
     """A replay takes new inputs from the same addresses."""
-    x, y = torch.zeros(4, device="cuda"), torch.zeros(4, device="cuda")
-    graph = StepGraph(lambda: y.copy_(x * 2), new_pool(torch.device("cuda")))
+    x, y = torch.zeros(4, device=DEVICE), torch.zeros(4, device=DEVICE)
+    graph = StepGraph(lambda: y.copy_(x * 2), new_pool(DEVICE))
     for value in (1.0, 5.0):
         x.fill_(value)
         graph.replay()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -29,12 +30,28 @@ SAMPLED = SamplingParams(temperature=0.8, seed=2**63 + 11)
 NUCLEUS = SamplingParams(temperature=0.9, top_k=40, top_p=0.9, min_p=0.01, seed=12)
 
 
+_captured: WeakKeyDictionary[KVCache, EngineLimits] = WeakKeyDictionary()
+"""The limits for which graphs over a cache were captured."""
+
+
 def new_scheduler(model: LlamaModel, limits: EngineLimits) -> Scheduler:
-    """Return a scheduler with an empty cache and, where the model has them, graphs."""
-    dtype = model.cache.storage.dtype
-    model.cache = KVCache(model.config, limits.num_cache_tokens, model.device, dtype)
-    model.prepare(limits)
+    """Return a scheduler with an empty cache and, where the model has them, graphs.
+
+    Graphs are captured once for the same limits: capturing takes most of a test's time on CUDA.
+    """
+    if _captured.get(model.cache) != limits:
+        dtype = model.cache.storage.dtype
+        model.cache = KVCache(model.config, limits.num_cache_tokens, model.device, dtype)
+        model.prepare(limits)
+        _captured[model.cache] = limits
+    empty(model.cache)
     return Scheduler(model, limits)
+
+
+def empty(cache: KVCache) -> None:
+    """Discard all sequences; the blocks keep their old values, which nothing may read."""
+    for sequence in list(cache._sequences):
+        cache.discard(sequence)
 
 
 def tokens_of(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
@@ -43,7 +60,7 @@ def tokens_of(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIF
 
 
 def alone(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
-    """Run each task on an engine that never saw another; return the tokens of each."""
+    """Run each task on an engine that knows no other; return the tokens of each."""
     return [tokens_of(model, [each], limits)[0] for each in tasks]
 
 

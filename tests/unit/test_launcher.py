@@ -146,6 +146,15 @@ def test_run_directory_joins_backend_and_stub(tmp_path, monkeypatch):
     assert stub.parent.name == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def test_numpy_that_the_stub_cannot_read_is_refused(tmp_path, monkeypatch):
+    """With NumPy 2 the stub would start and die at the first request."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(installation.metadata, "version", lambda name: "2.5.2")
+
+    with pytest.raises(LaunchError, match=r"numpy 2\.5\.2 .* install numpy<2"):
+        assemble_backend_directory(find_installation(), tmp_path)
+
+
 def test_environment_puts_our_python_first_and_finds_libpython(monkeypatch):
     """The stub finds this environment's packages and the shared libpython."""
     monkeypatch.setenv("PATH", "")

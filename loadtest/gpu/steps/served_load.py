@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import sys
 
@@ -22,8 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     loads = (1, 2) if options.is_rehearsal else (1, 16, 64, MAX_STREAMS)
-    seconds, lead_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
-    max_tokens = 8 if options.is_rehearsal else 48
+    # A pass of the graph path takes most of a second on two CPU cores.
+    seconds, lead_s, num_learning = (3.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
+    num_rounds, max_tokens = (1, 8) if options.is_rehearsal else (2, 48)
     checkpoint = Places(home()).model_repository / "target" / "1" / "checkpoint"
     order, numbers, found = random.Random(1), itertools.count(), list[Pass]()
     before_mib = gpu_memory_mib()
@@ -36,8 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         streams = Streams(client, server.pid, max_tokens, lead_s, seconds)
         for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
             streams.ask(prompt, AUTO)
-        # Two rounds over all loads: a cut then leaves every load measured once.
-        for number, num_streams in itertools.product(range(2), loads):
+        # The second round comes after all loads: a cut then leaves every load measured once.
+        for number, num_streams in itertools.product(range(num_rounds), loads):
             needed_s = 2 * (lead_s + seconds + 2.0)
             if options.remaining_s < needed_s:
                 return report.finish(Verdict.CUT, _figure(found))
@@ -48,17 +50,22 @@ def main(argv: list[str] | None = None) -> int:
             report.add("passes", found)
         report.add("gpu_memory_mib", {"before": before_mib, "loaded": gpu_memory_mib()})
     is_met = all(_ratio(found, num_streams) > 0.97 for num_streams in loads)
+    is_met |= options.is_rehearsal  # so few tokens measure nothing
     return report.finish(Verdict.PASSED if is_met else Verdict.MISSED, _figure(found))
 
 
 def _ratio(found: list[Pass], num_streams: int) -> float:
-    """Return tokens per second with `auto` by those without, over all passes of a load."""
+    """Return tokens per second with `auto` by those without, over all passes of a load.
+
+    NaN, which meets no goal, where no token came without speculation.
+    """
 
     def tokens_per_s(arm: str) -> float:
         own = [each for each in found if (each.num_streams, each.arm) == (num_streams, arm)]
         return sum(each.num_tokens for each in own) / sum(each.seconds for each in own)
 
-    return tokens_per_s(AUTO) / max(tokens_per_s(OFF), 1e-9)
+    off = tokens_per_s(OFF)
+    return tokens_per_s(AUTO) / off if off else math.nan
 
 
 def _figure(found: list[Pass]) -> str:

@@ -13,7 +13,11 @@ import shutil
 import sys
 import sysconfig
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+
+MAX_NUMPY_MAJOR = 1
+"""The newest NumPy that the Python backend of the package nvidia-pytriton reads."""
 
 
 class LaunchError(RuntimeError):
@@ -62,7 +66,7 @@ def assemble_backend_directory(installation: TritonInstallation, run_directory: 
     """Join backend, utilities and the running Python's stub under run_directory/backends.
 
     Returns the directory for --backend-directory. Raises LaunchError if the wheel has no stub for
-    this Python version.
+    this Python version, or if NumPy is one that the stub cannot read.
     """
     if installation.wheel_directory is None:
         raise LaunchError(f"{installation.binary} finds its own backends; nothing to assemble")
@@ -72,6 +76,14 @@ def assemble_backend_directory(installation: TritonInstallation, run_directory: 
     if not stub.is_file():
         known = ", ".join(sorted(directory.name for directory in stubs.glob("*.*")))
         raise LaunchError(f"no Python backend stub for Python {version}; the wheel has {known}")
+    # The stub was built with a pybind11 that knows NumPy 1. With NumPy 2 it loads, reads arrays with
+    # wrong strides and dies at the first request.
+    numpy = metadata.version("numpy")
+    if int(numpy.partition(".")[0]) > MAX_NUMPY_MAJOR:
+        raise LaunchError(
+            f"numpy {numpy} does not work with the Python backend of the package nvidia-pytriton; "
+            f"install numpy<{MAX_NUMPY_MAJOR + 1}"
+        )
     source = installation.wheel_directory / "backends" / "python"
     backends = run_directory / "backends"
     python_backend = backends / "python"

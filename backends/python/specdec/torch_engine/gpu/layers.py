@@ -71,7 +71,7 @@ class Layers:
         num_rows = inputs.tokens.numel()
         residual = self._embedding[pad_rows(inputs.tokens.flatten())].float()
         rotation = self._rotation[pad_rows(inputs.positions.flatten())]
-        with _attention_kernel(self.device):
+        with attention_kernel(self.device):
             for layer, cache in zip(self._layers, storage, strict=True):
                 rows = cache.view(-1, config.head_dim)
                 self._run_layer(layer, residual, rotation, rows, places, inputs.tokens.shape)
@@ -153,7 +153,7 @@ class Layers:
         return unfolded.reshape(num_sequences * num_rows, -1)
 
 
-def _attention_kernel(device: torch.device) -> AbstractContextManager[None]:
+def attention_kernel(device: torch.device) -> AbstractContextManager[None]:
     """The kernel whose result for a row depends on that row and its keys alone.
 
     PyTorch's memory-efficient attention takes a mask, gives each tile of queries to one thread

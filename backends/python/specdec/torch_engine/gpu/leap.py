@@ -124,7 +124,8 @@ class Leaper:
         """first [n] int64, the tokens behind each sequence → [n, num_steps] int64: what follows.
 
         The sequences have room for the tokens that run, which are `first` and all but the last
-        of what follows. `draws`: those of `first`.
+        of what follows. `draws`: those of `first`. The result is a buffer: the next run overwrites
+        it.
         """
         num, state = len(sequences), self._state
         bucket = bucket_of(num, 1, max(len(each.blocks) for each in sequences))
