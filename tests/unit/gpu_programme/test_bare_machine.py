@@ -1,0 +1,110 @@
+"""What a bare machine is given: named sources, packages that fit together, clear refusals."""
+
+import importlib
+
+import pytest
+
+from loadtest.gpu import __main__ as command
+from loadtest.gpu.collecting import collect
+from loadtest.gpu.identity import identify, sources_of
+from loadtest.gpu.ledger import Ledger
+from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from loadtest.gpu.packing import MachinePython, PackingError
+from loadtest.gpu.pieces import pack
+from loadtest.gpu.programme import PROGRAMME
+from loadtest.gpu.running import LEDGER
+from loadtest.gpu.unpacking import _entries
+from tests.unit.gpu_programme.test_ledger import RECORD
+
+
+def test_sources_are_named_by_code_alone(tmp_path):
+    """Results and weights change nothing, code does: with or without Git."""
+    code = tmp_path / "loadtest" / "a.py"
+    code.parent.mkdir()
+    code.write_text("1")
+    before = sources_of(tmp_path)
+    (tmp_path / "loadtest" / "results.json").write_text("{}")
+    unchanged = sources_of(tmp_path)
+    code.write_text("2")
+
+    assert before == unchanged != sources_of(tmp_path)
+
+
+def test_without_git_the_pieces_know_the_commit(tmp_path):
+    """A transfer brings no repository."""
+    pack({}, tmp_path / "pieces", max_piece_bytes=10, preset=0, commit="1234")
+
+    assert identify(tmp_path, tmp_path / "pieces", "card").commit == "1234"
+    assert identify(tmp_path, tmp_path / "none", "card").commit == "unknown"
+
+
+def test_serving_environment_sees_what_packages_require_and_nothing_else():
+    """pytest brings pluggy; SciPy, built for another NumPy, stays out, and so does what travels."""
+    names = {entry.name for entry in _entries(("pytest", "tritonclient"), {"packaging"})}
+
+    assert {"pytest", "_pytest", "pluggy", "tritonclient", "numpy"} <= names
+    assert not {"scipy", "packaging"} & names
+
+
+def test_package_that_the_machine_lacks_is_named(capsys):
+    """Setting up goes on: it may not be needed."""
+    assert list(_entries(("no-such-package",), set())) == []
+    assert "no package no-such-package" in capsys.readouterr().err
+
+
+def test_python_without_a_shared_library_is_refused(tmp_path):
+    """Triton's Python backend loads it; the message says what to name instead."""
+    static = tmp_path / "python"
+    static.write_text("#!/bin/sh\necho 3.12 /usr/lib/libpython3.12.a\n")
+    static.chmod(0o755)
+
+    with pytest.raises(PackingError, match="--enable-shared"):
+        MachinePython.ask(str(static))
+    with pytest.raises(PackingError, match="--python"):
+        MachinePython.ask(str(tmp_path / "none"))
+
+
+def test_machine_without_a_gpu_is_told_so(monkeypatch, capsys):
+    """No traceback; the message names the rehearsal."""
+    monkeypatch.setenv("PATH", "")
+
+    assert command.main(["run"]) == 1
+    assert "make gpu REHEARSE=1" in capsys.readouterr().err
+
+
+def test_collecting_merges_and_says_when_nothing_came_back(tmp_path):
+    """A ledger that came back joins the results."""
+    came_back, results = tmp_path / "back", tmp_path / "results"
+    Ledger([RECORD]).write(came_back / LEDGER)
+
+    assert collect(came_back, results).records == [RECORD]
+    assert Ledger.read(results / LEDGER).records == [RECORD]
+    with pytest.raises(FileNotFoundError, match="holds no ledger"):
+        collect(tmp_path / "nothing", results)
+
+
+@pytest.mark.parametrize("step", PROGRAMME, ids=lambda each: each.name)
+def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
+    """The runner starts it by name."""
+    module = importlib.import_module(f"loadtest.gpu.steps.{step.name}")
+
+    assert callable(module.main)
+    assert step.least_seconds < step.seconds
+
+
+def test_report_keeps_facts_of_a_step_that_is_stopped(tmp_path):
+    """Each fact is on disk when it is known; until its end a step counts as cut."""
+    report = StepReport(tmp_path / "a.json")
+    report.add("us", {1: [1.23456, True]})
+    before = (tmp_path / "a.json").read_text()
+
+    assert report.finish(Verdict.FAILED, "wrong") == 1
+    assert before == '{"verdict": "cut", "figure": "", "facts": {"us": {"1": [1.235, true]}}}\n'
+
+
+def test_step_options_count_from_the_start():
+    """A step sees how many seconds are left."""
+    options = StepOptions.parse(["--out", "a.json", "--seconds", "50", "--rehearse"])
+
+    assert 49 < options.remaining_s <= 50
+    assert options.device == "cpu"

@@ -1,0 +1,54 @@
+"""The ledger: every run once, the last complete one of each step kept."""
+
+from dataclasses import replace
+
+from loadtest.gpu.ledger import Ledger, Record
+from loadtest.gpu.outcome import Verdict
+
+RECORD = Record(
+    step="hop",
+    sources="aaaa",
+    commit="1234",
+    card="card",
+    finished_at="2026-01-01T00:00:00.000+00:00",
+    seconds=3.0,
+    verdict=Verdict.PASSED,
+    figure="1 ms",
+    facts={"costs": [1, 2]},
+)
+
+
+def at(second, **changes):
+    """Return a record that finished so many seconds later."""
+    return replace(RECORD, finished_at=f"2026-01-01T00:00:{second:02}.000+00:00", **changes)
+
+
+def test_reading_gives_what_was_written(tmp_path):
+    """Verdicts and facts included."""
+    Ledger([RECORD]).write(tmp_path / "ledger.json")
+
+    assert Ledger.read(tmp_path / "ledger.json").records == [RECORD]
+
+
+def test_merging_a_ledger_twice_changes_nothing(tmp_path):
+    """What came back may be collected again; a missing file holds nothing."""
+    for name, record in (("old.json", at(1)), ("new.json", at(2))):
+        Ledger([record]).write(tmp_path / name)
+
+    paths = [tmp_path / name for name in ("new.json", "old.json", "new.json", "none.json")]
+
+    assert Ledger.read(*paths).records == [at(1), at(2)]
+
+
+def test_pruned_keeps_the_last_complete_run_and_later_ones():
+    """Of each step and card; a cut run before a complete one has nothing to add."""
+    kept = [at(3), at(4, verdict=Verdict.CUT), at(5, card="other"), at(6, step="cores")]
+
+    assert Ledger([at(1), at(2, verdict=Verdict.CUT), *kept]).pruned().records == kept
+
+
+def test_missed_goal_is_complete_and_a_failure_is_not():
+    """A step that only missed a goal is not repeated."""
+    complete = {each for each in Verdict if replace(RECORD, verdict=each).is_complete}
+
+    assert complete == {Verdict.PASSED, Verdict.MISSED}

@@ -1,0 +1,108 @@
+"""Packing and unpacking: the same files come out, from pieces that are small enough."""
+
+import random
+
+import pytest
+
+from loadtest.gpu.pieces import INDEX, Index, pack, unpack
+from loadtest.gpu.places import Places
+from loadtest.gpu.unpacking import receive
+
+MAX_BYTES = 30_000
+
+
+@pytest.fixture
+def members(tmp_path):
+    """Return two members; together they need four pieces, and one file lies over a border."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    files = {}
+    for number, num_bytes in enumerate((10, 70_000, 31_000)):
+        files[number] = folder / str(number)
+        files[number].write_bytes(random.Random(number).randbytes(num_bytes))
+    files[0].chmod(0o755)
+    return {"small": {"bin/a": files[0], "b": files[1]}, "large": {"c/d": files[2]}}
+
+
+@pytest.fixture
+def packed(members, tmp_path):
+    """Return the folder of the pieces."""
+    folder = tmp_path / "pieces"
+    pack(members, folder, max_piece_bytes=MAX_BYTES, preset=0, commit="1234")
+    return folder
+
+
+def test_unpacking_gives_the_files_that_were_packed(members, packed, tmp_path):
+    """Contents, and whether a file may be executed."""
+    unpack(packed, tmp_path / "out")
+
+    for files in members.values():
+        for name, path in files.items():
+            found = tmp_path / "out" / name
+            assert found.read_bytes() == path.read_bytes()
+            assert found.stat().st_mode == path.stat().st_mode
+
+
+def test_no_piece_is_larger_than_allowed(packed):
+    """As many pieces as needed, and no more."""
+    sizes = [path.stat().st_size for path in packed.glob("piece-*")]
+
+    assert len(sizes) == 4
+    assert max(sizes) <= MAX_BYTES
+
+
+def test_same_files_give_the_same_pieces(members, packed, tmp_path):
+    """A machine that holds pieces already needs no new ones."""
+    again = pack(members, tmp_path / "again", max_piece_bytes=MAX_BYTES, preset=0, commit="1234")
+
+    assert again == Index.read(packed)
+
+
+def test_changed_byte_is_noticed(packed, tmp_path):
+    """The message names the member."""
+    (piece,) = packed.glob("piece-1-*")
+    raw = bytearray(piece.read_bytes())
+    raw[500] ^= 1
+    piece.write_bytes(raw)
+
+    with pytest.raises(ValueError, match="small has changed on its way"):
+        unpack(packed, tmp_path / "out")
+
+
+def test_pieces_may_arrive_one_by_one(packed, tmp_path):
+    """Each call brings one; those that came before are kept, and the missing ones are named."""
+    places = Places(tmp_path / "home")
+    names = [name for name, _ in Index.read(packed).pieces]
+    for number, name in enumerate(names):
+        arrived = tmp_path / name
+        arrived.mkdir()
+        for each in (name, INDEX):
+            (arrived / each).write_bytes((packed / each).read_bytes())
+        assert receive(arrived, places) == names[number + 1 :]
+
+    assert receive(tmp_path / "nothing", places) == []
+    unpack(places.pieces, tmp_path / "out")
+
+
+def test_half_a_piece_is_missing(packed, tmp_path):
+    """A transfer that broke off does not count."""
+    (first,) = packed.glob("piece-1-*")
+    first.write_bytes(first.read_bytes()[:-1])
+
+    assert receive(packed, Places(tmp_path / "home")) == [first.name]
+
+
+def test_pieces_packed_anew_replace_everything(members, packed, tmp_path):
+    """Nothing of another packing is mixed in."""
+    places = Places(tmp_path / "home")
+    receive(packed, places)
+    (places.root / "left over").touch()
+    pack(members, packed, max_piece_bytes=MAX_BYTES, preset=0, commit="5678")
+
+    assert receive(packed, places) == []
+    assert not (places.root / "left over").exists()
+
+
+def test_without_pieces_all_are_missing(tmp_path):
+    """The steps that need none run nevertheless."""
+    assert receive(tmp_path / "nothing", Places(tmp_path / "home")) == ["all"]

@@ -1,0 +1,205 @@
+"""The runner: each step once, bounded in time, and nothing measured is lost when it is stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from loadtest.gpu import running
+from loadtest.gpu.identity import Identity
+from loadtest.gpu.ledger import Ledger
+from loadtest.gpu.outcome import Verdict
+from loadtest.gpu.places import Places
+from loadtest.gpu.programme import Step
+from loadtest.gpu.running import LEDGER, SUMMARY, Runner, RunOptions
+
+PYTHON = sys.executable
+SOURCES = Identity(sources="aaaa", commit="1234", card="card")
+
+INTERPRETER = """#!{python}
+import sys, time
+from pathlib import Path
+from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+
+name = sys.argv[2].rpartition(".")[2]
+options = StepOptions.parse(sys.argv[3:])
+with Path(__file__).with_name("started").open("a") as file:
+    file.write(name + "\\n")
+if name == "broken":
+    raise RuntimeError("broken")
+report = StepReport(options.out)
+report.add("measured", 1.23456)
+if name == "slow":
+    time.sleep(60)
+sys.exit(report.finish(Verdict.FAILED if name == "wrong" else Verdict.PASSED, name + " is done"))
+"""
+
+
+def step(name, *, needs_pieces=False):
+    """Return a step of one second; with less than 30 s left it is not worth starting."""
+    return Step(name, 1, 30, 1, needs_pieces)
+
+
+class Machine:
+    """A machine whose Python runs the small steps above."""
+
+    def __init__(self, folder):
+        """`folder`: for everything that is written."""
+        self.folder, self.out = folder, folder / "out"
+        self.places = Places(folder / "home")
+        self.python = folder / "python"
+        self.python.write_text(INTERPRETER.format(python=PYTHON))
+        self.python.chmod(0o755)
+
+    def run(self, *names, identity=SOURCES, seconds=600.0):
+        """Run steps with what an earlier run left in `out`."""
+        options = RunOptions(self.out, seconds, is_rehearsal=False)
+        runner = Runner(options, self.places, identity, Ledger.read(self.out / LEDGER))
+        return runner.run([step(name) for name in names])
+
+    @property
+    def started(self):
+        """Names of the steps that were started, in order."""
+        path = self.folder / "started"
+        return path.read_text().split() if path.exists() else []
+
+    def latest(self, name, identity=SOURCES):
+        """Return the last record of a step."""
+        return Ledger.read(self.out / LEDGER).latest(name, identity)
+
+    @property
+    def summary(self):
+        """The table of the last run."""
+        return (self.out / SUMMARY).read_text()
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return a machine that ends an overdue step soon."""
+    made = Machine(tmp_path)
+    monkeypatch.setattr(running.sys, "executable", str(made.python))
+    monkeypatch.setattr(running, "_GRACE_S", 0.1)
+    return made
+
+
+def test_complete_steps_are_not_run_again(machine):
+    """A second run goes on with what the ledger lacks."""
+    assert machine.run("first")
+    assert machine.run("first", "second")
+
+    assert machine.started == ["first", "second"]
+    assert machine.latest("first").facts == {"measured": 1.235}
+
+
+def test_changed_sources_and_other_cards_are_measured_anew(machine):
+    """A record counts for the code and the card that it was measured on."""
+    machine.run("first")
+    machine.run("first", identity=Identity("bbbb", "5678", "card"))
+    machine.run("first", identity=Identity("aaaa", "1234", "other card"))
+
+    assert machine.started == ["first"] * 3
+
+
+def test_overdue_step_is_ended_and_its_facts_are_kept(machine):
+    """The steps after it still run."""
+    assert not machine.run("slow", "first")
+
+    record = machine.latest("slow")
+    assert (record.verdict, record.facts) == (Verdict.CUT, {"measured": 1.235})
+    assert machine.latest("first").verdict is Verdict.PASSED
+
+
+def test_failing_steps_fail_alone(machine):
+    """One that raises and one with a wrong answer: both are recorded, neither stops the rest."""
+    assert not machine.run("broken", "wrong", "first")
+
+    verdicts = [machine.latest(name).verdict for name in ("broken", "wrong", "first")]
+    assert verdicts == [Verdict.FAILED, Verdict.FAILED, Verdict.PASSED]
+    assert "RuntimeError: broken" in (machine.out / running.LOG).read_text()
+
+
+def test_new_steps_come_before_those_that_were_cut_and_those_that_failed(machine):
+    """A repeated failure must not use up the minutes of steps that never ran."""
+    machine.run("wrong", "slow")
+    machine.run("wrong", "slow", "first")
+
+    assert machine.started == ["wrong", "slow", "first", "slow", "wrong"]
+
+
+def test_step_that_does_not_fit_is_left_out_and_named(machine):
+    """The summary says how many seconds it needs."""
+    assert not machine.run("first", seconds=20.0)
+
+    assert machine.started == []
+    assert "| first | – | not run | needs 30 s, 20 s are left |" in machine.summary
+
+
+def test_step_that_serves_waits_for_the_pieces(machine):
+    """Without them it is not started, and not recorded as failed."""
+    options = RunOptions(machine.out, 600.0, is_rehearsal=False)
+    Runner(options, machine.places, SOURCES, Ledger()).run([step("first", needs_pieces=True)])
+
+    assert machine.started == []
+    assert "waits for the pieces" in machine.summary
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_killed_run_leaves_what_was_measured_and_the_next_goes_on(machine, number):
+    """Killed in the middle of a step: that step is recorded as cut, the others are not repeated."""
+    runner = subprocess.Popen([PYTHON, "-c", KILLED_RUN, str(machine.folder)])
+    wait_for(lambda: any(machine.out.glob("slow.json")) and "measured" in slow_file(machine))
+    runner.send_signal(number)
+    runner.wait(20)
+
+    machine.run("first", "slow", "second")
+
+    assert machine.started == ["first", "slow", "second", "slow"]
+    cut = [each for each in Ledger.read(machine.out / LEDGER).records if each.step == "slow"]
+    assert [each.verdict for each in cut] == [Verdict.CUT, Verdict.CUT]
+    assert cut[0].facts == {"measured": 1.235}
+
+
+KILLED_RUN = """
+import sys
+from pathlib import Path
+from tests.unit.gpu_programme.test_running import Machine, running
+machine = Machine(Path(sys.argv[1]))
+running.sys.executable = str(machine.python)
+running._GRACE_S = 60.0
+machine.run("first", "slow", "second")
+"""
+
+
+def slow_file(machine):
+    """Return the result file of the running step."""
+    return (machine.out / "slow.json").read_text()
+
+
+def wait_for(is_so):
+    """Wait until something is so, ten seconds at most."""
+    deadline_s = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_ended_step_leaves_no_process(machine):
+    """Whatever a step started is ended with it."""
+    machine.run("slow")
+
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(machine.python) not in listed.stdout
+
+
+def test_ledger_is_one_line_a_record(machine):
+    """So that a change of it reads well in Git."""
+    machine.run("first", "second")
+
+    lines = (machine.out / LEDGER).read_text().splitlines()
+    assert [lines[0], lines[-1], len(lines)] == ["[", "]", 4]
+    assert json.loads(lines[1].rstrip(","))["figure"] == "first is done"
+    assert os.access(machine.places.ledger, os.R_OK)
