@@ -20,7 +20,6 @@ _BENCHES = {
     "exact": "output with each drafter equals the target's, greedy or sampled, on any prompts",
     "control": "the controller at a live server against fixed choices and a hopeless draft",
     "coupling": "what shared noise costs in acceptance against rejection sampling",
-    "gpu": "a target's step on a CUDA device against its byte limit, graphs or not",
     "hop": "what a round costs outside the engines, with engines that cost nothing",
     "interchange": "our draft and EAGLE-3 head in vLLM: same answers, acceptance beside ours",
     "law": "rejection and block verification keep the target's distribution: p-values",

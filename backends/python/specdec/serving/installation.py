@@ -76,8 +76,8 @@ def assemble_backend_directory(installation: TritonInstallation, run_directory: 
     if not stub.is_file():
         known = ", ".join(sorted(directory.name for directory in stubs.glob("*.*")))
         raise LaunchError(f"no Python backend stub for Python {version}; the wheel has {known}")
-    # The stub was built with a pybind11 that knows NumPy 1. With NumPy 2 it loads, reads arrays with
-    # wrong strides and dies at the first request.
+    # The stub was built with a pybind11 that knows NumPy 1 only. With NumPy 2 it loads, takes
+    # wrong strides for those of its arrays, and dies at the first request.
     numpy = metadata.version("numpy")
     if int(numpy.partition(".")[0]) > MAX_NUMPY_MAJOR:
         raise LaunchError(

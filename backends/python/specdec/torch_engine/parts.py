@@ -38,9 +38,10 @@ class Parts:
     def prepare(self, limits: EngineLimits, cache: KVCache) -> None:
         """Captures what passes within the limits need, before anything is cached."""
         if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
-            self.decoder.prepare(limits, cache, self.pool)
+            buckets = list(gpu.buckets_within(limits))
+            self.decoder.prepare(buckets, cache, self.pool)
             if limits.max_draft_len == 0:  # An engine that verifies seldom generates alone.
-                self.leaper.prepare(limits, cache, self.pool)
+                self.leaper.prepare(buckets, cache, self.pool)
 
 
 def choose_kernels(

@@ -9,6 +9,7 @@ Read in this order: `buckets.py` (which shapes there are), `step_graph.py` (how 
 On a CPU the same steps run uncaptured over the same buffers, which is for tests.
 """
 
+from specdec.torch_engine.gpu.buckets import buckets_within
 from specdec.torch_engine.gpu.device_head import DeviceHead
 from specdec.torch_engine.gpu.device_noise import DeviceNoise
 from specdec.torch_engine.gpu.device_sampler import DeviceSampler
@@ -23,5 +24,6 @@ __all__ = [
     "GraphDecoder",
     "GraphPool",
     "Leaper",
+    "buckets_within",
     "new_pool",
 ]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specdec.torch_engine.config import EngineLimits, ModelConfig
+from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.gpu.buckets import (
     MAX_GRAPH_ROWS,
     Bucket,
     bucket_of,
-    buckets_within,
     group,
     pack,
     views,
@@ -45,11 +44,13 @@ class GraphDecoder:
         self._cache: KVCache | None = None
         self._inputs = self._hidden = torch.empty(0)
 
-    def prepare(self, limits: EngineLimits, cache: KVCache, pool: GraphPool | None) -> None:
-        """Captures every bucket within the limits; they read and write `cache` alone."""
-        start_s = time.perf_counter()
-        buckets, device = list(buckets_within(limits)), self.layers.device
-        num_inputs = max(bucket.num_inputs for bucket in buckets)
+    def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
+        """Capture a graph for each bucket; all of them read and write `cache` alone.
+
+        The largest bucket comes first: its memory then serves all others.
+        """
+        start_s, device = time.perf_counter(), self.layers.device
+        num_inputs = max((bucket.num_inputs for bucket in buckets), default=0)
         # Zeros are valid tokens, positions and blocks for the calls that warm up.
         self._inputs = torch.zeros(num_inputs, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((MAX_GRAPH_ROWS, self._hidden_size), device=device)

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu.buckets import (
     Bucket,
     PassInputs,
     bucket_of,
-    buckets_within,
     pack,
     views,
 )
@@ -77,12 +75,10 @@ class Leaper:
         self._graphs: dict[tuple[Bucket, int], StepGraph] = {}
         self._cache: KVCache | None = None
 
-    def prepare(self, limits: EngineLimits, cache: KVCache, pool: GraphPool | None) -> None:
-        """Captures the chains of every bucket within the limits."""
+    def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
+        """Capture the chains of every bucket whose sequences have one row each."""
         buckets = [
-            each
-            for each in buckets_within(limits)
-            if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
+            each for each in buckets if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
         ]
         device, size = self._layers.device, max(each.num_sequences for each in buckets)
         num_entries = max(each.num_sequences * each.num_blocks for each in buckets)

@@ -1,4 +1,4 @@
-"""Decoders of known shapes with random weights: what a step costs does not depend on values."""
+"""Decoders of known shapes with random weights: the cost of a pass does not depend on values."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _shape(
     *,
     tie_embeddings: bool = False,
 ) -> ModelConfig:
+    """`heads`: query heads, key/value heads, and the size of each."""
     num_heads, num_kv_heads, head_dim = heads
     return ModelConfig(
         vocab_size=vocab_size,
@@ -46,13 +47,19 @@ SHAPES = {
     "tiny": _shape(128, 64, 160, 2, (4, 2, 16)),
     "draft": _shape(49152, 576, 1536, 3, (9, 3, 64), 8192),
     "default": _shape(49152, 576, 1536, 30, (9, 3, 64), tie_embeddings=True),
+    "1b": _shape(128256, 2048, 8192, 16, (32, 8, 64), tie_embeddings=True),
     "8b": _shape(128256, 4096, 14336, 32, (32, 8, 128)),
+    "70b_slice": _shape(16032, 8192, 3584, 80, (8, 1, 128)),
 }
-"""Of the default pair (`draft`, `default`) and of Llama 3.1 8B, with 8,192 positions each."""
+"""`draft` and `default`: the default pair (135M). `1b`: Llama 3.2 1B. `8b`: Llama 3.1 8B.
+
+`70b_slice`: one of eight tensor-parallel ranks of Llama 3.1 70B, without the communication: an
+eighth of the heads, of the MLP and of the vocabulary. From the models' published config.json.
+"""
 
 
 def random_weights(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> ModelWeights:
-    """Made on the device, small enough that activations stay finite."""
+    """Return weights made on the device, small enough that activations stay finite."""
     hidden, inner = config.hidden_size, config.intermediate_size
     num_query_rows = config.num_heads * config.head_dim
     num_kv_rows = config.num_kv_heads * config.head_dim
@@ -90,49 +97,61 @@ def random_weights(config: ModelConfig, device: torch.device, dtype: torch.dtype
 
 
 def random_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Parts:
-    """The CUDA decoder over random weights; on a CPU the same steps, uncaptured."""
+    """Return the CUDA decoder with random weights; on a CPU it runs the same steps, uncaptured."""
     return assemble("graph", config, random_weights(config, device, dtype), device)
 
 
 class Streams:
-    """Sequences in a cache, by number; number n says the same tokens in any company."""
+    """Sequences in a cache, by number; number n has the same tokens beside any others."""
 
     def __init__(self, cache: KVCache) -> None:
         self._cache = cache
         self._sequences: dict[int, CachedSequence] = {}
 
     def rows(self, numbers: Sequence[int], num_rows: int, num_asked: int) -> Rows:
-        """A pass of `num_rows` new tokens of each, the last `num_asked` rows of each wanted.
+        """Extend each sequence by `num_rows` tokens and return the pass that computes them.
 
-        It may run again and again: the same tokens at the same places.
+        The last `num_asked` rows of each are wanted. The pass may run again and again: the same
+        tokens at the same positions.
         """
         tokens, sequences, positions = [], [], []
         for number in numbers:
             sequence = self._sequences.get(number)
             if sequence is None:
                 sequence = self._sequences[number] = self._cache.acquire(np.zeros(1, np.int32))
-            places = np.arange(sequence.length, sequence.length + num_rows)
-            own = np.random.default_rng(number).integers(1, 128, 8192)[places].astype(np.int32)
+            own_positions = np.arange(sequence.length, sequence.length + num_rows)
+            text = np.random.default_rng(number).integers(1, 128, 8192)
+            own = text[own_positions].astype(np.int32)
             self._cache.extend(sequence, own)
             tokens.append(own)
             sequences.append(sequence)
-            positions.append(places)
+            positions.append(own_positions)
         ends = np.arange(1, len(numbers) + 1) * num_rows
         wanted = (ends[:, None] - np.arange(num_asked, 0, -1)).ravel()
         return Rows(np.concatenate(tokens), sequences, positions, wanted.astype(np.int64))
 
+    def shorten(self, length: int) -> None:
+        """Forget the tokens of every sequence from `length` on."""
+        for sequence in self._sequences.values():
+            self._cache.truncate(sequence, length)
 
-def num_weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """What a pass reads of the weights: every layer and the head, once."""
+
+def num_layer_parameters(config: ModelConfig) -> int:
+    """Count the elements of all matrices in the layers; a row multiplies each of them once."""
     hidden = config.hidden_size
     qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim * hidden
     output = config.num_heads * config.head_dim * hidden
     mlp = 3 * config.intermediate_size * hidden
-    head = (config.draft_vocab_size or config.vocab_size) * hidden
-    return (config.num_layers * (qkv + output + mlp) + head) * dtype.itemsize
+    return config.num_layers * (qkv + output + mlp)
+
+
+def num_weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Count the bytes of weights that a pass reads: every layer and the head, once."""
+    head = (config.draft_vocab_size or config.vocab_size) * config.hidden_size
+    return (num_layer_parameters(config) + head) * dtype.itemsize
 
 
 def num_cache_bytes(config: ModelConfig, dtype: torch.dtype, num_tokens: int) -> int:
-    """What a pass reads of the KV cache for so many tokens of context."""
+    """Count the bytes of keys and values that a pass reads for `num_tokens` of context."""
     per_layer = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
     return config.num_layers * per_layer * num_tokens

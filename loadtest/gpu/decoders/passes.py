@@ -1,0 +1,192 @@
+"""Times of our decoder's passes: single steps, verifications, prompts, and a draft's leaps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from loadtest.gpu.decoders.shapes import (
+    Streams,
+    num_cache_bytes,
+    num_layer_parameters,
+    num_weight_bytes,
+)
+from loadtest.gpu.decoders.timing import DeviceSpeed, median_us, wait
+from specdec.acceptance.sampling import GREEDY, Draw
+from specdec.torch_engine.config import EngineLimits, ModelConfig
+from specdec.torch_engine.gpu.buckets import MAX_GRAPH_ROWS, Bucket, bucket_of, group
+from specdec.torch_engine.gpu.graph_decoder import GraphDecoder
+from specdec.torch_engine.kv_cache import SPLIT_SIZE, KVCache
+from specdec.torch_engine.parts import Parts
+
+NUM_CONTEXT_TOKENS = 500
+"""Context of each sequence: with a verification's rows it fills two blocks of the cache."""
+_NUM_BLOCKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Time of one pass with its choice of tokens, read by the host; medians of wall time."""
+
+    num_sequences: int
+    num_draft_tokens: int
+    """Draft tokens of each sequence, k; a pass has 1 + k rows of each."""
+    limit_us: float
+    """Bytes of weights and context, each read once, at the read bandwidth."""
+    launched_us: float
+    """The pass launched operation by operation."""
+    graph_us: float
+    """The pass replayed."""
+    capture_s: float
+    """Seconds to capture its graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTime:
+    """Time to read one prompt, in passes as large as the engine makes them."""
+
+    num_tokens: int
+    tokens_per_s: float
+    share_of_peak: float
+    """The layers' floating-point operations per second, divided by the matrix product's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeapTime:
+    """Time of a draft engine's call for several tokens."""
+
+    num_sequences: int
+    num_tokens: int
+    steps_us: float
+    """A replayed pass and a host read for each token."""
+    leap_us: float
+    """All passes chained on the device, one host read."""
+
+
+def step_times(
+    config: ModelConfig,
+    parts: Parts,
+    speed: DeviceSpeed,
+    cache: KVCache,
+    batches: tuple[int, ...],
+    draft_lengths: tuple[int, ...],
+    num_calls: int,
+) -> Iterator[StepTime]:
+    """Measure every batch size and draft length; `cache` is empty and has room for them all.
+
+    Keys and values of the context are zeros: the time does not depend on them.
+    """
+    decoder, device, dtype = _graph_decoder(parts), cache.storage.device, cache.storage.dtype
+    for num_sequences in batches:
+        streams, numbers = Streams(cache), range(num_sequences)
+        streams.rows(numbers, NUM_CONTEXT_TOKENS, num_asked=0)
+        for num_draft_tokens in draft_lengths:
+            num_rows = 1 + num_draft_tokens
+            rows = streams.rows(numbers, num_rows, num_asked=num_rows)
+
+            def step() -> None:
+                parts.head.most_likely(decoder.run(rows, cache)).tolist()  # noqa: B023
+
+            decoder.prepare([], cache, parts.pool)
+            launched_us = median_us(device, step, num_calls)
+            start_s = time.perf_counter()
+            decoder.prepare(_buckets(num_sequences, num_rows), cache, parts.pool)
+            wait(device)
+            capture_s = time.perf_counter() - start_s
+            num_tokens = num_sequences * (NUM_CONTEXT_TOKENS + num_rows)
+            num_bytes = num_weight_bytes(config, dtype) + num_cache_bytes(config, dtype, num_tokens)
+            yield StepTime(
+                num_sequences=num_sequences,
+                num_draft_tokens=num_draft_tokens,
+                limit_us=num_bytes * 1e6 / speed.read_bytes_per_s,
+                launched_us=launched_us,
+                graph_us=median_us(device, step, num_calls),
+                capture_s=capture_s,
+            )
+            streams.shorten(NUM_CONTEXT_TOKENS)
+        for sequence in rows.sequences:
+            cache.discard(sequence)
+
+
+def prompt_time(
+    config: ModelConfig, parts: Parts, speed: DeviceSpeed, cache: KVCache, num_tokens: int
+) -> PromptTime:
+    """Read a prompt of `num_tokens` in the passes of an engine with default limits."""
+    streams, device = Streams(cache), cache.storage.device
+    size = min(num_tokens, EngineLimits().max_num_tokens)
+    passes = [streams.rows([0], size, num_asked=1) for _ in range(num_tokens // size)]
+
+    def read() -> None:
+        for rows in passes:
+            hidden = parts.decoder.run(rows, cache)
+        parts.head.most_likely(hidden).tolist()
+
+    read_us = median_us(device, read, 2)
+    cache.discard(passes[0].sequences[0])
+    tokens_per_s = len(passes) * size * 1e6 / read_us
+    flops = 2 * num_layer_parameters(config)
+    return PromptTime(len(passes) * size, tokens_per_s, tokens_per_s * flops / speed.flops_per_s)
+
+
+def leap_times(
+    parts: Parts,
+    cache: KVCache,
+    batches: tuple[int, ...],
+    lengths: tuple[int, ...],
+    num_calls: int,
+) -> Iterator[LeapTime]:
+    """Measure a draft's calls for each number of sequences and of tokens."""
+    decoder, leaper, device = _graph_decoder(parts), parts.leaper, cache.storage.device
+    assert leaper is not None
+    buckets = [bucket_of(each, 1, _NUM_BLOCKS) for each in sorted(batches, reverse=True)]
+    decoder.prepare(buckets, cache, parts.pool)
+    leaper.prepare(buckets, cache, parts.pool)
+    for num_sequences in batches:
+        streams, numbers = Streams(cache), range(num_sequences)
+        streams.rows(numbers, NUM_CONTEXT_TOKENS, num_asked=0)
+        text = np.zeros(NUM_CONTEXT_TOKENS + 1, dtype=np.int32)
+        draws = [Draw(GREEDY, text, 0) for _ in numbers]
+        for num_tokens in lengths:
+            first = streams.rows(numbers, 1, num_asked=1)
+            streams.rows(numbers, num_tokens - 1, num_asked=1)  # room for the tokens that follow
+
+            def step() -> None:
+                parts.head.most_likely(decoder.run(first, cache)).tolist()  # noqa: B023
+
+            def leap() -> None:
+                tokens = parts.head.most_likely(decoder.run(first, cache))  # noqa: B023
+                leaper.run(tokens, first.sequences, draws, num_tokens - 1).tolist()  # noqa: B023
+
+            yield LeapTime(
+                num_sequences=num_sequences,
+                num_tokens=num_tokens,
+                steps_us=num_tokens * median_us(device, step, num_calls),
+                leap_us=median_us(device, leap, num_calls),
+            )
+            streams.shorten(NUM_CONTEXT_TOKENS)
+        for sequence in first.sequences:
+            cache.discard(sequence)
+
+
+def cache_for(
+    config: ModelConfig, num_sequences: int, device: torch.device, dtype: torch.dtype
+) -> KVCache:
+    """Return a cache with room for that many sequences of two blocks."""
+    return KVCache(config, num_sequences * _NUM_BLOCKS * SPLIT_SIZE, device, dtype)
+
+
+def _buckets(num_sequences: int, num_rows: int) -> list[Bucket]:
+    """Return the graphs that a pass replays: several where it is too wide for one."""
+    groups = group([num_rows] * num_sequences)
+    buckets = {bucket_of(len(members), num_rows, _NUM_BLOCKS) for members in groups}
+    captured = [each for each in buckets if each.num_sequences * each.num_rows <= MAX_GRAPH_ROWS]
+    return sorted(captured, key=lambda each: each.num_inputs, reverse=True)
+
+
+def _graph_decoder(parts: Parts) -> GraphDecoder:
+    assert isinstance(parts.decoder, GraphDecoder)
+    return parts.decoder

@@ -1,0 +1,73 @@
+"""Times on a device, and what the device itself can do: bandwidth and matrix products."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+NUM_BATCHES = 5
+"""Timed batches of calls, after one that warms up; their median counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """What the device does at best."""
+
+    read_bytes_per_s: float
+    """Bandwidth of a kernel that only reads; byte limits count with this one."""
+    copy_bytes_per_s: float
+    """Bandwidth of a copy, bytes read and bytes written together."""
+    flops_per_s: float
+    """Floating-point operations of a large matrix product, an addition counted as one."""
+
+
+def measure_device(device: torch.device, num_bytes: int, matrix_size: int) -> DeviceSpeed:
+    """Read and copy `num_bytes`, multiply two square bf16 matrices; the best of a few tries."""
+    source = torch.ones(num_bytes // 4, device=device)
+    copy_us = _copy_us(source)
+    read_us = min(median_us(device, read, 3) for read in _reads(source))
+    size = (matrix_size, matrix_size)
+    left, right = (torch.randn(size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    product_us = median_us(device, lambda: torch.mm(left, right), 3)
+    return DeviceSpeed(
+        read_bytes_per_s=source.nbytes * 1e6 / read_us,
+        copy_bytes_per_s=2 * source.nbytes * 1e6 / copy_us,
+        flops_per_s=2 * matrix_size**3 * 1e6 / product_us,
+    )
+
+
+def _copy_us(source: torch.Tensor) -> float:
+    target = torch.empty_like(source)
+    return median_us(source.device, lambda: target.copy_(source), 3)
+
+
+def _reads(source: torch.Tensor) -> list[Callable[[], object]]:
+    """Return ways to read a tensor once and write next to nothing."""
+    if not source.is_cuda:
+        return [source.sum]
+    from loadtest.gpu.decoders.reading import sums_of_blocks  # noqa: PLC0415  needs CUDA's Triton
+
+    return [source.sum, lambda: sums_of_blocks(source)]
+
+
+def median_us(device: torch.device, run: Callable[[], object], num_calls: int) -> float:
+    """Return microseconds a call by the host's clock: the median over batches of `num_calls`."""
+    batches = []
+    for _ in range(1 + NUM_BATCHES):
+        wait(device)
+        start_s = time.perf_counter()
+        for _ in range(num_calls):
+            run()
+        wait(device)
+        batches.append((time.perf_counter() - start_s) / num_calls * 1e6)
+    return statistics.median(batches[1:])
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done everything."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

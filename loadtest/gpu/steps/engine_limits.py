@@ -1,0 +1,243 @@
+"""The engine against the limits of the device: bytes for a step, arithmetic for a prompt."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from loadtest.gpu.decoders.passes import (
+    LeapTime,
+    PromptTime,
+    StepTime,
+    cache_for,
+    leap_times,
+    prompt_time,
+    step_times,
+)
+from loadtest.gpu.decoders.shapes import SHAPES, random_decoder
+from loadtest.gpu.decoders.timing import DeviceSpeed, measure_device
+from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.torch_engine.parts import Parts
+
+DRAFT_LENGTHS = (0, 3, 7)
+MAX_STEP_RATIO = 1.25
+"""Goal: a plain step of 8B at batch 1 and 8, divided by its byte limit."""
+MAX_VERIFICATION_RATIO = 1.1
+"""Goal: a pass of 8 rows of 8B at batch 1, divided by one of a single row."""
+LEAST_S = 8.0
+"""With less time left than this, no further part is begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large everything is, on a GPU or in a rehearsal."""
+
+    steps: tuple[tuple[str, tuple[int, ...]], ...]
+    """Shapes and batch sizes, the most valuable first."""
+    prompts: tuple[str, ...]
+    peers: tuple[str, ...]
+    leap: str
+    num_prompt_tokens: int
+    num_calls: int
+    num_read_bytes: int
+    matrix_size: int
+
+
+ON_GPU = Sizes(
+    steps=(
+        ("8b", (1, 8)),
+        ("default", (1, 8)),
+        ("1b", (1, 8)),
+        ("70b_slice", (1, 8)),
+        ("8b", (32, 128)),
+        ("default", (32, 128)),
+        ("1b", (32, 128)),
+        ("70b_slice", (32, 128)),
+    ),
+    prompts=("8b", "1b", "default"),
+    peers=("8b", "1b", "default"),
+    leap="draft",
+    num_prompt_tokens=2048,
+    num_calls=10,
+    num_read_bytes=4_000_000_000,
+    matrix_size=8192,
+)
+REHEARSED = Sizes(
+    steps=(("tiny", (1, 2)), ("tiny", (32,))),
+    prompts=("tiny",),
+    peers=("tiny",),
+    leap="tiny",
+    num_prompt_tokens=256,
+    num_calls=1,
+    num_read_bytes=4_000_000,
+    matrix_size=256,
+)
+
+
+@dataclass(slots=True)
+class Measured:
+    """Everything measured so far, by shape."""
+
+    steps: dict[str, list[StepTime]] = field(default_factory=dict)
+    prompts: dict[str, PromptTime] = field(default_factory=dict)
+    leaps: list[LeapTime] = field(default_factory=list)
+
+    def step(self, shape: str, num_sequences: int, num_draft_tokens: int) -> StepTime | None:
+        """Return one measurement, None where it is missing."""
+        for each in self.steps.get(shape, []):
+            if (each.num_sequences, each.num_draft_tokens) == (num_sequences, num_draft_tokens):
+                return each
+        return None
+
+    def ratios(self) -> dict[str, tuple[float, float]]:
+        """Return each goal's measured ratio and the largest that meets it."""
+        found = {}
+        for num_sequences in (1, 8):
+            plain = self.step("8b", num_sequences, 0)
+            if plain is not None:
+                name = f"8B step ÷ byte limit at batch {num_sequences}"
+                found[name] = (plain.graph_us / plain.limit_us, MAX_STEP_RATIO)
+        plain, wide = self.step("8b", 1, 0), self.step("8b", 1, 7)
+        if plain is not None and wide is not None:
+            ratio = wide.graph_us / plain.graph_us
+            found["8B, 8 rows ÷ 1 row"] = (ratio, MAX_VERIFICATION_RATIO)
+        return found
+
+
+class Bench:
+    """Runs the parts one after the other; one that fails does not stop the next."""
+
+    def __init__(self, options: StepOptions, report: StepReport) -> None:
+        self._options, self._report = options, report
+        self._device = torch.device(options.device)
+        self._sizes = REHEARSED if options.is_rehearsal else ON_GPU
+        self.measured = Measured()
+        self.errors: dict[str, str] = {}
+        self.is_cut = False
+        self._loaded: tuple[str, Parts] | None = None
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """Measure everything that the time allows."""
+        sizes, report = self._sizes, self._report
+        speed = measure_device(self._device, sizes.num_read_bytes, sizes.matrix_size)
+        report.add("device", speed)
+        for shape, batches in sizes.steps:
+            self._part(f"steps of {shape}", lambda: self._steps(shape, batches, speed))  # noqa: B023
+        for shape in sizes.prompts:
+            self._part(f"prompt of {shape}", lambda: self._prompt(shape, speed))  # noqa: B023
+        self._part("leaps", self._leaps)
+        self._loaded = None
+        for shape in sizes.peers:
+            self._part(f"transformers of {shape}", lambda: self._peer(shape))  # noqa: B023
+
+    def _part(self, name: str, measure: Callable[[], None]) -> None:
+        if self._options.remaining_s < (0 if self._options.is_rehearsal else LEAST_S):
+            self.is_cut = True
+            return
+        start_s = time.monotonic()
+        try:
+            measure()
+        except Exception as error:  # noqa: BLE001  the other parts are still worth their seconds
+            traceback.print_exc()
+            self.errors[name] = f"{type(error).__name__}: {error}"[:300]
+            self._report.add("errors", self.errors)
+        print(f"{name}: {time.monotonic() - start_s:.1f} s", flush=True)
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _parts_of(self, shape: str) -> Parts:
+        if self._loaded is None or self._loaded[0] != shape:
+            self._loaded = None  # its memory is free before the next one is made
+            made = random_decoder(SHAPES[shape], self._device, torch.bfloat16)
+            self._loaded = (shape, made)
+        return self._loaded[1]
+
+    def _steps(self, shape: str, batches: tuple[int, ...], speed: DeviceSpeed) -> None:
+        config, parts = SHAPES[shape], self._parts_of(shape)
+        cache = cache_for(config, max(batches), self._device, torch.bfloat16)
+        own = self.measured.steps.setdefault(shape, [])
+        calls = self._sizes.num_calls
+        for each in step_times(config, parts, speed, cache, batches, DRAFT_LENGTHS, calls):
+            own.append(each)
+            self._report.add("steps", self.measured.steps)
+            if self._options.remaining_s < 0:
+                self.is_cut = True
+                return
+
+    def _prompt(self, shape: str, speed: DeviceSpeed) -> None:
+        config, parts = SHAPES[shape], self._parts_of(shape)
+        cache = cache_for(config, 8, self._device, torch.bfloat16)
+        tokens = self._sizes.num_prompt_tokens
+        self.measured.prompts[shape] = prompt_time(config, parts, speed, cache, tokens)
+        self._report.add("prompts", self.measured.prompts)
+
+    def _leaps(self) -> None:
+        parts, batches = self._parts_of(self._sizes.leap), (1, 8)
+        cache = cache_for(SHAPES[self._sizes.leap], max(batches), self._device, torch.bfloat16)
+        for each in leap_times(parts, cache, batches, (2, 4, 8), self._sizes.num_calls):
+            self.measured.leaps.append(each)
+            self._report.add("leaps", self.measured.leaps)
+
+    def _peer(self, shape: str) -> None:
+        # Imported here: transformers takes seconds, and nothing above needs it.
+        from loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415
+
+        found: list[object] = []
+        arguments = (SHAPES[shape], self._device, torch.bfloat16, (1, 8), (1, 8))
+        for each in peer_times(*arguments, num_calls=self._sizes.num_calls):
+            found.append(each)
+            self._report.add(f"transformers_{shape}", found)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure; MISSED if a goal is missed, FAILED if a part raised."""
+    options = StepOptions.parse(argv)
+    report = StepReport(options.out)
+    bench = Bench(options, report)
+    bench.run()
+    ratios = bench.measured.ratios()
+    report.add("ratios", {name: ratio for name, (ratio, _) in ratios.items()})
+    return report.finish(
+        judge(ratios, bench.errors, is_cut=bench.is_cut, is_rehearsal=options.is_rehearsal),
+        _figure(bench.measured, bench.errors, ratios),
+    )
+
+
+def judge(
+    ratios: Mapping[str, tuple[float, float]],
+    errors: Mapping[str, str],
+    *,
+    is_cut: bool,
+    is_rehearsal: bool,
+) -> Verdict:
+    """Return the step's verdict; a rehearsal's times say nothing of the goals."""
+    if errors:
+        return Verdict.FAILED
+    if is_cut:
+        return Verdict.CUT
+    is_met = all(ratio <= largest for ratio, largest in ratios.values())
+    return Verdict.PASSED if is_met or is_rehearsal else Verdict.MISSED
+
+
+def _figure(
+    measured: Measured, errors: Mapping[str, str], ratios: Mapping[str, tuple[float, float]]
+) -> str:
+    shown = [f"{name} {ratio:.2f}" for name, (ratio, _) in ratios.items()]
+    shown += [
+        f"prompt of {shape} {each.share_of_peak:.2f} of peak"
+        for shape, each in measured.prompts.items()
+    ]
+    shown += [f"{name} failed" for name in errors]
+    return "; ".join(shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

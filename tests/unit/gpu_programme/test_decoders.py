@@ -1,0 +1,147 @@
+"""Steps about the engine: bytes and arithmetic counted right, goals judged, failures kept apart."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from loadtest.gpu.decoders.passes import StepTime
+from loadtest.gpu.decoders.shapes import (
+    SHAPES,
+    num_cache_bytes,
+    num_layer_parameters,
+    num_weight_bytes,
+    random_weights,
+)
+from loadtest.gpu.outcome import Verdict
+from loadtest.gpu.steps import engine_limits, exact_rows
+from loadtest.gpu.steps.engine_limits import Measured, judge
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["tiny", "draft"])
+def test_byte_limit_counts_the_tensors_that_a_pass_reads(name):
+    """All matrices of the layers and the head; not the embedding's table, not the norms."""
+    weights = random_weights(SHAPES[name], CPU, torch.bfloat16)
+    matrices = [weights.head_rows]
+    for layer in weights.layers:
+        matrices += [layer.qkv, layer.output, layer.gate, layer.up, layer.down]
+
+    assert num_weight_bytes(SHAPES[name], torch.bfloat16) == sum(each.nbytes for each in matrices)
+
+
+def test_large_shapes_are_those_of_llama():
+    """Parameters that a pass reads, and bytes of KV cache a token, from the published configs."""
+    sizes = {"1b": 1_235_746_816, "8b": 7_504_658_432}
+
+    assert {name: num_weight_bytes(SHAPES[name], torch.bfloat16) // 2 for name in sizes} == sizes
+    assert num_cache_bytes(SHAPES["8b"], torch.bfloat16, 1) == 128 * 1024
+
+
+def test_slice_of_70b_is_an_eighth():
+    """Eight ranks together have the parameters of the whole, but for the norms that each has."""
+    config = SHAPES["70b_slice"]
+    whole = replace(config, intermediate_size=28672, num_heads=64, num_kv_heads=8)
+
+    assert 8 * num_layer_parameters(config) == num_layer_parameters(whole) == 68_451_041_280
+
+
+def measured(**us):
+    """Return measurements of 8B: `b1`, `b8` plain steps, `wide` 8 rows; each limit is 100 µs."""
+    step = StepTime(1, 0, 100.0, 900.0, us["b1"], 1.0)
+    steps = [
+        step,
+        replace(step, num_sequences=8, graph_us=us["b8"]),
+        replace(step, num_draft_tokens=7, graph_us=us["wide"]),
+    ]
+    return Measured(steps={"8b": steps})
+
+
+@pytest.mark.parametrize(
+    ("us", "verdict"),
+    [
+        ({"b1": 125.0, "b8": 125.0, "wide": 137.5}, Verdict.PASSED),
+        ({"b1": 126.0, "b8": 125.0, "wide": 126.0}, Verdict.MISSED),
+        ({"b1": 125.0, "b8": 126.0, "wide": 125.0}, Verdict.MISSED),
+        ({"b1": 100.0, "b8": 100.0, "wide": 111.0}, Verdict.MISSED),
+    ],
+)
+def test_goals_are_judged_at_their_borders(us, verdict):
+    """1.25 times the byte limit at batch 1 and 8; 8 rows for 1.1 times one."""
+    assert judge(measured(**us).ratios(), {}, is_cut=False, is_rehearsal=False) is verdict
+
+
+def test_failed_part_outweighs_goals_and_a_cut_is_no_pass():
+    """Whatever was measured besides."""
+    ratios = measured(b1=100.0, b8=100.0, wide=100.0).ratios()
+
+    assert judge(ratios, {"leaps": "x"}, is_cut=True, is_rehearsal=True) is Verdict.FAILED
+    assert judge(ratios, {}, is_cut=True, is_rehearsal=False) is Verdict.CUT
+
+
+def run(step, tmp_path):
+    """Run a step's rehearsal; return its exit status and its result file."""
+    out = tmp_path / "out.json"
+    status = step.main(["--out", str(out), "--seconds", "60", "--rehearse"])
+    return status, json.loads(out.read_text())
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make the rehearsal as small as a unit test."""
+    sizes = replace(engine_limits.REHEARSED, steps=(("tiny", (1, 32)),))
+    monkeypatch.setattr(engine_limits, "REHEARSED", sizes)
+
+
+def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
+    """Steps, prompts, leaps and transformers; no pass is faster than reading its bytes."""
+    status, result = run(engine_limits, tmp_path)
+
+    facts = result["facts"]
+    assert (status, result["verdict"]) == (0, "passed")
+    steps = facts["steps"]["tiny"]
+    assert [(each["num_sequences"], each["num_draft_tokens"]) for each in steps] == [
+        (batch, k) for batch in (1, 32) for k in (0, 3, 7)
+    ]
+    assert all(0 < each["limit_us"] < min(each["launched_us"], each["graph_us"]) for each in steps)
+    assert facts["prompts"]["tiny"]["num_tokens"] == 256
+    assert len(facts["leaps"]) == 6
+    assert len(facts["transformers_tiny"]) == 4
+
+
+def test_part_that_raises_leaves_the_others(small, tmp_path, monkeypatch, one_thread):
+    """As a shape that does not fit the memory would."""
+    monkeypatch.setattr(engine_limits, "leap_times", lambda *_: 1 / 0)
+
+    status, result = run(engine_limits, tmp_path)
+
+    assert (status, result["verdict"]) == (1, "failed")
+    assert "ZeroDivisionError" in result["facts"]["errors"]["leaps"]
+    assert len(result["facts"]["transformers_tiny"]) == 4
+
+
+def test_rows_are_compared_in_five_ways(tmp_path, one_thread):
+    """Beside others, in wide passes, replayed and launched; tokens are equal everywhere."""
+    status, result = run(exact_rows, tmp_path)
+
+    (comparisons,) = result["facts"]["comparisons"].values()
+    assert (status, len(comparisons)) == (0, 5)
+    assert not any(each["num_other_tokens"] for each in comparisons)
+    assert sum(each["num_rows"] for each in comparisons) == 296
+
+
+def test_row_that_depends_on_its_batch_fails_the_step(tmp_path, monkeypatch, one_thread):
+    """One wrong row among hundreds is enough."""
+    rows_of = exact_rows.Engine.rows_of
+
+    def spoiled(self, requests, num_rows, **options):
+        hidden = rows_of(self, requests, num_rows, **options)
+        if len(requests) > 1:
+            hidden[7, 0, 3] += 0.1
+        return hidden
+
+    monkeypatch.setattr(exact_rows.Engine, "rows_of", spoiled)
+
+    assert run(exact_rows, tmp_path)[0] == 1
