@@ -20,6 +20,8 @@ BUILD = Path("build/gpu")
 PIECES = BUILD / "pieces"
 REHEARSAL = BUILD / "rehearsal"
 MODEL_REPOSITORY = Path("model_repository")
+SHIPPED = Path("builder/pairs/smollm2_135m")
+CHECKPOINTS = "checkpoints"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,8 +68,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
             pieces,
             interpreter=sys.executable,
             model_repository=MODEL_REPOSITORY,
-            training_minutes=0.1,
-            preset=0,
+            for_rehearsal=True,
         )
         print(f"packed {len(index.pieces)} pieces in {time.monotonic() - start_s:.0f} s")
         receive(pieces, places)
@@ -93,8 +94,7 @@ def _pack(arguments: argparse.Namespace) -> int:
             PIECES,
             interpreter=arguments.python,
             model_repository=MODEL_REPOSITORY,
-            training_minutes=arguments.training_minutes,
-            preset=6,
+            questions=arguments.questions,
         )
     except PackingError as error:
         print(f"gpu pack: {error}", file=sys.stderr)
@@ -110,9 +110,18 @@ def _pack(arguments: argparse.Namespace) -> int:
 def _collect(arguments: argparse.Namespace) -> int:
     """Merge a ledger that came back, and keep trained weights that are better."""
     from loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
+    from loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
 
-    for record in collect(arguments.folder).records:
-        print(f"{record.step}: {record.verdict.value} on {record.card}: {record.figure}")
+    try:
+        for record in collect(arguments.folder).records:
+            print(f"{record.step}: {record.verdict.value} on {record.card}: {record.figure}")
+        if (arguments.folder / CHECKPOINTS).is_dir():
+            target = MODEL_REPOSITORY / "target" / "1" / "checkpoint"
+            for each in keep_better(arguments.folder / CHECKPOINTS, target, SHIPPED):
+                print(each, flush=True)
+    except (OSError, ValueError) as error:
+        print(f"gpu collect: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -126,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     rehearse.add_argument("--quick", action="store_true", help="without packing and serving")
     pack = commands.add_parser("pack", help="pack the pieces that travel")
     pack.add_argument("--python", default="python3.12", help="a Python of the machine's version")
-    pack.add_argument("--training-minutes", type=float, default=10.0, help="to prepare data")
+    pack.add_argument(
+        "--questions", type=Path, nargs="*", default=[], help="prompts that must not be trained on"
+    )
     collect = commands.add_parser("collect", help="merge what came back")
     collect.add_argument("folder", type=Path)
     return parser

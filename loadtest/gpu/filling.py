@@ -64,7 +64,12 @@ def expand(file: Path, small: Path, checkpoint: Path) -> None:
 
 def _names(config: ModelConfig) -> list[str]:
     """Name the tensors of a checkpoint with tied embeddings, as transformers does."""
-    layer = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+    layer: tuple[str, ...] = (
+        "self_attn.q_proj",
+        "self_attn.k_proj",
+        "self_attn.v_proj",
+        "self_attn.o_proj",
+    )
     layer += ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
     layer += ("input_layernorm", "post_attention_layernorm")
     inner = [f"model.layers.{n}.{name}" for n in range(config.num_layers) for name in layer]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from builder.sources import fetch
 from loadtest.gpu.identity import commit_of
 from loadtest.gpu.pieces import Index, pack
 from loadtest.gpu.places import ROOT
-from loadtest.gpu.training_data import prepare_training_data
+from loadtest.gpu.training.prompts import prepare_prompts
 
 MAX_PIECE_BYTES = 60_000_000
 """A transfer holds 64 MiB, and the checkout without weights takes 5 MB of it."""
@@ -72,11 +73,18 @@ class MachinePython:
 
 
 def pack_all(
-    out: Path, *, interpreter: str, model_repository: Path, training_minutes: float, preset: int
+    out: Path,
+    *,
+    interpreter: str,
+    model_repository: Path,
+    questions: Sequence[Path] = (),
+    for_rehearsal: bool = False,
 ) -> Index:
-    """Pack server, packages, weights and training data into pieces in `out`.
+    """Pack server, packages, weights and training prompts into pieces in `out`.
 
-    `model_repository` has been filled by `make setup`. Raises PackingError and BuildError.
+    `model_repository` has been filled by `make setup`; `questions` are files of prompts that must
+    not be trained on. Pieces for a rehearsal are packed fast, with few prompts.
+    Raises PackingError and BuildError.
     """
     python, pair = MachinePython.ask(interpreter), load_pair()
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as scratch:
@@ -87,10 +95,14 @@ def pack_all(
             "packages": _packages(python, work / "site"),
             "target": _target(pair, model_repository / "target" / WEIGHTS),
             "stored": _stored(pair),
-            "training": _training(work / "training", training_minutes),
+            "training": _training(work / "training", questions, few=for_rehearsal),
         }
         return pack(
-            members, out, max_piece_bytes=MAX_PIECE_BYTES, preset=preset, commit=commit_of(ROOT)
+            members,
+            out,
+            max_piece_bytes=MAX_PIECE_BYTES,
+            preset=0 if for_rehearsal else 6,
+            commit=commit_of(ROOT),
         )
 
 
@@ -161,8 +173,8 @@ def _stored(pair: Pair) -> Files:
     }
 
 
-def _training(folder: Path, minutes: float) -> Files:
-    prepare_training_data(folder, minutes)
+def _training(folder: Path, questions: Sequence[Path], *, few: bool) -> Files:
+    prepare_prompts(folder, ROOT / ".cache" / "gpu-prompts", questions, few=few)
     return {f"training/{path.relative_to(folder)}": path for path in _files(folder)}
 
 

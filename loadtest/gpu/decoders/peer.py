@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
@@ -50,12 +51,10 @@ def peer_times(
             yield PeerTime(num_sequences, num_rows, median_us(device, step, num_calls))
 
 
-def _random_model(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype
-) -> LlamaForCausalLM:
+def _random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Any:
     """Return transformers' model with random weights made on the device."""
     with torch.device("meta"):
-        model = LlamaForCausalLM(
+        made: Any = LlamaForCausalLM(
             LlamaConfig(
                 vocab_size=config.vocab_size,
                 hidden_size=config.hidden_size,
@@ -67,10 +66,9 @@ def _random_model(
                 max_position_embeddings=config.max_position,
                 tie_word_embeddings=config.tie_embeddings,
                 dtype=dtype,
-                attn_implementation="sdpa",
             )
         )
-    model = model.to(dtype).to_empty(device=device).eval()
+    model: Any = made.to(dtype).to_empty(device=device).eval()
     model.tie_weights()
     for parameter in model.parameters():
         parameter.data.normal_(std=parameter.shape[-1] ** -0.5)

@@ -24,8 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     """Measure one and eight streams at each number of threads, speculation off and `auto`."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
-    counts = (1, 2) if options.is_rehearsal else (2, 4, 8, 16)
-    counts = tuple(each for each in counts if each <= (os.cpu_count() or 1))
+    wanted = (1, 2) if options.is_rehearsal else (2, 4, 8, 16)
+    counts = tuple(each for each in wanted if each <= (os.cpu_count() or 1))
     rows: list[dict[str, Any]] = []
     longest_s = 0.0
     for num_threads in counts:

@@ -20,8 +20,10 @@ SHORT_PROMPTS = SHIPPED_PROMPTS.with_name("short.jsonl")
 CHUNK = 8
 """Prompts of one run of the bench: what a cut may lose."""
 CASES = ("0", "0.8:0.95")
-_SUMS = ("num_answers", "num_equal", "num_equal_log_probs", "num_tokens", "num_drafted")
-_SUMS += ("num_accepted",)
+_SUMS = (
+    *("num_answers", "num_equal", "num_equal_log_probs"),
+    *("num_tokens", "num_drafted", "num_accepted"),
+)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,155 @@
+"""Train the pair's EAGLE-3 head and draft on from the shipped weights, on the target's answers.
+
+The commands are those of `specdec build distill` and `eagle3`, in this process. While one trains,
+a second thread stores its best weights once a minute, so that a cut loses a minute of training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from builder.distill import cli as draft_commands
+from builder.distill import data, prompts
+from builder.distill.evaluate import Conversation
+from builder.heads import cli as head_commands
+from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from loadtest.gpu.places import Places, home
+from loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
+from loadtest.gpu.training.prompts import FILE, SEED
+
+ANSWERING_SHARE = 0.25
+"""Share of the time for the target's answers; the head then gets twice as long as the draft."""
+LEAST_BOTH_S = 150.0
+"""With less time the head is trained alone."""
+EXPORT_EVERY_S = 60.0
+EXPORT_S = 15.0
+"""Seconds kept for the last export of each kind."""
+NUM_HELD_OUT = 96
+
+
+class Training:
+    """The work directory of one training, resumed where an earlier call left it."""
+
+    def __init__(self, options: StepOptions, report: StepReport) -> None:
+        places = Places(home())
+        self._options, self._report, self._places = options, report, places
+        self._work = places.root / "training_work"
+        self._target = places.model_repository / "target" / "1" / "checkpoint"
+        self._common = [
+            *("--target", str(self._target), "--work", str(self._work)),
+            *("--seed", str(SEED), "--num-top", "1"),
+        ]
+        self._bundle: Bundle | None = None
+        self.taus: dict[str, list[float]] = {}
+
+    def answer(self, seconds: float) -> None:
+        """Have the target answer prompts for that long; keep some held-out answers."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self._places.training / FILE, self._work / FILE)
+        sizes = ["--num-slots", "2048", "--shard-answers", "1024", "--sort-span", "8192"]
+        if self._options.is_rehearsal:
+            sizes = ["--num-slots", "12", "--max-new", "20", "--max-prompt", "80"]
+            sizes += ["--num-workers", "1"]
+        minutes = ["--minutes", f"{seconds / 60:.3f}"]
+        draft_commands.main(["answers", *self._common, *sizes, *minutes])
+        examples = data.read_shards(self._work / "answers")
+        self._report.add("num_answers", len(examples))
+        self._report.add("num_answer_tokens", sum(len(each.answer) for each in examples))
+        kinds = {each.index: each.kind for each in prompts.load(self._work / FILE)}
+        # The prompts of lowest index are the written ones, never trained on in any run.
+        held = [
+            Conversation(kinds[each.index], each.prompt.tolist(), each.answer.tolist())
+            for each in data.split(examples)[1]
+        ]
+        contents = Contents(self._options.is_rehearsal, {}, held_out_of(held, NUM_HELD_OUT))
+        self._bundle = Bundle(self._options.out.parent / FOLDER, contents)
+
+    def train(self, kind: str, seconds: float) -> None:
+        """Train one kind on from its shipped weights; export it every minute and at the end."""
+        run, stored = f"run_{kind}", self._work / kind
+        sizes = ["--batch-tokens", "16384", "--epochs", "20", "--eval-every", "50"]
+        if self._options.is_rehearsal:
+            sizes = ["--batch-tokens", "512", "--epochs", "1", "--eval-every", "2"]
+        sizes += ["--num-steps", "5"] if kind == "eagle3" else []
+        common = [*self._common, "--run", run, "--draft", str(stored), "--train-head"]
+        start = ["--start", str(self._places.stored / kind)]
+        with self._exported_meanwhile(kind, [*common, *sizes], stored):
+            minutes = ["--minutes", f"{max(seconds - EXPORT_S, 5.0) / 60:.3f}"]
+            self._command(kind, ["train", *common, *sizes, *start, *minutes])
+
+    @contextlib.contextmanager
+    def _exported_meanwhile(self, kind: str, options: list[str], stored: Path) -> Iterator[None]:
+        """Export once a minute in a thread of its own, and once when the training has ended."""
+        is_over = threading.Event()
+
+        def export_on() -> None:
+            while not is_over.wait(EXPORT_EVERY_S):
+                try:
+                    self._export(kind, options, stored)
+                except Exception:  # noqa: BLE001  the training goes on, and the next minute may do
+                    traceback.print_exc()
+
+        thread = threading.Thread(target=export_on, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+            self._export(kind, options, stored)
+
+    def _export(self, kind: str, options: list[str], stored: Path) -> None:
+        """Write the best weights so far to the files that come back."""
+        run = self._work / f"run_{kind}"
+        if not (run / "best.pt").exists():
+            return
+        state: dict[str, Any] = torch.load(run / "last.pt", map_location="cpu", weights_only=True)
+        self._report.add(f"curve_{kind}", state["curve"])
+        self.taus[kind] = [each["tau"] for each in state["curve"]]
+        self._command(kind, ["export", *options])
+        assert self._bundle is not None
+        self._bundle.put(kind, stored)
+
+    @staticmethod
+    def _command(kind: str, arguments: list[str]) -> None:
+        if kind == "draft":
+            draft_commands.main(arguments)
+        else:
+            head_commands.main(kind, [*arguments, "--small"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Answer, train the head, train the draft; whatever was exported comes back."""
+    options = StepOptions.parse(argv)
+    report = StepReport(options.out)
+    training = Training(options, report)
+    start_s = time.monotonic()
+    training.answer(3.0 if options.is_rehearsal else ANSWERING_SHARE * options.seconds)
+    report.add("answering_s", time.monotonic() - start_s)
+    head_share = 2 / 3 if options.remaining_s > LEAST_BOTH_S else 1.0
+    if options.is_rehearsal:
+        training.train("eagle3", 0.0)
+        training.train("draft", 0.0)
+    else:
+        training.train("eagle3", head_share * options.remaining_s)
+        if head_share < 1.0:
+            training.train("draft", options.remaining_s)
+    shown = [
+        f"{kind} τ {taus[0]:.3f} → {max(taus):.3f} in {len(taus) - 1} checks"
+        for kind, taus in training.taus.items()
+    ]
+    return report.finish(Verdict.PASSED, "held out: " + "; ".join(shown))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

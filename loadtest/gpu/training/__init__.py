@@ -1,0 +1,6 @@
+"""Training on a borrowed GPU: prompts that travel there, weights that come back, which are kept.
+
+`prompts.py` prepares the prompts; the target answers them on the GPU (`steps/training.py`).
+`bundle.py` is the form in which trained weights come back, and `keeping.py` compares them with the
+shipped ones on a CPU.
+"""

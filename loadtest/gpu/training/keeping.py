@@ -1,0 +1,116 @@
+"""Whether trained weights are better than the shipped ones, measured here on held-out prompts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from builder.distill import checkpoint as drafts
+from builder.distill import evaluate, measure
+from builder.distill.answers import feature_taps
+from builder.distill.evaluate import Conversation
+from builder.distill.measure import Acceptance
+from builder.heads import checkpoint as heads
+from builder.heads.features import with_features
+from builder.heads.learner import accepted
+from loadtest.bench.ratios import Ratio, resampled
+from loadtest.gpu.training.bundle import read_contents, restore
+
+NUM_DRAFT = 4
+"""Draft tokens a round, as in the pair's cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Trained weights of one kind beside the shipped ones, on the same conversations."""
+
+    kind: str
+    num_conversations: int
+    shipped_tau: float
+    """Mean tokens of a round with the shipped weights, the target's own token included."""
+    trained_tau: float
+    gain: Ratio
+    """Trained ÷ shipped, over conversations drawn again and again."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the whole interval lies above 1."""
+        return self.gain.low > 1.0
+
+    def __str__(self) -> str:
+        kept = "kept" if self.is_better else "not kept: the interval must lie above 1"
+        return (
+            f"{self.kind}: τ {self.shipped_tau:.3f} → {self.trained_tau:.3f}, {self.gain} times "
+            f"on {self.num_conversations} held-out prompts; {kept}"
+        )
+
+
+def keep_better(came_back: Path, target: Path, shipped: Path) -> list[Comparison]:
+    """Compare each kind that came back; replace the shipped weights where it is better.
+
+    `shipped` holds one folder for each kind. Raises ValueError for what a rehearsal trained.
+    """
+    contents = read_contents(came_back)
+    if contents.is_rehearsal:
+        raise ValueError(f"{came_back} was trained in a rehearsal: nothing to keep")
+    found = []
+    for kind in sorted(contents.small):
+        with TemporaryDirectory(prefix="specdec-keep-") as scratch:
+            stored = Path(scratch) / kind
+            restore(came_back, kind, stored)
+            found.append(compare(kind, stored, shipped / kind, target, contents.held_out))
+            if found[-1].is_better:
+                _replace(stored, shipped / kind)
+    return found
+
+
+def compare(
+    kind: str, trained: Path, shipped: Path, target: Path, held_out: Sequence[Conversation]
+) -> Comparison:
+    """Measure both on every conversation, greedily, with chains of NUM_DRAFT tokens."""
+    acceptance = {"draft": _draft_acceptance, "eagle3": _head_acceptance}[kind]
+    before, after = (acceptance(folder, target, held_out) for folder in (shipped, trained))
+    names = [str(number) for number in range(len(before))]
+
+    def tau(of: Sequence[Acceptance], drawn: Sequence[str]) -> float:
+        return measure.total((of[int(name)] for name in drawn), NUM_DRAFT).tau
+
+    gain = resampled(names, lambda drawn: tau(after, drawn) / tau(before, drawn))
+    return Comparison(kind, len(names), tau(before, names), tau(after, names), gain)
+
+
+def _draft_acceptance(
+    stored: Path, target: Path, held_out: Sequence[Conversation]
+) -> list[Acceptance]:
+    with TemporaryDirectory(prefix="specdec-keep-") as scratch:
+        drafts.assemble(stored, target, Path(scratch))
+        student = drafts.load_student(Path(scratch))
+    return [
+        measure.rounds(evaluate.match_row(student, each.prompt, each.answer), NUM_DRAFT)
+        for each in held_out
+    ]
+
+
+def _head_acceptance(
+    stored: Path, target: Path, held_out: Sequence[Conversation]
+) -> list[Acceptance]:
+    with TemporaryDirectory(prefix="specdec-keep-") as scratch:
+        heads.assemble(stored, target, Path(scratch))
+        head = heads.load(Path(scratch), target)
+    return [
+        measure.walk(accepted(head, [example], torch.device("cpu"), NUM_DRAFT)[0], NUM_DRAFT)
+        for _, example in with_features(target, held_out, feature_taps(target))
+    ]
+
+
+def _replace(stored: Path, shipped: Path) -> None:
+    """Put trained files in the place of shipped ones; the card stays, to be brought up to date."""
+    for old in shipped.glob("*.safetensors"):
+        old.unlink()
+    for path in stored.iterdir():
+        shutil.copyfile(path, shipped / path.name)

@@ -1,0 +1,46 @@
+"""Prompts for the training step, made where there is a package index and sent along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from builder.distill import prompts, separation, sources
+from builder.distill.prompts import PromptSettings
+
+FILE = "prompts.jsonl"
+SEED = 20
+"""The seed of the shipped weights: the same written prompts are held out again."""
+MANY = PromptSettings(
+    num_again=8000,
+    num_sampled=0,
+    num_summarise=4000,
+    num_question=6000,
+    num_rewrite=3000,
+    num_translate=6000,
+    num_math=6000,
+    num_short=1000,
+    num_functions=2000,
+    share_warm=0.25,
+    seed=SEED,
+)
+"""About 35,000 prompts: an H100 answers as many in two minutes."""
+FEW = PromptSettings(
+    num_again=0, num_sampled=0, num_summarise=0, num_question=0, num_rewrite=0,
+    num_translate=0, num_math=0, num_short=0, num_code=0, seed=SEED,
+)  # fmt: skip
+NUM_FEW = 24
+
+
+def prepare_prompts(folder: Path, archives: Path, questions: Sequence[Path], *, few: bool) -> None:
+    """Write prompts that share no run of words with those that we measure with.
+
+    `archives`: where sources from package registries are kept. `questions`: files of prompts to
+    measure with that are not in this repository. `few`: some of the shipped prompts, for a
+    rehearsal, without asking a registry.
+    """
+    never = [text for path in questions for text in separation.texts_of(path)]
+    if not few:
+        sources.fetch(archives)
+    made = prompts.build(prompts.shipped(), archives, FEW if few else MANY, never)
+    prompts.save(folder / FILE, made[:NUM_FEW] if few else made)
