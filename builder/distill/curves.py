@@ -6,8 +6,15 @@ from pathlib import Path
 
 
 def draw(curve: list[dict[str, float]], folder: Path) -> None:
-    """Writes loss.png and acceptance.png; `curve` has step, loss, agreement and tau."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only wanted at a run's end
+    """Write loss.png and acceptance.png; `curve` has step, loss, agreement and tau.
+
+    Without matplotlib there are none; a trained draft is worth keeping all the same.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only wanted at a run's end
+    except ModuleNotFoundError:
+        print("train: no pictures of the curve, matplotlib is not installed", flush=True)
+        return
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415

@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig
 
+from builder.distill.arithmetic import work_dtype
 from specdec.torch_engine.linear import can_be_packed
 
 
 class PackedLinear:
-    """y = x W^T for bf16 x [rows, in] and W [out, in]; W packed for oneDNN if it can be."""
+    """y = x W^T for x [rows, in] and W [out, in] of one dtype; W packed for oneDNN if it can be."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight.contiguous()
@@ -24,7 +25,7 @@ class PackedLinear:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)  # noqa: SLF001
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return [rows, out] in bf16."""
+        """Return [rows, out] in the same dtype."""
         if self._packed:
             product = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
             out: Tensor = product(x, self._weight, None, "none", [], "")
@@ -62,12 +63,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class TargetLayers:
-    """A Llama checkpoint's weights in bf16 on `device`, and what happens beside attention."""
+    """A Llama checkpoint's weights on `device` in its `work_dtype`, and all but the attention."""
 
     def __init__(self, model_dir: Path, max_len: int, device: torch.device) -> None:
         """`max_len`: positions that the rotary tables hold."""
         config = AutoConfig.from_pretrained(model_dir)
-        self.device = device
+        self.device, self.dtype = device, work_dtype(device)
         self.heads = int(config.num_attention_heads)
         self.kv_heads = int(config.num_key_value_heads)
         self.head_dim = int(config.hidden_size) // self.heads
@@ -76,7 +77,7 @@ class TargetLayers:
         theta = float(config.rope_parameters["rope_theta"])
         self.cos, self.sin = rotary_tables(max_len, self.head_dim, theta, device)
         raw = load_file(model_dir / "model.safetensors")
-        weights = {k: v.to(device, torch.bfloat16) for k, v in raw.items()}
+        weights = {k: v.to(device, self.dtype) for k, v in raw.items()}
         self.embed = weights["model.embed_tokens.weight"]
         self.head = PackedLinear(weights.get("lm_head.weight", self.embed))
         self.last_norm = weights["model.norm.weight"]

@@ -61,8 +61,8 @@ class Teacher:
         self.device, self.max_len, self.num_slots, self.taps = device, max_len, num_slots, taps
         self._room = _round_up(max_len, SPAN)
         shape = (len(model.layers), num_slots, model.kv_heads, self._room, model.head_dim)
-        self.keys = torch.zeros(shape, dtype=torch.bfloat16, device=device)
-        self.values = torch.zeros(shape, dtype=torch.bfloat16, device=device)
+        self.keys = torch.zeros(shape, dtype=model.dtype, device=device)
+        self.values = torch.zeros(shape, dtype=model.dtype, device=device)
         self.lens = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self.features = torch.zeros(
             (num_slots, max_len, len(taps), model.hidden_size), dtype=torch.bfloat16, device=device
@@ -183,7 +183,7 @@ class Teacher:
             own = slice(start, start + size)
             total = _round_up(int(pos[own].max()) + 1, SPAN)
             hidden = torch.arange(total, device=self.device)[None] > pos[own][:, None]
-            mask = torch.zeros(hidden.shape, dtype=torch.bfloat16, device=self.device)
+            mask = torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device)
             groups.append((own, mask.masked_fill_(hidden, float("-inf"))[:, None, None]))
         return groups
 
@@ -196,13 +196,14 @@ class Teacher:
         tapped: list[Tensor] = []
         for i, layer in enumerate(model.layers):
             if i in self.taps:
-                tapped.append(x)
+                tapped.append(x.to(torch.bfloat16))
             x = x + layer.out(mix(i, *model.project(layer, x, pos)))
             x = model.mlp(layer, x)
         x = model.norm(x, model.last_norm)
         if len(model.layers) in self.taps:
-            tapped.append(x)
-        return x, torch.stack(tapped, dim=1) if tapped else x.new_empty(len(x), 0, x.shape[1])
+            tapped.append(x.to(torch.bfloat16))
+        nothing = x.new_empty((len(x), 0, x.shape[1]), dtype=torch.bfloat16)
+        return x, torch.stack(tapped, dim=1) if tapped else nothing
 
 
 def _round_up(num: int, step: int) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from builder.distill import curves, data, measure
+from builder.distill.arithmetic import autocast
 from builder.distill.data import Example
 from builder.distill.seeding import seeded
 
@@ -177,7 +178,7 @@ class Trainer:
                 param_group["lr"] = rate * schedule(progress, self.settings)
             optimizer.zero_grad(set_to_none=True)
         group = self.read(group)
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with autocast(self.device):
             value = self.learner.loss(group)
         value.backward()
         nn.utils.clip_grad_norm_(self.learner.module.parameters(), self.settings.clip)
@@ -209,7 +210,7 @@ class Trainer:
     def check(self, recent: list[float], trained: int) -> None:
         """Evaluate, print one line, keep the best."""
         module = self.learner.module.eval()
-        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16):
+        with torch.inference_mode(), autocast(self.device):
             figures = self.learner.evaluate(self.held, self.settings.num_draft)
         module.train()
         tau, value = figures.acceptance.tau, sum(recent) / max(len(recent), 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from builder.distill import train
+from builder.distill.arithmetic import autocast
 from builder.distill.data import Example
 from builder.distill.measure import Acceptance
 from builder.distill.train import Learner, TrainSettings
@@ -88,5 +89,5 @@ def learn(
 def acceptance(learner: Learner, judging: list[Example], how: TrainSettings) -> Acceptance:
     """Greedy, of chains of `how.num_draft` guesses."""
     learner.module.eval()
-    with torch.inference_mode(), torch.autocast(train.device().type, torch.bfloat16):
+    with torch.inference_mode(), autocast(train.device()):
         return learner.evaluate(judging, how.num_draft).acceptance

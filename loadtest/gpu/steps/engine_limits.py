@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from loadtest.gpu.decoders.passes import (
+    NUM_CONTEXT_TOKENS,
     LeapTime,
     PromptTime,
     StepTime,
@@ -32,6 +34,8 @@ MAX_VERIFICATION_RATIO = 1.1
 """Goal: a pass of 8 rows of 8B at batch 1, divided by one of a single row."""
 LEAST_S = 8.0
 """With less time left than this, no further part is begun."""
+UNKNOWN = DeviceSpeed(math.nan, math.nan, math.nan)
+"""Stands in where the device's own speed could not be measured: the times still count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +54,10 @@ class Sizes:
 
 
 ON_GPU = Sizes(
-    steps=(
-        ("8b", (1, 8)),
-        ("default", (1, 8)),
-        ("1b", (1, 8)),
-        ("70b_slice", (1, 8)),
-        ("8b", (32, 128)),
-        ("default", (32, 128)),
-        ("1b", (32, 128)),
-        ("70b_slice", (32, 128)),
+    steps=tuple(
+        (shape, batches)
+        for batches in ((1, 8), (32, 128))
+        for shape in ("8b", "default", "1b", "70b_slice")
     ),
     prompts=("8b", "1b", "default"),
     peers=("8b", "1b", "default"),
@@ -120,18 +119,20 @@ class Bench:
         self.measured = Measured()
         self.errors: dict[str, str] = {}
         self.is_cut = False
+        self._seconds: dict[str, float] = {}
+        self._speed = UNKNOWN
         self._loaded: tuple[str, Parts] | None = None
 
     @torch.inference_mode()
     def run(self) -> None:
         """Measure everything that the time allows."""
-        sizes, report = self._sizes, self._report
-        speed = measure_device(self._device, sizes.num_read_bytes, sizes.matrix_size)
-        report.add("device", speed)
+        sizes = self._sizes
+        self._report.add("num_context_tokens", NUM_CONTEXT_TOKENS)
+        self._part("device", self._measure_device)
         for shape, batches in sizes.steps:
-            self._part(f"steps of {shape}", lambda: self._steps(shape, batches, speed))  # noqa: B023
+            self._part(f"steps of {shape} {batches}", lambda: self._steps(shape, batches))  # noqa: B023
         for shape in sizes.prompts:
-            self._part(f"prompt of {shape}", lambda: self._prompt(shape, speed))  # noqa: B023
+            self._part(f"prompt of {shape}", lambda: self._prompt(shape))  # noqa: B023
         self._part("leaps", self._leaps)
         self._loaded = None
         for shape in sizes.peers:
@@ -148,10 +149,16 @@ class Bench:
             traceback.print_exc()
             self.errors[name] = f"{type(error).__name__}: {error}"[:300]
             self._report.add("errors", self.errors)
-        print(f"{name}: {time.monotonic() - start_s:.1f} s", flush=True)
+        self._seconds[name] = time.monotonic() - start_s
+        self._report.add("seconds", self._seconds)
+        print(f"{name}: {self._seconds[name]:.1f} s", flush=True)
         gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # does nothing without CUDA
+
+    def _measure_device(self) -> None:
+        sizes = self._sizes
+        self._speed = measure_device(self._device, sizes.num_read_bytes, sizes.matrix_size)
+        self._report.add("device", self._speed)
 
     def _parts_of(self, shape: str) -> Parts:
         if self._loaded is None or self._loaded[0] != shape:
@@ -160,23 +167,25 @@ class Bench:
             self._loaded = (shape, made)
         return self._loaded[1]
 
-    def _steps(self, shape: str, batches: tuple[int, ...], speed: DeviceSpeed) -> None:
+    def _steps(self, shape: str, batches: tuple[int, ...]) -> None:
         config, parts = SHAPES[shape], self._parts_of(shape)
         cache = cache_for(config, max(batches), self._device, torch.bfloat16)
         own = self.measured.steps.setdefault(shape, [])
-        calls = self._sizes.num_calls
-        for each in step_times(config, parts, speed, cache, batches, DRAFT_LENGTHS, calls):
+        # 128 sequences of 8 rows read all weights 32 times; ten calls each would cut the prompts.
+        calls = self._sizes.num_calls if max(batches) <= 8 else 1
+        for each in step_times(config, parts, self._speed, cache, batches, DRAFT_LENGTHS, calls):
             own.append(each)
             self._report.add("steps", self.measured.steps)
+            self._report.add("ratios", self.measured.ratios())
             if self._options.remaining_s < 0:
                 self.is_cut = True
                 return
 
-    def _prompt(self, shape: str, speed: DeviceSpeed) -> None:
+    def _prompt(self, shape: str) -> None:
         config, parts = SHAPES[shape], self._parts_of(shape)
         cache = cache_for(config, 8, self._device, torch.bfloat16)
         tokens = self._sizes.num_prompt_tokens
-        self.measured.prompts[shape] = prompt_time(config, parts, speed, cache, tokens)
+        self.measured.prompts[shape] = prompt_time(config, parts, self._speed, cache, tokens)
         self._report.add("prompts", self.measured.prompts)
 
     def _leaps(self) -> None:
@@ -187,14 +196,16 @@ class Bench:
             self._report.add("leaps", self.measured.leaps)
 
     def _peer(self, shape: str) -> None:
-        # Imported here: transformers takes seconds, and nothing above needs it.
-        from loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415
+        from loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415  takes seconds
 
         found: list[object] = []
         arguments = (SHAPES[shape], self._device, torch.bfloat16, (1, 8), (1, 8))
         for each in peer_times(*arguments, num_calls=self._sizes.num_calls):
             found.append(each)
             self._report.add(f"transformers_{shape}", found)
+            if self._options.remaining_s < 0:
+                self.is_cut = True
+                return
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -203,12 +214,9 @@ def main(argv: list[str] | None = None) -> int:
     report = StepReport(options.out)
     bench = Bench(options, report)
     bench.run()
-    ratios = bench.measured.ratios()
-    report.add("ratios", {name: ratio for name, (ratio, _) in ratios.items()})
-    return report.finish(
-        judge(ratios, bench.errors, is_cut=bench.is_cut, is_rehearsal=options.is_rehearsal),
-        _figure(bench.measured, bench.errors, ratios),
-    )
+    measured, errors, is_rehearsal = bench.measured, bench.errors, options.is_rehearsal
+    verdict = judge(measured.ratios(), errors, is_cut=bench.is_cut, is_rehearsal=is_rehearsal)
+    return report.finish(verdict, _figure(measured, errors, is_rehearsal=is_rehearsal))
 
 
 def judge(
@@ -227,16 +235,14 @@ def judge(
     return Verdict.PASSED if is_met or is_rehearsal else Verdict.MISSED
 
 
-def _figure(
-    measured: Measured, errors: Mapping[str, str], ratios: Mapping[str, tuple[float, float]]
-) -> str:
-    shown = [f"{name} {ratio:.2f}" for name, (ratio, _) in ratios.items()]
-    shown += [
-        f"prompt of {shape} {each.share_of_peak:.2f} of peak"
-        for shape, each in measured.prompts.items()
-    ]
-    shown += [f"{name} failed" for name in errors]
-    return "; ".join(shown)
+def _figure(measured: Measured, errors: Iterable[str], *, is_rehearsal: bool) -> str:
+    num_steps = sum(map(len, measured.steps.values()))
+    shown = [f"{num_steps + len(measured.prompts) + len(measured.leaps)} measurements"]
+    if not is_rehearsal:
+        prompts = measured.prompts.items()
+        shown = [f"{name} {ratio:.2f}" for name, (ratio, _) in measured.ratios().items()]
+        shown += [f"prompt of {shape} {each.share_of_peak:.2f} of peak" for shape, each in prompts]
+    return "; ".join([*shown, *(f"{name} failed" for name in errors)])
 
 
 if __name__ == "__main__":

@@ -86,9 +86,11 @@ def main(argv: list[str] | None = None) -> int:
     names = ("tiny",) if options.is_rehearsal else ("default", "8b", "1b", "70b_slice")
     found: dict[str, list[Comparison]] = {}
     errors: dict[str, str] = {}
+    is_cut = False
     for name in names:
         if options.remaining_s < 0:
-            return report.finish(Verdict.CUT, _figure(found, errors))
+            is_cut = True
+            break
         try:
             for comparison in compare(name, options):
                 found.setdefault(name, []).append(comparison)
@@ -102,7 +104,8 @@ def main(argv: list[str] | None = None) -> int:
         for own in found.values()
         for each in own
     )
-    return report.finish(Verdict.PASSED if is_good else Verdict.FAILED, _figure(found, errors))
+    verdict = Verdict.CUT if is_cut else Verdict.PASSED
+    return report.finish(verdict if is_good else Verdict.FAILED, _figure(found, errors))
 
 
 @torch.inference_mode()

@@ -20,6 +20,7 @@ import torch
 
 from builder.distill import cli as draft_commands
 from builder.distill import data, prompts
+from builder.distill.arithmetic import work_dtype
 from builder.distill.evaluate import Conversation
 from builder.heads import cli as head_commands
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
@@ -80,8 +81,10 @@ class Training:
         sizes = ["--batch-tokens", "16384", "--epochs", "20", "--eval-every", "50"]
         if self._options.is_rehearsal:
             sizes = ["--batch-tokens", "512", "--epochs", "1", "--eval-every", "2"]
-        sizes += ["--num-steps", "5"] if kind == "eagle3" else []
-        common = [*self._common, "--run", run, "--draft", str(stored), "--train-head"]
+            if work_dtype(torch.device("cpu")) != torch.bfloat16:
+                sizes += ["--optimizer", "adamw"]  # Muon computes in bf16
+        sizes += ["--num-steps", "5", "--train-head"] if kind == "eagle3" else []
+        common = [*self._common, "--run", run, "--draft", str(stored)]
         start = ["--start", str(self._places.stored / kind)]
         with self._exported_meanwhile(kind, [*common, *sizes], stored):
             minutes = ["--minutes", f"{max(seconds - EXPORT_S, 5.0) / 60:.3f}"]
