@@ -179,7 +179,7 @@ def build(
     """
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
-    written, more = _in_order(written, rng), separation.unmeasured(more, never)
+    written, more = _in_order(written, rng, never), separation.unmeasured(more, never)
     texts = [*written, *rng.sample(more, len(more))]
     out = [
         Prompt(i, kind, _turn(text), 0.0 if i < len(written) else _heat(rng, settings))
@@ -216,9 +216,11 @@ def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
     return _in_order(shipped(), seeded(settings.seed + 2))[::HELD_OUT_EVERY]
 
 
-def _in_order(written: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str]]:
+def _in_order(
+    written: list[tuple[str, str]], rng: random.Random, never: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """Written prompts as they are numbered from 0 on."""
-    written = separation.unmeasured(written)
+    written = separation.unmeasured(written, never)
     return rng.sample(written, len(written))
 
 
