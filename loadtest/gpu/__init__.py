@@ -6,8 +6,10 @@ everything is prepared and rehearsed elsewhere.
 Before: `packing.py` collects what the machine lacks, and `pieces.py` packs it into files that may
 travel. There: `unpacking.py` sets up an environment that serves, `filling.py` makes the model
 repository, and `running.py` runs the steps of `programme.py` that the ledger (`ledger.py`) lacks
-for these sources and this card (`identity.py`). `steps/` holds one module for each step; each
-reports through `outcome.py`. `serving.py` serves the pair for them, `decoders/` has random weights of known
-shapes, and `training/` what the training step sends and brings back. After: `collecting.py` merges
-the ledger into `loadtest/results/gpu/`. docs/gpu.md says how to use it.
+for these sources and this card (`identity.py`). After: `collecting.py` merges what came back into
+`loadtest/results/gpu/`.
+
+`steps/` holds one module for each step; each reports through `outcome.py`. `serving.py` serves the
+pair for them, `decoders/` has random weights of known shapes, and `training/` what the training
+step sends and brings back. docs/gpu.md says how to use it.
 """
