@@ -48,7 +48,10 @@ test: setup ## run the tests, the live-server ones included
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
 
-ifdef REHEARSE
+ifeq ($(REHEARSE),bare)
+gpu:
+	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m loadtest.gpu rehearse --pieces build/gpu/pieces
+else ifdef REHEARSE
 gpu: setup
 	$(BIN)/python -m loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
 else

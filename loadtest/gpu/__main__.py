@@ -55,23 +55,32 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
-    """Pack, unpack and run everything in miniature on this machine's CPU."""
+    """Pack, unpack and run everything in miniature on this machine's CPU.
+
+    Given pieces are unpacked instead of packing here: for an environment that has only what the
+    machine with the GPU has.
+    """
     start_s = time.monotonic()
-    folder = (BUILD / ("quick" if arguments.quick else "rehearsal")).absolute()
+    kind = "quick" if arguments.quick else "bare" if arguments.pieces else "rehearsal"
+    folder = (BUILD / kind).absolute()
     places = Places(folder / "home")
     steps = [step for step in PROGRAMME if step.is_quick or not arguments.quick]
     if not arguments.quick and not is_set_up(places):
-        from loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
+        pieces = arguments.pieces or folder / "pieces"
+        if not arguments.pieces:
+            from loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
 
-        pieces = folder / "pieces"
-        index = pack_all(
-            pieces,
-            interpreter=sys.executable,
-            model_repository=MODEL_REPOSITORY,
-            for_rehearsal=True,
-        )
-        print(f"packed {len(index.pieces)} pieces in {time.monotonic() - start_s:.0f} s")
-        receive(pieces, places)
+            pack_all(
+                pieces,
+                interpreter=sys.executable,
+                model_repository=MODEL_REPOSITORY,
+                for_rehearsal=True,
+            )
+            print(f"packed in {time.monotonic() - start_s:.0f} s")
+        missing = receive(pieces, places)
+        if missing:
+            print(f"gpu: {pieces} lacks {', '.join(missing)}", file=sys.stderr)
+            return 1
         set_up(places)
         print(f"unpacked and filled after {time.monotonic() - start_s:.0f} s", flush=True)
     out = folder / "out"
@@ -133,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, help="what comes back (default: $OUT or build/gpu/out)")
     rehearse = commands.add_parser("rehearse", help="the same in miniature on a CPU")
     rehearse.add_argument("--quick", action="store_true", help="without packing and serving")
+    rehearse.add_argument("--pieces", type=Path, help="unpack these instead of packing")
     pack = commands.add_parser("pack", help="pack the pieces that travel")
     pack.add_argument("--python", default="python3.12", help="a Python of the machine's version")
     pack.add_argument(
