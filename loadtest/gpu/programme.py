@@ -33,6 +33,6 @@ PROGRAMME = (
     Step("engine_limits", 150, 50, 40, is_quick=True),
     Step("exact_rows", 60, 25, 25, is_quick=True),
     Step("hop", 45, 25, 40, needs_pieces=True),
-    Step("cores", 100, 60, 60, needs_pieces=True),
+    Step("cores", 100, 60, 90, needs_pieces=True),
     Step("training", 360, 100, 75, needs_pieces=True),
 )
