@@ -1,4 +1,4 @@
-"""What was measured: the sources and the card."""
+"""The identity of a run: its sources and its card."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commit_of(root: Path) -> str:
     """Return the short name of the commit that is checked out.
 
     Raises CalledProcessError or OSError where Git does not answer. Deleted weights do not count as
-    a change: they stay behind when the pieces travel.
+    a change: they do not travel with the checkout.
     """
 
     def git(*arguments: str) -> str:

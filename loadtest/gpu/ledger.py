@@ -29,7 +29,7 @@ class Record:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the step ran to its end and its answers were right."""
+        """True if the step ran to its end and its answers were right."""
         return self.verdict in {Verdict.PASSED, Verdict.MISSED}
 
 

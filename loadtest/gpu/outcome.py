@@ -1,4 +1,4 @@
-"""What one step reports: facts as soon as they are known, and a verdict at its end.
+"""The report of one step: facts as soon as they are known, and a verdict at its end.
 
 The runner starts every step in a process of its own and may stop it at its time limit. A step
 therefore writes its file anew with every fact; what a stopped step had measured is kept.
@@ -31,7 +31,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """What the runner tells every step."""
+    """The options that the runner gives every step."""
 
     out: Path
     """The step's result file (JSON)."""

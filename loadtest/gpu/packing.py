@@ -1,4 +1,4 @@
-"""What the machine with the GPU lacks, collected and packed into pieces.
+"""Collect what the machine with the GPU lacks, and pack it into pieces.
 
 It has Python, PyTorch and transformers (docs/gpu.md lists what we count on). It lacks tritonserver,
 some packages and all weights. The stub of tritonserver's Python backend reads arrays of NumPy 1

@@ -30,7 +30,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What the pieces hold, and the sources that they were packed from."""
+    """The contents of the pieces, and the commit that they were packed at."""
 
     members: tuple[Member, ...]
     pieces: tuple[tuple[str, int], ...]

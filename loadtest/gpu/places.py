@@ -1,4 +1,4 @@
-"""Where things lie on the machine with the GPU, outside the checkout, so that they outlive it."""
+"""Folders on the machine with the GPU, outside the checkout, so that they outlive it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the command line says."""
+    """The settings of one run, from the command line."""
 
     out: Path
     """Folder of everything that is to come back."""

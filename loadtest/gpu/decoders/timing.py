@@ -15,7 +15,7 @@ NUM_BATCHES = 5
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeed:
-    """What the device does at best."""
+    """The best speeds measured on the device."""
 
     read_bytes_per_s: float
     """Bandwidth of a kernel that only reads; byte limits count with this one."""

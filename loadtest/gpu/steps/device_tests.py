@@ -11,7 +11,7 @@ import pytest
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 
 DEVICE_VARIABLE = "SPECDEC_TEST_DEVICE"
-"""Where tests/gpu looks for the device to run on; without it, `cuda`."""
+"""The environment variable that names the device for tests/gpu; without it, `cuda`."""
 
 
 class Recorder:

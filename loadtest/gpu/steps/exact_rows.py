@@ -1,4 +1,4 @@
-"""Whether a row's bits depend on its own sequence alone: the rule that makes on equal off."""
+"""Check that a row's bits depend on its own sequence alone: so on and off give the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Comparison:
     num_other_tokens: int
     """Rows whose most likely token differs."""
     largest_difference: float
-    """Of a logit."""
+    """Largest absolute difference of a logit."""
 
 
 class Engine:

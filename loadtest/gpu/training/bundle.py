@@ -13,7 +13,7 @@ from builder.distill.evaluate import Conversation
 FOLDER = "checkpoints"
 CONTENTS = "contents.json"
 MAX_FILE_BYTES = 16 * 2**20
-"""What one file that comes back may have."""
+"""Largest file that comes back, in bytes."""
 SMALL_FILES = ("config.json", "trained_on.json")
 
 

@@ -1,4 +1,4 @@
-"""Whether trained weights are better than the shipped ones, measured here on held-out prompts."""
+"""Compare trained weights with the shipped ones on held-out prompts, and keep the better."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def is_better(self) -> bool:
-        """Whether the whole interval lies above 1."""
+        """True if the whole interval lies above 1."""
         return self.gain.low > 1.0
 
     def __str__(self) -> str:

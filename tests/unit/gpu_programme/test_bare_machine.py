@@ -1,4 +1,4 @@
-"""What a bare machine is given: named sources, packages that fit together, clear refusals."""
+"""A bare machine gets named sources, packages that fit together, and clear refusals."""
 
 import importlib
 

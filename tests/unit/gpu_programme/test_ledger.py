@@ -31,7 +31,7 @@ def test_reading_gives_what_was_written(tmp_path):
 
 
 def test_merging_a_ledger_twice_changes_nothing(tmp_path):
-    """What came back may be collected again; a missing file holds nothing."""
+    """The same ledger may be collected again; a missing file holds nothing."""
     for name, record in (("old.json", at(1)), ("new.json", at(2))):
         Ledger([record]).write(tmp_path / name)
 
@@ -41,7 +41,7 @@ def test_merging_a_ledger_twice_changes_nothing(tmp_path):
 
 
 def test_pruned_keeps_the_last_complete_run_and_later_ones():
-    """Of each step and card; a cut run before a complete one has nothing to add."""
+    """For each step and card; a cut run before a complete one has nothing to add."""
     kept = [at(3), at(4, verdict=Verdict.CUT), at(5, card="other"), at(6, step="cores")]
 
     assert Ledger([at(1), at(2, verdict=Verdict.CUT), *kept]).pruned().records == kept
