@@ -45,8 +45,9 @@ def receive(arrived: Path, places: Places) -> list[str]:
 
 
 def is_set_up(places: Places) -> bool:
-    """Say whether `set_up` has finished here."""
-    return (places.root / _READY).is_file()
+    """Say whether `set_up` has finished here, for the checkout where it lies now."""
+    ready = places.root / _READY
+    return ready.is_file() and ready.read_text("utf-8") == str(ROOT)
 
 
 def set_up(places: Places) -> None:
@@ -59,7 +60,7 @@ def set_up(places: Places) -> None:
     command = [str(places.python), "-m", "loadtest.gpu.filling"]
     environment = serving_environment(places)
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    (places.root / _READY).touch()
+    (places.root / _READY).write_text(str(ROOT), "utf-8")
 
 
 def make_environment(places: Places) -> None:

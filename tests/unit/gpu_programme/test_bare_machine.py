@@ -5,15 +5,17 @@ import importlib
 import pytest
 
 from loadtest.gpu import __main__ as command
+from loadtest.gpu import unpacking
 from loadtest.gpu.collecting import collect
 from loadtest.gpu.identity import identify, sources_of
 from loadtest.gpu.ledger import Ledger
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from loadtest.gpu.packing import MachinePython, PackingError
 from loadtest.gpu.pieces import pack
+from loadtest.gpu.places import Places
 from loadtest.gpu.programme import PROGRAMME
 from loadtest.gpu.running import LEDGER
-from loadtest.gpu.unpacking import _entries
+from loadtest.gpu.unpacking import _entries, is_set_up
 from tests.unit.gpu_programme.test_ledger import RECORD
 
 
@@ -44,6 +46,17 @@ def test_serving_environment_sees_what_packages_require_and_nothing_else():
 
     assert {"pytest", "_pytest", "pluggy", "tritonclient", "numpy"} <= names
     assert not {"scipy", "packaging"} & names
+
+
+def test_checkout_that_has_moved_is_set_up_anew(tmp_path, monkeypatch):
+    """The serving environment names the checkout's folder in its search path."""
+    places = Places(tmp_path)
+    (tmp_path / "ready").write_text(str(unpacking.ROOT))
+    assert is_set_up(places)
+
+    monkeypatch.setattr(unpacking, "ROOT", tmp_path / "elsewhere")
+
+    assert not is_set_up(places)
 
 
 def test_package_that_the_machine_lacks_is_named(capsys):
