@@ -70,7 +70,7 @@ class GrpcClient:
     def _run(
         self, request: GenerationRequest, *, stream: bool, timeout_s: float | None
     ) -> Generator[Chunk, None, None]:
-        message = _encode(request, self._model_name, stream=stream)
+        message = encode_request(request, self._model_name, stream=stream)
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         # Errors come as text. The header triton_grpc_error would add their codes, but an error on a
         # stream that has it can end tritonserver 2.51.0 (use after free, mended in server PR 8708);
@@ -108,7 +108,8 @@ class GrpcClient:
         self.close()
 
 
-def _encode(request: GenerationRequest, model_name: str, *, stream: bool) -> Any:
+def encode_request(request: GenerationRequest, model_name: str, *, stream: bool) -> Any:
+    """Return the ModelInferRequest message of a request."""
     message = service_pb2.ModelInferRequest(model_name=model_name, id=request.request_id)
     # Asks for the flags-only response that ends a decoupled answer, so that its end is seen.
     message.parameters["triton_enable_empty_final_response"].bool_param = True

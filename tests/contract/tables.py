@@ -330,6 +330,7 @@ ERROR_TYPES = {
     "invalid_request": "INVALID_ARG",
     "unsupported": "UNSUPPORTED",
     "overloaded": "UNAVAILABLE",
+    "shutting_down": "UNAVAILABLE",
     "deadline_exceeded": "UNAVAILABLE",
     "engine_failed": "UNAVAILABLE",
     "draft_timeout": "UNAVAILABLE",
@@ -343,4 +344,4 @@ SPECDEC_COMMANDS = (
     *("serve", "build", "chat", "generate", "load"),
     *("plan", "evaluate", "report", "bench"),
 )
-PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT")
+PORT_VARIABLES = ("HTTP_PORT", "GRPC_PORT", "METRICS_PORT", "HEALTH_PORT")

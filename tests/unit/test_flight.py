@@ -7,7 +7,6 @@ import pytest
 
 from specdec.errors import (
     DeadlineExceededError,
-    EngineLostError,
     OverloadedError,
     RequestCancelledError,
 )
@@ -148,34 +147,6 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
     assert was_given_up.wait(PATIENCE_S)
     assert isinstance(given_up[0], DeadlineExceededError)
     assert not control.release(stuck)
-
-
-def test_all_who_wait_for_a_dead_target_are_answered(counts, monkeypatch):
-    """One is asked whether its target lives; if it does not, none of them can be answered."""
-
-    class Dead(Call):
-        def check(self):
-            raise EngineLostError("target: Stub process is not healthy")
-
-    monkeypatch.setattr(flight, "CHECK_EVERY_S", 0.01)
-    control, answered = FlightControl(2, 0.001, counts.append), []
-    both = threading.Barrier(3)
-    for _ in range(2):
-        lost = new_flight()
-        lost.watch(Dead(), is_target=True)
-
-        def give_up(error, lost=lost):
-            if control.release(lost):
-                answered.append(error)
-                threading.Thread(target=both.wait, args=(PATIENCE_S,), daemon=True).start()
-
-        lost.give_up = give_up
-        control.admit(lost)
-
-    both.wait(PATIENCE_S)
-    control.close()
-    assert [type(error) for error in answered] == [EngineLostError] * 2
-    assert counts[-1] == 0
 
 
 def test_nobody_asks_about_a_flight_that_has_landed(control):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.serving import installation, server_command, supervisor
+from specdec.serving import child_server, installation, server_command
 from specdec.serving.installation import (
     LaunchError,
     TritonInstallation,
@@ -61,7 +61,7 @@ def command(settings=SETTINGS, found=CONTAINER, backends=None):
         ({"grpc_port": -1}, "grpc port must be 0 … 65535; given: -1"),
         ({"grpc_port": 8000}, "ports must differ"),
         ({"inflight_limit": 0}, "in-flight limit must be at least 1; given: 0"),
-        ({"exit_timeout_s": -5}, "exit timeout must be 0 s or more; given: -5"),
+        ({"drain_s": -5.0}, "drain limit must be 0 s or more; given: -5"),
         ({"trace_every": 0}, "one request in 1 or more is traced; given: 0"),
     ],
 )
@@ -177,11 +177,11 @@ def test_environment_of_the_user_is_respected():
     assert "LD_LIBRARY_PATH" not in environment
 
 
-def test_port_zero_becomes_three_different_free_ports():
+def test_port_zero_becomes_different_free_ports():
     """Ports of 0 are replaced by free ports, no two the same."""
-    settings = with_free_ports(ServeSettings(Path("repository"), "127.0.0.1", 0, 0, 0))
+    settings = with_free_ports(ServeSettings(Path("repository"), "127.0.0.1", 0, 0, 0, 0))
 
-    assert len(set(settings.ports.values())) == 3
+    assert len(set(settings.ports.values())) == 4
     assert all(settings.ports.values())
 
 
@@ -235,7 +235,7 @@ def test_models_that_are_not_loaded_need_no_weights(model_repository):
 
 def test_serve_command_reports_failure_in_one_line(tmp_path, capsys):
     """`specdec serve` on an empty repository exits 1 with one clear line, no traceback."""
-    ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    ports = [f"--{kind}-port=0" for kind in ("http", "grpc", "metrics", "health")]
     status = main(["--model-repository", str(tmp_path), *ports])
 
     captured = capsys.readouterr()
@@ -246,11 +246,11 @@ def test_serve_command_reports_failure_in_one_line(tmp_path, capsys):
 
 def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):
     """Regions of other servers stay; those with our prefix go."""
-    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(child_server, "SHARED_MEMORY", tmp_path)
     for name in ("specdec_1_a_x", "specdec_11_a_x", "triton_python_backend_shm_region_y"):
         (tmp_path / name).touch()
 
-    assert supervisor.remove_shared_memory("specdec_1_a_") == ["specdec_1_a_x"]
+    assert child_server.remove_shared_memory("specdec_1_a_") == ["specdec_1_a_x"]
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "serve": Command(
         "specdec.serving.launcher", "run tritonserver with the model repository", "server"
     ),
+    "health": Command("specdec.health.cli", "ask whether a running server is ready", "server"),
     "build": Command("builder.cli", "build the default pair, import or distill a model", "server"),
     "chat": Command("clients.chat", "talk to the model, accepted draft tokens shown", "clients"),
     "generate": Command("clients.generate", "send one prompt, print the answer", "clients"),

@@ -57,6 +57,13 @@ class OverloadedError(SpecdecError):
     status = Status.UNAVAILABLE
 
 
+class ShuttingDownError(SpecdecError):
+    """The server is stopping; another one may take the request."""
+
+    error_type = "shutting_down"
+    status = Status.UNAVAILABLE
+
+
 class DeadlineExceededError(SpecdecError):
     """The request's own deadline_ms has passed."""
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # One pod of a group that serves a target together. `launch.sh worker` waits for MPI; `launch.sh leader
 # ARGUMENTS` tells MPI where the workers are and starts the repository's own launch.sh, whose ranks
-# then run on all of them. ARGUMENTS go to the tritonserver of rank 0, which alone answers.
+# then run on all of them. ARGUMENTS are those of `specdec serve`; what stands
+# after -- goes to the tritonserver of rank 0, which alone answers.
 set -euo pipefail
 
 gpus=${GPUS_PER_POD:?}
@@ -41,4 +42,4 @@ known="-o UserKnownHostsFile=/tmp/ssh/known_hosts -o StrictHostKeyChecking=yes"
 export OMPI_MCA_orte_default_hostfile=/tmp/hosts
 export OMPI_MCA_plm_rsh_args="-p $port -i /tmp/ssh/id $known"
 export OMPI_MCA_mca_base_env_list="TRTLLM_ORCHESTRATOR;TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"
-exec bash /models/repository/launch.sh "$@"
+exec specdec serve --launch=/models/repository/launch.sh --address=0.0.0.0 "$@"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from specdec.serving.launcher import _parser
-from specdec.serving.supervisor import KILL_GRACE_S
+from specdec.serving.supervisor import STOP_GRACE_S
 from tests.manifests import DEPLOY
 
 ROOT = Path(__file__).parents[3]
@@ -105,5 +105,5 @@ def test_compose_waits_for_the_server_to_end():
     options = _parser().parse_args(command[1 : command.index("--")])
 
     assert int(service["stop_grace_period"].removesuffix("s")) >= (
-        options.exit_timeout_s + KILL_GRACE_S
+        options.drain_s + 2 * STOP_GRACE_S
     )

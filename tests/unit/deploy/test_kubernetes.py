@@ -13,7 +13,8 @@ from builder.pair_options import checkpoints
 from builder.refresh.cli import _parser as refresh_parser
 from builder.rendering.launch import plan_launch
 from specdec.serving.installation import find_installation, server_environment
-from specdec.serving.supervisor import KILL_GRACE_S
+from specdec.serving.launcher import _parser as serve_parser
+from specdec.serving.supervisor import STOP_GRACE_S
 from tests.manifests import DEPLOY, KUBERNETES, container, documents, pod
 from tests.unit.deploy.crds import check_custom
 
@@ -100,9 +101,19 @@ def known_flags():
 def test_triton_knows_the_flags(known_flags):
     """Each flag in manifests and compose files exists; 2.51's own --help says so."""
     assert len(known_flags) > 50
-    assert {each.split("=")[0] for each in [*container()["args"], *LEADER["args"], *COMPOSE]} <= (
-        known_flags
-    )
+    handed_on = [
+        each
+        for arguments in (container()["args"], LEADER["args"])
+        for each in arguments[arguments.index("--") + 1 :]
+    ]
+    assert {each.split("=")[0] for each in [*handed_on, *COMPOSE]} <= known_flags
+
+
+def test_serve_knows_its_options():
+    """What the manifests tell `specdec serve` is what it takes."""
+    for arguments in (container()["args"], LEADER["args"]):
+        options = serve_parser().parse_args(arguments[: arguments.index("--")])
+        assert options.drain_s == 120
 
 
 def test_a_stop_leaves_time():
@@ -112,11 +123,11 @@ def test_a_stop_leaves_time():
         (LEADER, TEMPLATES["leaderTemplate of LeaderWorkerSet"]),
     ):
         (timeout_s,) = (
-            int(word.split("=")[1]) for word in each["args"] if "exit-timeout-secs" in word
+            int(word.split("=")[1]) for word in each["args"] if word.startswith("--drain-s")
         )
         environment = {one["name"]: one.get("value") for one in each["env"]}
         pause_s = each["lifecycle"]["preStop"]["sleep"]["seconds"]
-        needed_s = timeout_s + KILL_GRACE_S
+        needed_s = timeout_s + 2 * STOP_GRACE_S
         assert needed_s <= int(environment["OMPI_MCA_odls_base_sigkill_timeout"])
         assert pause_s + needed_s <= pod(template)["terminationGracePeriodSeconds"]
 
@@ -130,7 +141,8 @@ def test_selectors_find_the_server():
         assert OBJECTS[name]["spec"]["selector"]["matchLabels"] == SERVER
     policy = OBJECTS["NetworkPolicy specdec"]["spec"]
     assert policy["podSelector"]["matchLabels"] == SERVER
-    ports = {port["name"] for port in container()["ports"]}
+    # Probes come from the node, which no policy keeps out.
+    ports = {port["name"] for port in container()["ports"]} - {"health"}
     asked = [each["targetPort"] for each in OBJECTS["Service specdec"]["spec"]["ports"]]
     asked += [each["port"] for rule in policy["ingress"] for each in rule["ports"]]
     asked += [each["port"] for each in OBJECTS["PodMonitor specdec"]["spec"]["podMetricsEndpoints"]]
@@ -169,8 +181,7 @@ def test_engine_build_speaks_the_builders_language():
     ]
     assert {step.pair for step in steps.values()} == {"/pair/pair.toml"}
     assert steps["render"].engines == steps["compile"].output / "engines"
-    started = " ".join(container()["command"])
-    assert f"{steps['render'].output}/launch.sh" in started
+    assert f"--launch={steps['render'].output}/launch.sh" in container()["args"]
     pair = load_description("llama31_8b_1b")  # the comment at its head names this one
     for step in steps.values():
         assert checkpoints(step).keys() == {each.name for each in pair.engines}
@@ -227,17 +238,21 @@ def group(tmp_path):
     secrets.mkdir(parents=True)
     (secrets / "id").write_text("a private key")
     (secrets / "id.pub").write_text("ssh-ed25519 AAAA a comment")
-    for place in ("tmp", "models/repository", "usr/sbin"):
+    for place in ("tmp", "bin", "usr/sbin"):
         (tmp_path / place).mkdir(parents=True)
     records = f'echo "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n'
-    (tmp_path / "models/repository/launch.sh").write_text(records)
-    (tmp_path / "usr/sbin/sshd").write_text(f"#!/bin/bash\n{records}")
-    (tmp_path / "usr/sbin/sshd").chmod(0o755)
+    for program in ("bin/specdec", "usr/sbin/sshd"):
+        (tmp_path / program).write_text(f"#!/bin/bash\n{records}")
+        (tmp_path / program).chmod(0o755)
     script = (MULTINODE / "launch.sh").read_text()
-    script = re.sub(r"(?<![\w.}])/(tmp|secrets|models|usr/sbin)/", rf"{tmp_path}/\1/", script)
+    script = re.sub(r"(?<![\w.}])/(tmp|secrets|usr/sbin)/", rf"{tmp_path}/\1/", script)
 
     def run(*arguments, **environment):
-        known = {"PATH": "/usr/bin:/bin", "GPUS_PER_POD": "8", "LWS_GROUP_SIZE": "1"}
+        known = {
+            "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+            "GPUS_PER_POD": "8",
+            "LWS_GROUP_SIZE": "1",
+        }
         subprocess.run(
             ["bash", "-c", script, "launch.sh", *arguments], env=known | environment, check=True
         )
@@ -254,7 +269,12 @@ def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
         *("leader", "--log-format=ISO8601"), LWS_LEADER_ADDRESS="specdec-0.specdec.default"
     )
 
-    assert arguments == ["--log-format=ISO8601"]
+    assert arguments == [
+        "serve",
+        "--launch=/models/repository/launch.sh",
+        "--address=0.0.0.0",
+        "--log-format=ISO8601",
+    ]
     assert (tmp_path / "tmp/hosts").read_text().split()[1] == "slots=9"
     assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "tmp/hosts")
     assert (tmp_path / "tmp/ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"

@@ -13,6 +13,7 @@ from specdec.engines.contract import RECEIPT_ADDRESS
 from specdec.engines.engine_call import EngineCall, parse_call
 from specdec.engines.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
+from specdec.health.board import Pulse
 from specdec.serving.engine_settings import EngineModelSettings
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
@@ -27,8 +28,11 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
         settings = read_parameters(EngineModelSettings, config)
+        pulse = Pulse(args["model_name"])
         try:
-            self._engine = TorchEngine(settings.engine_settings(Path(pb_utils.get_model_dir())))
+            self._engine = TorchEngine(
+                settings.engine_settings(Path(pb_utils.get_model_dir())), pulse
+            )
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         self._outputs = frozenset(each["name"] for each in config["output"])

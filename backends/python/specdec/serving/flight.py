@@ -9,19 +9,16 @@ from typing import Protocol
 
 from specdec.errors import (
     DeadlineExceededError,
-    EngineLostError,
     OverloadedError,
     RequestCancelledError,
     SpecdecError,
 )
+from specdec.health.board import NO_PULSE, Heartbeat
 from specdec.serving.tracing import NOT_TRACED
 
 GRACE_S = 3.0
 """So long after a request is over its thread may take to say so: the engine ends a call within a
 pass. Then the watchdog says it, for an engine that hangs would keep the client waiting with it."""
-
-CHECK_EVERY_S = 2.0
-"""Between two questions whether the target still lives."""
 
 
 class Watched(Protocol):
@@ -52,7 +49,7 @@ class Flight:
         self.has_landed = False
         """Its last response is on its way."""
         self._gone = False
-        self._lost: EngineLostError | None = None
+        self._lost: SpecdecError | None = None
         self._over_s: float | None = None
         self._lock = threading.Lock()
 
@@ -62,14 +59,14 @@ class Flight:
         if is_target:
             self._target = call
 
-    def check_target(self) -> None:
-        """Raises EngineLostError."""
-        if self._target is not None:
-            self._target.check()
+    @property
+    def target(self) -> Watched | None:
+        """The calls to the target, once there are any."""
+        return self._target
 
-    def lose(self, error: EngineLostError) -> None:
-        """The target is gone, and with it the answer that the request's thread waits for."""
-        self._lost = error
+    def lose(self, error: SpecdecError) -> None:
+        """End with `error`: the answer that the request's thread waits for will not come."""
+        self._lost = self._lost or error
 
     def poll(self) -> None:
         """Asks Triton whether the client is still there: a round trip to the server process."""
@@ -125,7 +122,15 @@ class FlightControl:
     the request is gone (a stop that overtakes its request is lost).
     """
 
-    def __init__(self, limit: int, period_s: float, on_change: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        period_s: float,
+        on_change: Callable[[int], None],
+        pulse: Heartbeat = NO_PULSE,
+    ) -> None:
+        """`pulse` beats with the watchdog; `on_change` hears how many are in flight."""
+        self._pulse = pulse
         self._limit = limit
         self._period_s = period_s
         self._on_change = on_change
@@ -134,8 +139,6 @@ class FlightControl:
         self._closing = threading.Event()
         self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._watchdog.start()
-        # Not waited for: it may hang with an engine.
-        threading.Thread(target=self._check_target, name="target check", daemon=True).start()
 
     def admit(self, flight: Flight) -> None:
         """Takes a place. Raises OverloadedError when there is none."""
@@ -162,11 +165,22 @@ class FlightControl:
             self._on_change(len(self._flights))
         return True
 
-    def lose_all(self, error: EngineLostError) -> None:
-        """The target has died: whoever waits for it is answered."""
+    @property
+    def num_inflight(self) -> int:
+        """Requests that were admitted and have no last response yet."""
+        return len(self._flights)
+
+    def lose_all(self, error: SpecdecError) -> None:
+        """Answer everybody with `error`: the target has died, or the time of a stop is over."""
         with self._lock:
             for flight in self._flights:
                 flight.lose(error)
+
+    def any_target(self) -> Watched | None:
+        """Return the target as some request in flight calls it, None without any."""
+        with self._lock:
+            flights = list(self._flights)
+        return next((each.target for each in flights if each.target is not None), None)
 
     def close(self) -> None:
         self._closing.set()
@@ -176,6 +190,7 @@ class FlightControl:
         while not self._closing.wait(self._period_s):
             with self._lock:
                 flights = list(self._flights)
+            self._pulse.beat(is_working=bool(flights))
             for flight in flights:
                 try:
                     flight.poll()
@@ -185,14 +200,3 @@ class FlightControl:
                         flight.abort_calls()
                 except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
                     continue
-
-    def _check_target(self) -> None:
-        while not self._closing.wait(CHECK_EVERY_S):
-            with self._lock:
-                flight = next(iter(self._flights), None)
-            if flight is None:
-                continue
-            try:
-                flight.check_target()
-            except EngineLostError as error:
-                self.lose_all(error)

@@ -11,6 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+from specdec.health.cli import DEFAULT_PORT
+from specdec.health.judging import DEFAULT_HANG_S
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (
     PORT_VARIABLES,
@@ -23,11 +25,11 @@ from specdec.serving.triton_server import TritonServer
 
 __all__ = ["LaunchError", "ServeSettings", "TritonServer", "main"]
 
-DEFAULT_PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+DEFAULT_PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002, "health": DEFAULT_PORT}
 
 
 def port_from_environment(kind: str, default: int) -> int:
-    """Return the port that HTTP_PORT, GRPC_PORT or METRICS_PORT names, else `default`.
+    """Return the port that HTTP_PORT, GRPC_PORT, METRICS_PORT or HEALTH_PORT names, else `default`.
 
     Raises LaunchError if the variable is not a number.
     """
@@ -41,17 +43,18 @@ def port_from_environment(kind: str, default: int) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Serve until interrupted; return tritonserver's exit status, 1 if it cannot be started."""
+    """Serve until interrupted; return the exit status (see supervisor.serve), 1 for a bad start."""
     own, separator, extra = _split(argv)
     arguments = _parser().parse_args(own)
     try:
         settings = with_free_ports(_settings(arguments, tuple(extra) if separator else ()))
         check_model_repository(settings)
-        host = settings.reachable_host
+        host = settings.url_host
         print(
             f"specdec serve: {settings.model_repository} on http://{host}:{settings.http_port}, "
             f"gRPC {host}:{settings.grpc_port}, "
-            f"metrics http://{host}:{settings.metrics_port}/metrics",
+            f"metrics http://{host}:{settings.metrics_port}/metrics, "
+            f"health http://{host}:{settings.health_port}/health/ready",
             flush=True,
         )
         return serve(settings, parent_pid=arguments.stop_with_parent, pid_file=arguments.pid_file)
@@ -74,11 +77,16 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         else port_from_environment(kind, default)
         for kind, default in DEFAULT_PORTS.items()
     }
+    repository = arguments.model_repository or (
+        arguments.launch.parent if arguments.launch else Path("model_repository")
+    )
     return ServeSettings(
-        model_repository=arguments.model_repository.resolve(),
+        model_repository=repository.resolve(),
+        launch_script=arguments.launch,
         address=arguments.address,
         inflight_limit=arguments.inflight_limit,
-        exit_timeout_s=arguments.exit_timeout_s,
+        drain_s=arguments.drain_s,
+        hang_s=arguments.hang_s,
         log_verbose=int(arguments.log_verbose),
         trace_url=arguments.trace_url,
         trace_every=arguments.trace_every,
@@ -87,14 +95,33 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
     )
 
 
+class _Renamed(argparse.Action):
+    """Refuses the old name of --drain-s."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error("--exit-timeout-s is called --drain-s now")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec serve",
-        description="Run tritonserver with a model repository until interrupted.",
+        description="Run tritonserver with a model repository until interrupted; start it again "
+        "when a process of it dies or hangs. Exit status: 0 after a stop, 70 after five deaths "
+        "within ten minutes.",
         epilog="Arguments after -- go to tritonserver as they are.",
     )
     parser.add_argument(
-        "--model-repository", type=Path, default=Path("model_repository"), metavar="PATH"
+        "--model-repository",
+        type=Path,
+        metavar="PATH",
+        help="default: model_repository, or the folder of --launch",
+    )
+    parser.add_argument(
+        "--launch",
+        type=Path,
+        metavar="FILE",
+        help="start tritonserver by this script (`specdec build render` writes launch.sh) "
+        "with our addresses and the arguments after --",
     )
     for kind, default in DEFAULT_PORTS.items():
         parser.add_argument(
@@ -114,12 +141,21 @@ def _parser() -> argparse.ArgumentParser:
         help="the orchestrator's in-flight limit; the BLS pool gets 2N threads (default: 64)",
     )
     parser.add_argument(
-        "--exit-timeout-s",
-        type=int,
-        default=30,
+        "--drain-s",
+        type=float,
+        default=30.0,
         metavar="S",
         help="seconds that requests in flight may take after a stop (default: 30)",
     )
+    parser.add_argument(
+        "--hang-s",
+        type=float,
+        default=DEFAULT_HANG_S,
+        metavar="S",
+        help="start the server again when an engine with work does no step for so long "
+        "(default: %(default)g)",
+    )
+    parser.add_argument("--exit-timeout-s", action=_Renamed, help=argparse.SUPPRESS)
     parser.add_argument("--log-verbose", action="store_true", help="tritonserver's verbose log")
     parser.add_argument(
         "--trace-url",

@@ -20,8 +20,11 @@ from specdec.errors import (
     EngineLostError,
     OverloadedError,
     RequestCancelledError,
+    ShuttingDownError,
     SpecdecError,
 )
+from specdec.health.board import Pulse, Role, State, board_directory
+from specdec.health.judging import hang_limit_s
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.control_plane import ControlPlane
 from specdec.serving.drafter_names import HEAD_TREE
@@ -39,6 +42,7 @@ from specdec.serving.parameters import own_config, read_parameters
 from specdec.serving.placement import PlacedEngines
 from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
+from specdec.serving.server_watch import ServerWatch
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.task_labels import TaskLabeler
@@ -60,6 +64,8 @@ class TritonPythonModel:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
+            needs = (settings.tensorrt_llm_model_name,)
+            pulse = Pulse(args["model_name"], Role.ORCHESTRATOR, needs)
             here = Path(pb_utils.get_model_dir())
             self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
             check_repository(here.parents[1], settings, self._tokenizer.model_vocab_size)
@@ -111,13 +117,28 @@ class TritonPythonModel:
         )
         self._tracing = Tracing(self._warn)
         self._control = FlightControl(
-            settings.inflight_limit, settings.cancellation_check_period_ms / 1000, self._count
+            settings.inflight_limit,
+            settings.cancellation_check_period_ms / 1000,
+            self._count,
+            pulse,
+        )
+        self._watch = ServerWatch(
+            self._control,
+            settings.tensorrt_llm_model_name,
+            board_directory(),
+            pulse,
+            hang_limit_s(),
+            self._flush,
+            self._warn,
+            exits_on_dead_engine=settings.exit_on_dead_engine,
         )
         delay_s = float(os.environ.get(ROUND_DELAY_VARIABLE, "0")) / 1000
         self._answerer = Answerer(self._tokenizer, self._metrics, delay_s)
         self._outbox = Outbox()
         limit = settings.inflight_limit
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="request")
+        self._pulse = pulse
+        pulse.enter(State.SERVING)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -129,6 +150,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._threads.shutdown(wait=True)
+        self._watch.close()
         self._freshness.close()
         if self._prompt_log is not None:
             self._prompt_log.close()
@@ -139,9 +161,18 @@ class TritonPythonModel:
         self._engines.close()
         self._tracing.close()
         self._metrics.close()
+        self._pulse.close()
+
+    def _flush(self) -> None:
+        """Write what a stop must not lose; the process is killed afterwards."""
+        self._outbox.flush()
+        if self._prompt_log is not None:
+            self._prompt_log.close()
+        self._plane.close()
 
     def _admit(self, request: Any, sender: Any) -> None:
         arrival_s, start_s = time.perf_counter(), time.monotonic()
+        self._watch.check_admission()
         parsed = parse_request(input_arrays(request), self._limits)
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)
@@ -242,7 +273,7 @@ class TritonPythonModel:
         """A request that was not admitted."""
         self._log_unexpected(error)
         error_type = error.error_type if isinstance(error, SpecdecError) else "internal"
-        if isinstance(error, OverloadedError):
+        if isinstance(error, OverloadedError | ShuttingDownError):
             self._metrics.add(Counter.shed_total, reason=error_type)
         self._metrics.add(Counter.requests_total, outcome=error_type)
         self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))

@@ -21,6 +21,12 @@ class Outbox:
         """Queues `send`, to be called once."""
         self._queue.put(send)
 
+    def flush(self) -> None:
+        """Return when everything queued so far is sent, or after 10 s."""
+        is_sent = threading.Event()
+        self._queue.put(is_sent.set)
+        is_sent.wait(timeout=10)
+
     def close(self) -> None:
         """Returns when everything queued is sent, or after 10 s."""
         self._queue.put(None)

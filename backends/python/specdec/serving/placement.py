@@ -10,6 +10,7 @@ from specdec.engines.bls_calls import BlsCalls
 from specdec.engines.calls import EngineCalls
 from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import Sampling
+from specdec.health.board import Pulse
 from specdec.serving.parameters import OF, read_parameters
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version
 
@@ -34,7 +35,7 @@ class PlacedEngines:
                 EngineModelSettings, {"name": name, "parameters": parameters}
             )
             own = settings.engine_settings(version_directory)
-            self._local[name] = TorchEngine(own)
+            self._local[name] = TorchEngine(own, Pulse(name))
             self._folders[name] = own.checkpoint, own.head or own.checkpoint / HEAD
 
     def calls(

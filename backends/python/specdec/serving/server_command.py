@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 from contextlib import ExitStack
@@ -10,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdec.health.cli import DEFAULT_PORT
+from specdec.health.judging import DEFAULT_HANG_S
 from specdec.serving.installation import LaunchError
 
 if TYPE_CHECKING:
@@ -19,7 +22,14 @@ MIB = 1024 * 1024
 # Three model instances together stay under docker's default /dev/shm of 64 MiB.
 SHM_DEFAULT_BYTES = 16 * MIB
 SHM_GROWTH_BYTES = 4 * MIB
-PORT_VARIABLES = {"http": "HTTP_PORT", "grpc": "GRPC_PORT", "metrics": "METRICS_PORT"}
+PORT_VARIABLES = {
+    "http": "HTTP_PORT",
+    "grpc": "GRPC_PORT",
+    "metrics": "METRICS_PORT",
+    "health": "HEALTH_PORT",
+}
+TRITON_PORTS = ("http", "grpc", "metrics")
+"""The kinds that tritonserver itself listens on; the supervisor has the health port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +44,20 @@ class ServeSettings:
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
+    health_port: int = DEFAULT_PORT
+    """Where the supervisor answers /health/live and /health/ready."""
     inflight_limit: int = 64
-    exit_timeout_s: int = 30
+    drain_s: float = 30.0
+    """Seconds that requests in flight may take after a stop."""
+    hang_s: float = DEFAULT_HANG_S
+    """Seconds without a step, with work waiting, after which a process counts as hung."""
     log_verbose: int = 0
     trace_url: str = ""
     """Where spans are sent, OTLP over HTTP: http://host:4318/v1/traces; empty for nowhere."""
     trace_every: int = 100
     """One request in so many is traced."""
+    launch_script: Path | None = None
+    """Starts tritonserver in another way, such as under mpirun; gets our addresses as arguments."""
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -50,18 +67,20 @@ class ServeSettings:
                 raise LaunchError(f"{kind} port must be 0 … 65535; given: {port}")
         chosen = [port for port in self.ports.values() if port]
         if len(set(chosen)) < len(chosen):
-            raise LaunchError(f"the three ports must differ; given: {self.ports}")
+            raise LaunchError(f"the ports must differ; given: {self.ports}")
         if self.inflight_limit < 1:
             raise LaunchError(f"in-flight limit must be at least 1; given: {self.inflight_limit}")
-        if self.exit_timeout_s < 0:
-            raise LaunchError(f"exit timeout must be 0 s or more; given: {self.exit_timeout_s}")
+        if not 0 <= self.drain_s < math.inf:
+            raise LaunchError(f"drain limit must be 0 s or more; given: {self.drain_s:g}")
+        if not 1 <= self.hang_s < math.inf:
+            raise LaunchError(f"hang limit must be 1 s or more; given: {self.hang_s:g}")
         if self.trace_every < 1:
             raise LaunchError(f"one request in 1 or more is traced; given: {self.trace_every}")
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports by kind: http, grpc, metrics."""
-        return {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
+        """The ports by kind: http, grpc, metrics, health."""
+        return {kind: getattr(self, f"{kind}_port") for kind in PORT_VARIABLES}
 
     def loads(self, model_name: str) -> bool:
         """Say whether the server loads this model at its start."""
@@ -72,7 +91,14 @@ class ServeSettings:
     @property
     def reachable_host(self) -> str:
         """Where a client on this machine finds the server."""
-        return "127.0.0.1" if self.address in {"0.0.0.0", ""} else self.address  # noqa: S104 - compared, not bound
+        everywhere = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+        return everywhere.get(self.address, self.address)
+
+    @property
+    def url_host(self) -> str:
+        """The same as it stands in a URL: an IPv6 address in brackets."""
+        host = self.reachable_host
+        return f"[{host}]" if ":" in host else host
 
 
 def with_free_ports(settings: ServeSettings) -> ServeSettings:
@@ -81,9 +107,10 @@ def with_free_ports(settings: ServeSettings) -> ServeSettings:
     Raises LaunchError if a given port is taken.
     """
     ports = {}
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
     with ExitStack() as stack:  # all held until all are known, so that they differ
         for kind, port in settings.ports.items():
-            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
             try:
                 probe.bind((settings.address, port))
@@ -141,12 +168,11 @@ def server_command(
     command = [str(installation.binary), f"--model-repository={settings.model_repository}"]
     if backend_directory is not None:
         command.append(f"--backend-directory={backend_directory}")
-    for kind, port in settings.ports.items():
-        command += [f"--{kind}-address={settings.address}", f"--{kind}-port={port}"]
+    command += _listen_options(settings)
     command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
     # Completing configurations starts each Python model once more; ours are complete.
     command.append("--disable-auto-complete-config")
-    command.append(f"--exit-timeout-secs={settings.exit_timeout_s}")
+    command.append(f"--exit-timeout-secs={math.ceil(settings.drain_s)}")
     command.append(f"--log-verbose={settings.log_verbose}")
     if settings.trace_url:
         command += [
@@ -159,3 +185,24 @@ def server_command(
     if not Path("/dev/nvidiactl").exists():
         command.append("--allow-gpu-metrics=false")  # else every start logs NVML and DCGM errors
     return [*command, *settings.extra_args]
+
+
+def launch_command(settings: ServeSettings) -> list[str]:
+    """Return the command line of `settings.launch_script`, which knows the server's other options."""
+    options = [*_listen_options(settings), f"--exit-timeout-secs={math.ceil(settings.drain_s)}"]
+    return ["/bin/bash", str(settings.launch_script), *options, *settings.extra_args]
+
+
+def _listen_options(settings: ServeSettings) -> list[str]:
+    options = []
+    for kind in TRITON_PORTS:
+        options.append(f"--{kind}-address={_listen_address(kind, settings.address)}")
+        options.append(f"--{kind}-port={settings.ports[kind]}")
+    return options
+
+
+def _listen_address(kind: str, address: str) -> str:
+    """Return an address as each of Triton's servers wants it (libevhtp, gRPC)."""
+    if ":" not in address:
+        return address
+    return f"[{address}]" if kind == "grpc" else f"ipv6:{address}"

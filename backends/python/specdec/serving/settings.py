@@ -72,6 +72,9 @@ class OrchestratorSettings:
     one draft engine drafts (by its name, or for `auto`) and drafts are verified by equality."""
     cancellation_check_period_ms: int = 50
     """How often it is looked whether the clients of requests in flight are still there."""
+    exit_on_dead_engine: bool = False
+    """Ends tritonserver when the target has died or hangs, clients told: for a plain tritonserver
+    that Kubernetes starts again. `specdec serve` does it by itself."""
 
     speculation: str = AUTO
     """Who decides where a request does not: `auto` (measurement), `fixed` (always the default

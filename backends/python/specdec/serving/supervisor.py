@@ -1,145 +1,190 @@
-"""Run tritonserver as a child that outlives nobody and leaves nothing behind."""
+"""Run tritonserver, restart it when a process of it dies or hangs, and stop it in good order."""
 
 from __future__ import annotations
 
-import ctypes
-import math
 import os
-import secrets
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import deque
 from typing import TYPE_CHECKING
 
-from specdec.serving.installation import (
-    assemble_backend_directory,
-    find_installation,
-    server_environment,
-)
-from specdec.serving.server_command import server_command
-from specdec.serving.tracing import ENDPOINT_VARIABLE
+from specdec.health.endpoint import Health, HealthEndpoint
+from specdec.serving.child_server import ChildServer, remove_leftovers
+from specdec.serving.installation import LaunchError
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType
 
+    from specdec.health.judging import Judgement
     from specdec.serving.server_command import ServeSettings
 
 POLL_INTERVAL_S = 0.1
-# tritonserver was seen to take 30 s to stop after one of its stubs had crashed.
-KILL_GRACE_S = 35
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts its regions
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
+STOP_GRACE_S = 5.0
+"""After the drain limit, everything has ended within this time."""
+ANSWER_S = 1.0
+"""Orchestrators may take this long to tell clients of a dead engine, before all is restarted."""
+SETTLE_S = 0.3
+"""Between an orchestrator's last response and the end: Triton writes it to the connection."""
+MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
+"""More deaths than this within the window mean that a restart does not help."""
+LONGEST_PAUSE_S = 30.0
+EXIT_GAVE_UP = 70
+"""EX_SOFTWARE of sysexits.h: the server died too often."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(
     settings: ServeSettings, *, parent_pid: int | None = None, pid_file: Path | None = None
 ) -> int:
-    """Run tritonserver until it ends; return its exit status (128 + n if signal n ended it).
+    """Run tritonserver until a signal, a start that fails, or too many deaths; return the status.
 
-    SIGINT, SIGTERM and SIGHUP are forwarded; a second one kills. With `parent_pid` the server also
-    stops when that process is no longer our parent. `pid_file` receives the server's process id.
-    The run directory and the server's shared-memory regions are removed at the end.
-    Raises LaunchError if there is no tritonserver. Call it from a single-threaded process.
+    0 after a stop that ended in good order; EXIT_GAVE_UP after too many deaths; 128 + n when a
+    second signal n ended it at once; tritonserver's own status if it never became ready.
+    SIGINT, SIGTERM and SIGHUP drain. With `parent_pid` the server also stops when that process is
+    no longer our parent. `pid_file` receives tritonserver's process id, anew at each restart.
+    Raises LaunchError if there is no tritonserver or the health port is taken.
     """
-    installation = find_installation()
-    shm_prefix = f"specdec_{os.getpid()}_{secrets.token_hex(3)}_"
-    run_directory = Path(tempfile.mkdtemp(prefix="specdec-run-"))
-    try:
-        backend_directory = None
-        if installation.wheel_directory is not None:
-            backend_directory = assemble_backend_directory(installation, run_directory)
-        command = server_command(settings, installation, backend_directory, shm_prefix)
-        environment = server_environment(installation)
-        if settings.trace_url:
-            environment[ENDPOINT_VARIABLE] = settings.trace_url
-        child = _ChildServer(command, environment, settings.exit_timeout_s)
-        if pid_file is not None:
-            pid_file.write_text(str(child.process.pid), "utf-8")
-        return child.wait(parent_pid)
-    finally:
-        if pid_file is not None:
-            pid_file.unlink(missing_ok=True)
-        shutil.rmtree(run_directory, ignore_errors=True)
-        remove_shared_memory(shm_prefix)
+    return _Supervisor(settings, parent_pid, pid_file).run()
 
 
-def remove_shared_memory(prefix: str) -> list[str]:
-    """Remove the regions whose name starts with `prefix`; return the names of those removed."""
-    removed = []
-    for region in SHARED_MEMORY.glob(f"{prefix}*"):
-        with suppress(FileNotFoundError):
-            region.unlink()
-            removed.append(region.name)
-    return removed
+class _Supervisor:
+    """One `specdec serve`; everything but the health endpoint happens on the main thread."""
 
-
-@dataclass(slots=True)
-class _ChildServer:
-    """The tritonserver process, leader of a process group of its own."""
-
-    command: list[str]
-    environment: dict[str, str]
-    exit_timeout_s: int
-    process: subprocess.Popen[bytes] = field(init=False)
-    stop_deadline_s: float | None = None
-
-    def __post_init__(self) -> None:
-        # Handlers first: a signal during the start must not leave a server behind.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    def __init__(
+        self, settings: ServeSettings, parent_pid: int | None, pid_file: Path | None
+    ) -> None:
+        self._settings = settings
+        self._parent_pid = parent_pid
+        self._pid_file = pid_file
+        self._signals: list[int] = []
+        self._deaths: deque[float] = deque()
+        self._was_ready = False
+        # Before the first child: a signal during the start must not leave a server behind.
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
-        mask = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-        signal.pthread_sigmask(signal.SIG_BLOCK, mask)
         try:
-            self.process = subprocess.Popen(
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
-                preexec_fn=_prepare_child,  # noqa: PLW1509 - this process has one thread
-            )
+            self._endpoint = HealthEndpoint(settings.address, settings.health_port)
+        except OSError as error:
+            raise LaunchError(
+                f"cannot listen on health port {settings.health_port}: {error}"
+            ) from error
+
+    def run(self) -> int:
+        """Serve; see `serve`."""
+        for leftover in remove_leftovers():
+            _say(f"removed what a killed server left: {leftover}")
+        try:
+            while True:
+                status = self._run_once()
+                if status is not None:
+                    return status
+                if not self._pause():
+                    return 0
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, mask)
+            self._endpoint.close()
+            if self._pid_file is not None:
+                self._pid_file.unlink(missing_ok=True)
+
+    def _run_once(self) -> int | None:
+        """Run one tritonserver to its end; return the exit status, None to start another."""
+        self._report(is_ready=False, reason="starting")
+        child = ChildServer(self._settings)
+        try:
+            if self._pid_file is not None:
+                self._pid_file.write_text(str(child.pid), "utf-8")
+            fault = self._watch(child)
+            if not fault:
+                return self._stop(child)
+            self._was_ready |= child.was_ready
+            self._report(is_ready=False, reason=fault)
+            if child.was_ready and not child.ended():
+                self._let_answer(child)
+        finally:
+            status = child.end()
+        if not self._was_ready:
+            return status or 1
+        return self._count_death(fault)
+
+    def _watch(self, child: ChildServer) -> str:
+        """Return what killed the server, empty when it shall stop."""
+        while not self._should_stop():
+            if child.ended():
+                return "tritonserver has ended by itself"
+            judgement = child.look()
+            if judgement.fatal and child.was_ready:
+                return judgement.fatal
+            if judgement.degraded and child.was_ready and not child.has_requests():
+                return f"{judgement.degraded}; nothing is in flight"
+            self._report(is_ready=child.was_ready and judgement.is_ready, reason=_line(judgement))
+            time.sleep(POLL_INTERVAL_S)
+        return ""
+
+    def _stop(self, child: ChildServer) -> int:
+        """Drain, then end; a second signal ends at once."""
+        self._report(is_ready=False, reason="shutting down")
+        num_signals, start_s = len(self._signals), time.monotonic()
+        deadline_s = start_s + self._settings.drain_s
+        if child.was_ready:
+            child.drain(deadline_s)
+            while not child.is_drained() and not child.ended():
+                if len(self._signals) > num_signals:
+                    _say("a second signal: ending at once")
+                    return 128 + self._signals[-1]
+                if child.look().fatal or time.monotonic() > deadline_s + STOP_GRACE_S / 2:
+                    break
+                time.sleep(POLL_INTERVAL_S / 4)
+            time.sleep(SETTLE_S)
+        return 0
+
+    def _let_answer(self, child: ChildServer) -> None:
+        """Wait until clients are told, if somebody is left to tell them."""
+        deadline_s = time.monotonic() + ANSWER_S
+        while child.has_requests() and time.monotonic() < deadline_s:
+            time.sleep(POLL_INTERVAL_S / 4)
+        time.sleep(SETTLE_S)
+
+    def _count_death(self, fault: str) -> int | None:
+        now_s = time.monotonic()
+        self._deaths.append(now_s)
+        while self._deaths[0] < now_s - DEATH_WINDOW_S:
+            self._deaths.popleft()
+        if len(self._deaths) >= MAX_DEATHS:
+            _say(
+                f"{fault}; that was death {len(self._deaths)} within {DEATH_WINDOW_S / 60:.0f} "
+                "minutes: giving up"
+            )
+            return EXIT_GAVE_UP
+        _say(f"{fault}; starting again (death {len(self._deaths)} of {MAX_DEATHS})")
+        return None
+
+    def _pause(self) -> bool:
+        """Wait before a restart, twice as long each time; False if it shall stop instead."""
+        num_deaths = len(self._deaths)
+        pause_s = 0.0 if num_deaths < 2 else min(2.0 ** (num_deaths - 2), LONGEST_PAUSE_S)
+        deadline_s = time.monotonic() + pause_s
+        while time.monotonic() < deadline_s and not self._should_stop():
+            self._report(is_ready=False, reason="waiting before a restart")
+            time.sleep(POLL_INTERVAL_S)
+        return not self._should_stop()
+
+    def _should_stop(self) -> bool:
+        return bool(self._signals) or self._parent_pid not in {None, os.getppid()}
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self.stop_deadline_s is None:
-            self._request_stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
-        else:
-            self._kill_group()
+        self._signals.append(number)
 
-    def _request_stop(self, number: signal.Signals) -> None:
-        self.stop_deadline_s = time.monotonic() + self.exit_timeout_s + KILL_GRACE_S
-        self.process.send_signal(number)
-
-    def _kill_group(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    def wait(self, parent_pid: int | None) -> int:
-        """Wait for the end, then end what is left of its process group; return the status."""
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while os.waitid(os.P_PID, self.process.pid, options) is None:
-            now_s = time.monotonic()
-            if self.stop_deadline_s is not None and now_s > self.stop_deadline_s:
-                sys.stderr.write("specdec serve: the server does not stop, killing it\n")
-                self._kill_group()
-                self.stop_deadline_s = math.inf
-            if self.stop_deadline_s is None and parent_pid not in {None, os.getppid()}:
-                self._request_stop(signal.SIGTERM)
-            time.sleep(POLL_INTERVAL_S)
-        # Not yet reaped, so the group's number cannot have been given to others.
-        self._kill_group()
-        returncode = self.process.wait()
-        return returncode if returncode >= 0 else 128 - returncode
+    def _report(self, *, is_ready: bool, reason: str) -> None:
+        self._endpoint.report(Health(is_ready, reason, time.monotonic()))
 
 
-def _prepare_child() -> None:
-    """In the child: signals as usual, and a SIGTERM from the kernel should its parent be killed."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _line(judgement: Judgement) -> str:
+    if judgement.waiting:
+        return judgement.waiting
+    return f"ready, without a draft: {judgement.degraded}" if judgement.degraded else "ready"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"specdec serve: {text}\n")
+    sys.stderr.flush()

@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from specdec.health.judging import DEFAULT_HANG_S
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (
     ServeSettings,
     check_model_repository,
     with_free_ports,
 )
-from specdec.serving.supervisor import KILL_GRACE_S
+from specdec.serving.supervisor import STOP_GRACE_S
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,8 +52,10 @@ class TritonServer:
         http_port: int = 0,
         grpc_port: int = 0,
         metrics_port: int = 0,
+        health_port: int = 0,
         inflight_limit: int = 64,
-        exit_timeout_s: int = 10,
+        drain_s: float = 10.0,
+        hang_s: float = DEFAULT_HANG_S,
         ready_timeout_s: float = 180.0,
         log_path: Path | None = None,
         trace_url: str = "",
@@ -63,8 +66,10 @@ class TritonServer:
             http_port=http_port,
             grpc_port=grpc_port,
             metrics_port=metrics_port,
+            health_port=health_port,
             inflight_limit=inflight_limit,
-            exit_timeout_s=exit_timeout_s,
+            drain_s=drain_s,
+            hang_s=hang_s,
             trace_url=trace_url,
             trace_every=1,
             extra_args=extra_args,
@@ -79,17 +84,22 @@ class TritonServer:
     @property
     def http_url(self) -> str:
         """host:port of the HTTP endpoint, without scheme, as tritonclient wants it."""
-        return f"{self.settings.reachable_host}:{self.settings.http_port}"
+        return f"{self.settings.url_host}:{self.settings.http_port}"
 
     @property
     def grpc_url(self) -> str:
         """host:port of the gRPC endpoint."""
-        return f"{self.settings.reachable_host}:{self.settings.grpc_port}"
+        return f"{self.settings.url_host}:{self.settings.grpc_port}"
 
     @property
     def metrics_url(self) -> str:
         """The Prometheus page's URL."""
-        return f"http://{self.settings.reachable_host}:{self.settings.metrics_port}/metrics"
+        return f"http://{self.settings.url_host}:{self.settings.metrics_port}/metrics"
+
+    @property
+    def health_url(self) -> str:
+        """Where the supervisor says whether a token can come."""
+        return f"http://{self.settings.url_host}:{self.settings.health_port}/health/ready"
 
     @property
     def pid(self) -> int:
@@ -140,7 +150,7 @@ class TritonServer:
         if process is not None:
             process.send_signal(signal.SIGTERM)
             try:
-                status = process.wait(self.settings.exit_timeout_s + KILL_GRACE_S + 5)
+                status = process.wait(self.settings.drain_s + 2 * STOP_GRACE_S)
             except subprocess.TimeoutExpired:  # the supervisor itself hangs
                 process.kill()
                 status = process.wait()
@@ -171,7 +181,7 @@ class TritonServer:
         for kind, port in settings.ports.items():
             command += [f"--{kind}-port", str(port)]
         command += ["--inflight-limit", str(settings.inflight_limit)]
-        command += ["--exit-timeout-s", str(settings.exit_timeout_s)]
+        command += ["--drain-s", str(settings.drain_s), "--hang-s", str(settings.hang_s)]
         command += ["--trace-url", settings.trace_url, "--trace-every", str(settings.trace_every)]
         command += ["--pid-file", f"{self._directory}/server.pid"]
         command += ["--stop-with-parent", str(os.getpid())]
@@ -203,8 +213,8 @@ class TritonServer:
 
 
 def is_ready(settings: ServeSettings) -> bool:
-    """Say whether every model is loaded and the metrics port, which opens last, answers too."""
-    return _answers(settings.reachable_host, settings.http_port, "/v2/health/ready") and _answers(
+    """Say whether a token can come and the metrics port, which opens last, answers too."""
+    return _answers(settings.reachable_host, settings.health_port, "/health/ready") and _answers(
         settings.reachable_host, settings.metrics_port, "/metrics"
     )
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from specdec.errors import ConfigurationError, EngineFailedError, SpecdecError
+from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
+from specdec.health.board import NO_PULSE, Heartbeat, State
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Scheduler
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _Action = Callable[[Scheduler], None]
+
+IDLE_BEAT_S = 0.5
+"""Between two heartbeats of an engine that waits for work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,12 @@ class EngineSettings:
 class TorchEngine:
     """Runs tasks as they come; receivers are called on the engine's thread, in order."""
 
-    def __init__(self, settings: EngineSettings) -> None:
-        """Loads the checkpoint. Raises ConfigurationError if it cannot be served."""
+    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_PULSE) -> None:
+        """Load the checkpoint; `pulse` tells the server's supervisor that the loop goes round.
+
+        Raises ConfigurationError if the checkpoint cannot be served.
+        """
+        self._pulse = pulse
         self._inbox: queue.SimpleQueue[_Action] = queue.SimpleQueue()
         self._entry = threading.Lock()
         self._stopping = False
@@ -83,14 +91,25 @@ class TorchEngine:
         """Ends what runs, then the thread."""
         with self._entry:
             self._stopping = True
-            self._inbox.put(lambda _: None)
+            self._put(lambda _: None)
         self._thread.join(timeout_s)
+        self._pulse.close()
 
     def _post(self, action: _Action) -> None:
         with self._entry:  # Nothing enters behind the last action.
             if self._stopping:
                 raise _shutting_down()
-            self._inbox.put(action)
+            self._put(action)
+
+    def _put(self, action: _Action) -> None:
+        self._pulse.give()
+        self._inbox.put(action)
+
+    def _take(self, scheduler: Scheduler, timeout_s: float | None = None) -> None:
+        """Run the next action. Raises queue.Empty if none comes in time."""
+        action = self._inbox.get(timeout=timeout_s)
+        self._pulse.take()
+        action(scheduler)
 
     def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
         # PyTorch is used on this thread alone, loading included: a second thread with a team of
@@ -100,31 +119,50 @@ class TorchEngine:
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
             loaded.set_exception(error)
             return
+        self._pulse.enter(State.SERVING)
         loaded.set_result(None)
-        while not self._stopping:
-            if not scheduler.has_work:
-                self._inbox.get()(scheduler)
-            self._take_in(scheduler)
-            try:
-                scheduler.step()
-            except Exception as error:  # The engine outlives a pass that fails.
-                logger.exception("a forward pass failed")
-                message = f"a forward pass failed: {type(error).__name__}: {error}"
-                scheduler.fail_all(EngineFailedError(message))
+        try:
+            while not self._stopping:
+                self._go_round(scheduler)
+            last_word = _shutting_down()
+        except BaseException as failure:
+            # Nobody will ever step again: who waits is told, and the supervisor starts a new one.
+            logger.exception("the engine's loop has ended")
+            self._pulse.enter(State.FAILED)
+            last_word = EngineLostError(f"the engine's loop has ended: {type(failure).__name__}")
+            with self._entry:
+                self._stopping = True
         while not self._inbox.empty():
-            self._inbox.get()(scheduler)
-        scheduler.fail_all(_shutting_down())
+            self._take(scheduler)
+        scheduler.fail_all(last_word)
+
+    def _go_round(self, scheduler: Scheduler) -> None:
+        """Take in what has come and run one pass; waits while there is nothing to do."""
+        self._pulse.beat(is_working=scheduler.has_work)
+        if not scheduler.has_work:
+            try:
+                self._take(scheduler, IDLE_BEAT_S)
+            except queue.Empty:
+                return
+            self._pulse.beat(is_working=True)
+        self._take_in(scheduler)
+        try:
+            scheduler.step()
+        except Exception as error:  # The engine outlives a pass that fails.
+            logger.exception("a forward pass failed")
+            message = f"a forward pass failed: {type(error).__name__}: {error}"
+            scheduler.fail_all(EngineFailedError(message))
 
     def _take_in(self, scheduler: Scheduler) -> None:
-        """All that has come, and what is worth waiting for."""
+        """Take in all that has come, and what is worth waiting for."""
         while True:
             while not self._inbox.empty():
-                self._inbox.get()(scheduler)
+                self._take(scheduler)
             patience_s = scheduler.patience_s
             if patience_s <= 0.0:
                 return
             try:
-                self._inbox.get(timeout=patience_s)(scheduler)
+                self._take(scheduler, patience_s)
             except queue.Empty:
                 return
 

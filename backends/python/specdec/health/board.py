@@ -1,0 +1,201 @@
+"""Heartbeats: one small file per model process, in a directory that all of a server share.
+
+The directory lies in /dev/shm. The supervisor names it in SPECDEC_BOARD; without a supervisor it
+is named after tritonserver, the parent of every model process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol
+
+BOARD_VARIABLE = "SPECDEC_BOARD"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts its regions
+UNSUPERVISED_PREFIX = "specdec_board_"
+
+_DRAIN_FILE = "drain"
+_FORMAT = struct.Struct("=qqdqq")
+"""State, 1 while the loop works, time.monotonic() of the last beat, tasks given and taken."""
+_STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = (struct.calcsize("=" + "qqdqq"[:n]) for n in range(5))
+
+
+class State(IntEnum):
+    """Where a model process stands."""
+
+    LOADING = 0
+    SERVING = 1
+    DRAINED = 2
+    """An orchestrator that has answered everybody and written its files, after a stop."""
+    FAILED = 3
+    """The engine's loop has ended by an error; the process lives but answers nobody."""
+
+
+class Role(IntEnum):
+    """What a model process is for."""
+
+    ENGINE = 0
+    ORCHESTRATOR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What the board says of one model process."""
+
+    model: str
+    pid: int
+    role: Role
+    needs: tuple[str, ...]
+    """Models without which an orchestrator answers nobody."""
+    state: State
+    beat_s: float
+    """time.monotonic() when the process' loop last came round."""
+    has_work: bool
+    """Something is being computed or waits to be."""
+
+
+def board_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the board of the server that this process belongs to."""
+    named = environment.get(BOARD_VARIABLE, "")
+    return Path(named) if named else SHARED_MEMORY / f"{UNSUPERVISED_PREFIX}{os.getppid()}"
+
+
+class Heartbeat(Protocol):
+    """What a loop tells of itself; each call may come from any thread."""
+
+    def enter(self, state: State) -> None:
+        """Say that the process is now loading, serving, drained or failed."""
+
+    def beat(self, *, is_working: bool) -> None:
+        """Say that the loop has come round, and whether it goes on to work or to wait."""
+
+    def give(self) -> None:
+        """Count a task that was put into the loop's queue; callers take turns."""
+
+    def take(self) -> None:
+        """Count a task that the loop has taken out of its queue."""
+
+    def close(self) -> None:
+        """Say no more."""
+
+
+class Pulse:
+    """One process' heartbeat. Each method may be called by any thread and costs a microsecond."""
+
+    def __init__(
+        self,
+        model: str,
+        role: Role = Role.ENGINE,
+        needs: tuple[str, ...] = (),
+        directory: Path | None = None,
+    ) -> None:
+        """Put the process on the board, as loading. Raises OSError if /dev/shm is full."""
+        directory = directory or board_directory()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        _remove_dead_boards(directory)
+        self._directory = directory
+        self._file = directory / f"{model},{os.getpid()},{role.value},{'+'.join(needs)}"
+        hidden = directory / f".{model},{os.getpid()}"
+        hidden.write_bytes(_FORMAT.pack(State.LOADING, 0, time.monotonic(), 0, 0))
+        with hidden.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
+        hidden.rename(self._file)  # Readers see whole files only.
+        self._num_given = self._num_taken = 0
+
+    def enter(self, state: State) -> None:
+        """Say that the process is now loading, serving, drained or failed."""
+        struct.pack_into("=q", self._memory, _STATE, state)
+
+    def beat(self, *, is_working: bool) -> None:
+        """Say that the loop has come round, and whether it goes on to work or to wait."""
+        struct.pack_into("=q", self._memory, _IS_WORKING, is_working)
+        struct.pack_into("=d", self._memory, _BEAT, time.monotonic())
+
+    def give(self) -> None:
+        """Count a task that was put into the loop's queue; callers take turns."""
+        self._num_given += 1
+        struct.pack_into("=q", self._memory, _GIVEN, self._num_given)
+
+    def take(self) -> None:
+        """Count a task that the loop has taken out of its queue."""
+        self._num_taken += 1
+        struct.pack_into("=q", self._memory, _TAKEN, self._num_taken)
+
+    def close(self) -> None:
+        """Take the process off the board; the last one removes the board."""
+        self._file.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._directory.rmdir()
+
+
+class _NoPulse:
+    """The heartbeat of an engine that no server watches."""
+
+    def enter(self, state: State) -> None: ...
+
+    def beat(self, *, is_working: bool) -> None: ...
+
+    def give(self) -> None: ...
+
+    def take(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+NO_PULSE: Heartbeat = _NoPulse()
+
+
+def read_board(directory: Path) -> list[Beat]:
+    """Return what the board says now, by model; nothing where there is no board yet."""
+    beats = []
+    with suppress(FileNotFoundError):
+        for file in sorted(directory.iterdir()):
+            parts = file.name.split(",")
+            if len(parts) != 4:
+                continue
+            with suppress(FileNotFoundError, struct.error):
+                state, is_working, beat_s, given, taken = _FORMAT.unpack(file.read_bytes())
+                beats.append(
+                    Beat(
+                        parts[0],
+                        int(parts[1]),
+                        Role(int(parts[2])),
+                        tuple(filter(None, parts[3].split("+"))),
+                        State(state),
+                        beat_s,
+                        bool(is_working) or given != taken,
+                    )
+                )
+    return beats
+
+
+def ask_to_drain(directory: Path, deadline_s: float) -> None:
+    """Ask orchestrators to refuse new requests and to end by `deadline_s` (time.monotonic())."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    hidden = directory / f".{_DRAIN_FILE}"
+    hidden.write_text(repr(deadline_s), "utf-8")
+    hidden.rename(directory / _DRAIN_FILE)
+
+
+def drain_deadline_s(directory: Path) -> float | None:
+    """Return until when running requests may go on, None if nobody asked to drain."""
+    try:
+        return float((directory / _DRAIN_FILE).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _remove_dead_boards(own: Path) -> None:
+    """Remove what servers without a supervisor left when they were killed."""
+    for board in SHARED_MEMORY.glob(f"{UNSUPERVISED_PREFIX}*"):
+        pid = board.name.removeprefix(UNSUPERVISED_PREFIX)
+        if board != own and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(board, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""The supervisor's HTTP answers to Kubernetes' probes: GET /health/live and /health/ready."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+STALE_AFTER_S = 2.0
+"""A supervisor that has not looked for so long is no witness of readiness."""
+CLIENT_TIMEOUT_S = 5.0
+"""A client that sends nothing is hung up on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The supervisor's verdict on its server."""
+
+    is_ready: bool
+    reason: str
+    """One line."""
+    seen_s: float
+    """time.monotonic() when the processes were looked at."""
+
+
+class HealthEndpoint:
+    """Answers probes from what `report` was last given; runs on threads of its own."""
+
+    def __init__(self, address: str, port: int) -> None:
+        """Listen there. Raises OSError if the port is taken."""
+        self._health = Health(False, "starting", time.monotonic())
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = CLIENT_TIMEOUT_S
+
+            def do_GET(self) -> None:
+                status, text = endpoint.answer(self.path)
+                body = f"{text}\n".encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing: probes come every few seconds."""
+
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                """Ignore clients that hang up."""
+
+        self._server = Server((address, port), Handler)
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+    def report(self, health: Health) -> None:
+        """Replace what probes are told."""
+        self._health = health
+
+    def answer(self, path: str) -> tuple[HTTPStatus, str]:
+        """Return the status and the line for a path."""
+        health = self._health
+        if path == "/health/live":
+            return HTTPStatus.OK, "live"
+        if path != "/health/ready":
+            return HTTPStatus.NOT_FOUND, "paths: /health/live, /health/ready"
+        if time.monotonic() - health.seen_s > STALE_AFTER_S:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "the supervisor does not look"
+        status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, health.reason
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()

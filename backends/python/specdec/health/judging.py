@@ -1,0 +1,71 @@
+"""Judge a server's processes: which are dead or hung, and whether a token can come."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specdec.health.board import Beat, Role, State
+from specdec.health.processes import fault_of
+
+HANG_VARIABLE = "SPECDEC_HANG_S"
+DEFAULT_HANG_S = 10.0
+"""Longer than any pass or chunk of a prompt takes on two busy cores."""
+
+
+def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
+    """Return after how many seconds without a heartbeat a process with work counts as hung."""
+    return float(environment.get(HANG_VARIABLE, "") or DEFAULT_HANG_S)
+
+
+def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
+    """Return what is wrong with a model process, empty for nothing; loading may take any time."""
+    if fault := fault_of(beat.pid):
+        return f"the process of {beat.model} {fault}"
+    if beat.state is State.FAILED:
+        return f"the loop of {beat.model} has ended by an error"
+    age_s = (time.monotonic() if now_s is None else now_s) - beat.beat_s
+    if beat.state is not State.LOADING and beat.has_work and age_s > hang_s:
+        return f"{beat.model} hangs: work waits, and it has done no step for {age_s:.1f} s"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is wrong with a server's model processes; each text is empty where nothing is."""
+
+    fatal: str
+    """Why no token can come until the server is started again."""
+    degraded: str
+    """A draft engine that is dead: answers stay right, and come without it."""
+    waiting: str
+    """What is not ready yet."""
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.fatal and not self.waiting
+
+
+def judge(
+    beats: Sequence[Beat], others: Mapping[str, str], hang_s: float, now_s: float | None = None
+) -> Judgement:
+    """Judge the processes on the board, and those `others` (model → fault) that are not on it."""
+    needed = {name for each in beats for name in each.needs}
+    has_orchestrator = any(each.role is Role.ORCHESTRATOR for each in beats)
+    faults = {**others, **{each.model: fault_in(each, hang_s, now_s) for each in beats}}
+    faults = {model: fault for model, fault in faults.items() if fault}
+    orchestrators = {each.model for each in beats if each.role is Role.ORCHESTRATOR}
+    fatal = [
+        fault
+        for model, fault in faults.items()
+        if not has_orchestrator or model in needed | orchestrators
+    ]
+    degraded = [fault for fault in faults.values() if fault not in fatal]
+    loading = [each.model for each in beats if each.state is State.LOADING]
+    return Judgement(
+        "; ".join(fatal),
+        "; ".join(degraded),
+        f"loading {', '.join(sorted(loading))}" if loading else "",
+    )

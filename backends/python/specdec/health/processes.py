@@ -1,0 +1,69 @@
+"""What the kernel says of processes: gone, stopped, and whose children they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_MODEL_FILE = re.compile(r"/([^/]+)/\d+/model\.py$")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """A process as /proc/<pid>/stat shows it."""
+
+    pid: int
+    parent: int
+    letter: str
+    """R, S, D …; Z for one that has ended, T and t for one that is stopped."""
+
+    @property
+    def fault(self) -> str:
+        """Why the process can do nothing; empty where it can."""
+        return {"Z": "has died", "X": "has died", "T": "is stopped", "t": "is stopped"}.get(
+            self.letter, ""
+        )
+
+
+def status_of(pid: int) -> ProcessStatus | None:
+    """Return the status of a process, None if there is none of that id."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    letter, parent, *_ = text.rpartition(")")[2].split()  # the name may hold anything
+    return ProcessStatus(pid, int(parent), letter)
+
+
+def fault_of(pid: int) -> str:
+    """Return why a process can do nothing ("has died", "is stopped"); empty where it can."""
+    status = status_of(pid)
+    return "has died" if status is None else status.fault
+
+
+def all_processes() -> Iterator[ProcessStatus]:
+    """Return the status of every process that this one can see."""
+    for path in Path("/proc").glob("[0-9]*"):
+        status = status_of(int(path.name))
+        if status is not None:
+            yield status
+
+
+def model_run_by(pid: int) -> str:
+    """Return the model that a stub of Triton's Python backend runs; empty for other processes."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    names = (_MODEL_FILE.search(each.decode(errors="replace")) for each in arguments)
+    return next((found[1] for found in names if found), "")
+
+
+def has_in_environment(pid: int, entry: str) -> bool:
+    """Say whether a process was started with this NAME=value; False where it cannot be read."""
+    try:
+        return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

@@ -1,0 +1,251 @@
+"""One tritonserver process with its model processes: started, watched, ended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdec.health.board import (
+    BOARD_VARIABLE,
+    SHARED_MEMORY,
+    Beat,
+    Role,
+    State,
+    ask_to_drain,
+    read_board,
+)
+from specdec.health.judging import HANG_VARIABLE, Judgement, judge
+from specdec.health.processes import (
+    all_processes,
+    fault_of,
+    has_in_environment,
+    model_run_by,
+)
+from specdec.health.triton_probe import TritonProbe
+from specdec.serving.installation import (
+    assemble_backend_directory,
+    find_installation,
+    server_environment,
+)
+from specdec.serving.server_command import launch_command, server_command
+from specdec.serving.tracing import ENDPOINT_VARIABLE
+
+if TYPE_CHECKING:
+    from specdec.serving.server_command import ServeSettings
+
+RUN_PREFIX = "specdec-run-"
+REGION_PREFIX = "specdec_"
+SCAN_PERIOD_S = 0.5
+"""Between two looks at all processes of the machine, which take a millisecond."""
+FOREIGN_FAULT_S = 1.0
+"""A model process that is not on the board counts as dead when it has been so for this long:
+Triton collects those that it ended itself within milliseconds."""
+
+# The kernel ends tritonserver with its supervisor. Asked for after the fork, in a process of one
+# thread: the supervisor has several. A supervisor that died before is noticed by its id.
+_BORN = (
+    "import ctypes, os, signal, sys\n"
+    "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class ChildServer:
+    """A running tritonserver, leader of a process group that its model processes belong to.
+
+    Everything that it leaves is named after the supervisor's process id, so that the next start
+    can remove what a killed supervisor left (`remove_leftovers`).
+    """
+
+    def __init__(self, settings: ServeSettings) -> None:
+        """Start it. Raises LaunchError if there is no tritonserver."""
+        self._settings = settings
+        self.shm_prefix = f"{REGION_PREFIX}{os.getpid()}_{secrets.token_hex(3)}_"
+        self.board = SHARED_MEMORY / f"{self.shm_prefix}board"
+        self._run_directory = Path(tempfile.mkdtemp(prefix=f"{RUN_PREFIX}{os.getpid()}-"))
+        try:
+            self._process = self._start()
+        except BaseException:
+            self._remove_files()
+            raise
+        host = settings.reachable_host
+        is_http_on = "--allow-http=false" not in settings.extra_args
+        self._probe = TritonProbe(host, settings.http_port) if is_http_on else None
+        self._was_complete = False
+        self._scanned_s = 0.0
+        self._foreign_models: dict[int, str] = {}
+        self._foreign_faults: dict[int, tuple[float, str]] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def was_ready(self) -> bool:
+        """It has answered once that all models are ready."""
+        return self._was_complete
+
+    def ended(self) -> bool:
+        """Say whether the process has ended; it is not collected before `end`."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, options) is not None
+
+    def look(self) -> Judgement:
+        """Judge tritonserver and its model processes as they are now."""
+        judgement = judge(self.beats(), self._other_faults(), self._settings.hang_s)
+        if fault := fault_of(self.pid):
+            return Judgement(f"tritonserver {fault}", "", "")
+        if self._probe is None:
+            self._was_complete |= judgement.is_ready and bool(self.beats())
+            return judgement
+        if self._probe.silent_s > self._settings.hang_s:
+            text = f"tritonserver hangs: it has not answered for {self._probe.silent_s:.1f} s"
+            return Judgement(text, "", "")
+        if self._probe.is_ready:
+            self._was_complete = True
+        elif judgement.is_ready:
+            return Judgement("", judgement.degraded, "tritonserver says that it is not ready")
+        return judgement
+
+    def beats(self) -> list[Beat]:
+        """Return what the model processes say of themselves."""
+        return read_board(self.board)
+
+    def drain(self, deadline_s: float) -> None:
+        """Ask it to refuse new requests and to end the others by `deadline_s`."""
+        if self._has_orchestrator():
+            ask_to_drain(self.board, deadline_s)
+        else:  # Foreign models: Triton itself refuses, and waits for what is running.
+            self._process.send_signal(signal.SIGTERM)
+
+    def is_drained(self) -> bool:
+        """Say whether all requests are answered and all files written."""
+        if not self._has_orchestrator():
+            return False  # Triton ends by itself.
+        beats = self.beats()
+        return all(each.state is State.DRAINED or each.role is Role.ENGINE for each in beats) and (
+            not any(each.has_work for each in beats)
+        )
+
+    def has_requests(self) -> bool:
+        """Say whether an orchestrator has requests that it can still answer."""
+        return any(
+            each.role is Role.ORCHESTRATOR and each.has_work and not fault_of(each.pid)
+            for each in self.beats()
+        )
+
+    def end(self) -> int:
+        """Kill the process group, remove what it left, and return tritonserver's exit status.
+
+        SIGKILL, because the destructors of Triton 2.51 and of its Python backend crash at times:
+        what has to be kept is written before. Its connections are closed by the kernel.
+        """
+        if self._probe is not None:
+            self._probe.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        returncode = self._process.wait()
+        kill_processes_of(self.board)  # mpirun gives its processes groups of their own
+        self._remove_files()
+        return returncode if returncode >= 0 else 128 - returncode
+
+    def _has_orchestrator(self) -> bool:
+        return any(each.role is Role.ORCHESTRATOR for each in self.beats())
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        settings, installation = self._settings, find_installation()
+        backend_directory = None
+        if installation.wheel_directory is not None:
+            backend_directory = assemble_backend_directory(installation, self._run_directory)
+        command = (
+            launch_command(settings)
+            if settings.launch_script is not None
+            else server_command(settings, installation, backend_directory, self.shm_prefix)
+        )
+        environment = server_environment(installation)
+        environment[BOARD_VARIABLE] = str(self.board)
+        environment[HANG_VARIABLE] = str(settings.hang_s)
+        if settings.trace_url:
+            environment[ENDPOINT_VARIABLE] = settings.trace_url
+        return subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _BORN, str(os.getpid()), *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone
+        )
+
+    def _other_faults(self) -> dict[str, str]:
+        """Model processes that write no heartbeat, such as vLLM's: model → fault."""
+        now_s = time.monotonic()
+        if now_s - self._scanned_s > SCAN_PERIOD_S:
+            self._scanned_s = now_s
+            on_board = {each.pid for each in self.beats()}
+            faults: dict[int, tuple[float, str]] = {}
+            for each in all_processes():
+                if each.parent != self.pid or each.pid in on_board:
+                    continue
+                if model := model_run_by(each.pid):
+                    self._foreign_models[each.pid] = model
+                if each.fault and each.pid in self._foreign_models:
+                    since_s, _ = self._foreign_faults.get(each.pid, (now_s, ""))
+                    faults[each.pid] = since_s, each.fault
+            self._foreign_faults = faults
+        return {
+            self._foreign_models[pid]: f"the process of {self._foreign_models[pid]} {fault}"
+            for pid, (since_s, fault) in self._foreign_faults.items()
+            if now_s - since_s > FOREIGN_FAULT_S
+        }
+
+    def _remove_files(self) -> None:
+        shutil.rmtree(self._run_directory, ignore_errors=True)
+        remove_shared_memory(self.shm_prefix)
+
+
+def kill_processes_of(board: Path) -> list[int]:
+    """Kill every process that was started with this board; return their ids."""
+    killed = []
+    for process in all_processes():
+        if has_in_environment(process.pid, f"{BOARD_VARIABLE}={board}"):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+                killed.append(process.pid)
+    return killed
+
+
+def remove_shared_memory(prefix: str) -> list[str]:
+    """Remove regions and boards whose name starts with `prefix`; return the names removed."""
+    removed = []
+    for region in SHARED_MEMORY.glob(f"{prefix}*"):
+        if region.is_dir():
+            shutil.rmtree(region, ignore_errors=True)
+        else:
+            region.unlink(missing_ok=True)
+        removed.append(region.name)
+    return sorted(removed)
+
+
+def remove_leftovers() -> list[str]:
+    """End and remove what killed supervisors of this user left; return what it was, in words."""
+    found = []
+    for board in SHARED_MEMORY.glob(f"{REGION_PREFIX}*_board"):
+        owner = board.name.removeprefix(REGION_PREFIX).partition("_")[0]
+        if not owner.isdigit() or Path(f"/proc/{owner}").exists() or not os.access(board, os.W_OK):
+            continue
+        found += [f"process {pid}" for pid in kill_processes_of(board)]
+        found += remove_shared_memory(board.name.removesuffix("board"))
+    for directory in Path(tempfile.gettempdir()).glob(f"{RUN_PREFIX}*"):
+        owner = directory.name.removeprefix(RUN_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            found.append(str(directory))
+    return found

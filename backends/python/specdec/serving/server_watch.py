@@ -1,0 +1,135 @@
+"""Watch the target's process and the supervisor's wish to stop, for all requests of a model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
+from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
+from specdec.health.judging import fault_in
+from specdec.serving.flight import FlightControl
+
+PERIOD_S = 0.1
+PROBE_PERIOD_S = 2.0
+"""Between two questions to an engine that writes no heartbeat, whether it still lives."""
+LAST_WORDS_S = 1.0
+"""Clients are told before `exit_on_dead_engine` ends the server."""
+
+
+class ServerWatch:
+    """Ends requests that nobody will answer, and the model's work when the server stops.
+
+    Engines of this package write heartbeats, which say at once that they are dead or hung. Others
+    are asked over BLS while requests are in flight: Triton knows of a dead process, and one that
+    does not answer for `hang_s` counts as hung.
+    """
+
+    def __init__(
+        self,
+        flights: FlightControl,
+        target: str,
+        board: Path,
+        pulse: Heartbeat,
+        hang_s: float,
+        flush: Callable[[], None],
+        warn: Callable[[str], None],
+        *,
+        exits_on_dead_engine: bool,
+    ) -> None:
+        """`flush` writes what has to be kept; it is called once, when a stop has drained."""
+        self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
+        self._hang_s, self._flush, self._warn = hang_s, flush, warn
+        self._exits = exits_on_dead_engine
+        self._is_draining = False
+        self._lost = ""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="server watch", daemon=True)
+        self._thread.start()
+        # Not waited for at the end: it may hang with an engine.
+        threading.Thread(target=self._probe, name="target probe", daemon=True).start()
+
+    def check_admission(self) -> None:
+        """Raise ShuttingDownError or EngineLostError where a new request cannot be answered."""
+        if self._is_draining:
+            raise ShuttingDownError("the server is stopping; it takes no new requests")
+        if self._lost:
+            raise EngineLostError(self._lost)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(PERIOD_S):
+            try:
+                deadline_s = drain_deadline_s(self._board)
+                if deadline_s is not None and self._drain(deadline_s):
+                    return
+                self._look_at_target()
+            except Exception as error:  # noqa: BLE001 - a watch that ends watches nothing
+                self._warn(f"the watch over {self._target} failed: {error!r}")
+
+    def _drain(self, deadline_s: float) -> bool:
+        """Refuse new requests; True once the others are answered, or their time is over."""
+        self._is_draining = True
+        if self._flights.num_inflight and time.monotonic() < deadline_s:
+            return False
+        self._flights.lose_all(
+            ShuttingDownError("the server is stopping, and the time for its last answers is over")
+        )
+        self._wait_for_last_words()
+        self._flush()
+        self._pulse.enter(State.DRAINED)
+        return True
+
+    def _look_at_target(self) -> None:
+        beats = [each for each in read_board(self._board) if each.model == self._target]
+        faults = [fault for each in beats if (fault := fault_in(each, self._hang_s))]
+        if not faults:
+            if beats:
+                self._lost = ""
+            return
+        self._lose(EngineLostError(faults[0]), faults[0])
+
+    def _lose(self, error: SpecdecError, fault: str) -> None:
+        if not self._lost:
+            self._warn(f"{fault}; {self._flights.num_inflight} requests in flight get an error")
+        self._lost = fault
+        self._flights.lose_all(error)
+        if self._exits:
+            self._wait_for_last_words()
+            self._warn("exit_on_dead_engine: ending the server")
+            os.kill(os.getppid(), signal.SIGKILL)
+
+    def _wait_for_last_words(self) -> None:
+        limit_s = time.monotonic() + LAST_WORDS_S
+        while self._flights.num_inflight and time.monotonic() < limit_s:
+            time.sleep(PERIOD_S / 10)
+
+    def _probe(self) -> None:
+        """Ask a target that is not on the board, as long as there are requests."""
+        while not self._closing.wait(PROBE_PERIOD_S):
+            target = self._flights.any_target()
+            if target is None or any(
+                each.model == self._target for each in read_board(self._board)
+            ):
+                continue
+            answer = threading.Thread(target=self._ask, args=(target.check,), daemon=True)
+            answer.start()
+            answer.join(self._hang_s)
+            if answer.is_alive():
+                fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
+                self._flights.lose_all(EngineLostError(fault))
+                self._warn(fault)
+                answer.join()
+
+    def _ask(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except EngineLostError as error:
+            self._lose(error, str(error))

@@ -1,0 +1,119 @@
+"""Many requests at once from one thread: gRPC streams on asyncio, with what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from clients.errors import SpecdecError
+from clients.grpc_client import encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clients.request import GenerationRequest
+
+STREAMS_PER_CHANNEL = 64
+"""HTTP/2 servers allow about 100 streams on a connection."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one request received; times are time.monotonic()."""
+
+    token_ids: list[int] = field(default_factory=list)
+    is_complete: bool = False
+    error_type: str = ""
+    """The server's `error_type`, or a gRPC code where the connection broke."""
+    detail: str = ""
+    start_s: float = 0.0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    """When the last response or the error came."""
+    gaps_s: list[float] = field(default_factory=list)
+    """Seconds between responses."""
+
+
+class Channels:
+    """Connections to one server, enough for `num_streams` streams at once."""
+
+    def __init__(self, url: str, num_streams: int, model: str = "specdec") -> None:
+        count = -(-num_streams // STREAMS_PER_CHANNEL)
+        self._model = model
+        # Without the option, channels to one address share a connection.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channels = [grpc.aio.insecure_channel(url, options=options) for _ in range(count)]
+        self._stubs = [service_pb2_grpc.GRPCInferenceServiceStub(c) for c in self._channels]
+
+    async def __aenter__(self) -> Channels:  # noqa: PYI034 (Self is newer than 3.10)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for channel in self._channels:
+            await channel.close(None)
+
+    def call(self, number: int, request: GenerationRequest) -> Any:
+        """Begin a stream on the connection that stream `number` belongs to."""
+        message = encode_request(request, self._model, stream=True)
+        stub = self._stubs[number % len(self._stubs)]
+        return stub.ModelStreamInfer(iter([message]))
+
+    async def ask(
+        self, number: int, request: GenerationRequest, started: asyncio.Event | None = None
+    ) -> Answer:
+        """Send one request and read its answer to the end; `started` is set at the first token."""
+        answer = Answer(start_s=time.monotonic())
+        call = self.call(number, request)
+        try:
+            async for response in call:
+                _record(answer, response)
+                if started is not None and (answer.token_ids or answer.error_type):
+                    started.set()
+        except grpc.aio.AioRpcError as error:
+            answer.error_type = answer.error_type or error.code().name
+            answer.detail = answer.detail or str(error.details())
+            answer.last_s = time.monotonic()
+        finally:
+            call.cancel()
+            if started is not None:
+                started.set()
+        return answer
+
+    async def ask_all(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
+        """Send all at once and wait for all answers."""
+        return await asyncio.gather(*(self.ask(n, each) for n, each in enumerate(requests)))
+
+
+def _record(answer: Answer, response: Any) -> None:
+    now_s = time.monotonic()
+    if response.error_message:
+        error = SpecdecError.from_server(response.error_message)
+        answer.error_type = error.error_type or "unnamed"
+        answer.detail = response.error_message
+    else:
+        tokens, is_last = tokens_of(response.infer_response)
+        answer.token_ids += tokens
+        answer.is_complete |= is_last
+        if tokens and not answer.first_s:
+            answer.first_s = now_s
+        elif tokens:
+            answer.gaps_s.append(now_s - answer.last_s)
+    answer.last_s = now_s
+
+
+def tokens_of(response: Any) -> tuple[list[int], bool]:
+    """Return the tokens of one response and whether it carries the finish reason."""
+    names = [spec.name for spec in response.outputs]
+    if "output_ids" not in names:
+        return [], False
+    raw = response.raw_output_contents[names.index("output_ids")]
+    return np.frombuffer(raw, dtype=np.int32).tolist(), "finish_reason" in names
+
+
+__all__ = ["Answer", "Channels", "service_pb2", "tokens_of"]

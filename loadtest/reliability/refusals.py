@@ -1,0 +1,89 @@
+"""Refuse hundreds of requests beside streams at the limit: nobody dies, every answer is exact."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Channels
+
+NUM_STREAMS = 64
+NUM_REFUSED = 576
+PROMPTS = (
+    "Count from one to one hundred in words: one, two, three,",
+    "The capital of France is Paris. The capital of Italy is",
+    "def add(a, b):\n    return a + b\n\ndef subtract(a, b):",
+    "Write a story about a fox and a crow.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """One round: how many answers were whole and exact, refused, or anything else."""
+
+    num_exact: int
+    num_refused: int
+    others: tuple[str, ...]
+    seconds: float
+
+
+def requests_of(count: int, seed: int) -> list[GenerationRequest]:
+    """Return `count` requests of 100 to 400 tokens."""
+    draw = random.Random(seed)
+    return [
+        GenerationRequest(text_input=PROMPTS[n % len(PROMPTS)], max_tokens=draw.randint(100, 400))
+        for n in range(count)
+    ]
+
+
+async def references(url: str) -> dict[str, list[int]]:
+    """Return the longest answer to each prompt, asked alone and without speculation."""
+    async with Channels(url, 1) as channels:
+        found = {}
+        for prompt in PROMPTS:
+            request = GenerationRequest(text_input=prompt, max_tokens=400, drafter="none")
+            found[prompt] = (await channels.ask(0, request)).token_ids
+        return found
+
+
+async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundResult:
+    """Start the streams, then ask for more than the limit allows, at once."""
+    start_s = time.monotonic()
+    streams = requests_of(NUM_STREAMS, seed)
+    async with Channels(url, NUM_STREAMS) as inside, Channels(url, NUM_REFUSED) as outside:
+        started = [asyncio.Event() for _ in streams]
+        running = [
+            asyncio.create_task(inside.ask(n, request, started[n]))
+            for n, request in enumerate(streams)
+        ]
+        await asyncio.gather(*(each.wait() for each in started))
+        more = requests_of(NUM_REFUSED, 1000 * seed)
+        refused = await outside.ask_all(more)
+        streams += more
+        answers = [*(await asyncio.gather(*running)), *refused]
+    num_exact = num_refused = 0
+    others = []
+    for request, answer in zip(streams, answers, strict=True):
+        expected = known[request.text_input or ""][: request.max_tokens]
+        if answer.is_complete and answer.token_ids == expected:
+            num_exact += 1
+        elif answer.error_type == "overloaded" and not answer.token_ids:
+            num_refused += 1
+        else:
+            others.append(answer.detail or "wrong or cut answer")
+    return RoundResult(num_exact, num_refused, tuple(others), time.monotonic() - start_s)
+
+
+async def main(url: str, num_rounds: int) -> None:
+    """Play rounds and print each."""
+    known = await references(url)
+    for number in range(num_rounds):
+        print(number, await play_round(url, known, number), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,76 @@
+"""The board tells what each model process last said, and nothing of those that left."""
+
+import time
+
+import pytest
+
+from specdec.health.board import (
+    Pulse,
+    Role,
+    State,
+    ask_to_drain,
+    board_directory,
+    drain_deadline_s,
+    read_board,
+)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Return a place for a board."""
+    return tmp_path / "board"
+
+
+def test_reader_sees_what_was_written(directory):
+    """Model, role, needs, state and the time of the last beat."""
+    pulse = Pulse("specdec", Role.ORCHESTRATOR, ("target", "other"), directory)
+    pulse.enter(State.SERVING)
+    before_s = time.monotonic()
+    pulse.beat(is_working=True)
+
+    (beat,) = read_board(directory)
+
+    assert (beat.model, beat.role, beat.needs) == (
+        "specdec",
+        Role.ORCHESTRATOR,
+        ("target", "other"),
+    )
+    assert (beat.state, beat.has_work) == (State.SERVING, True)
+    assert before_s <= beat.beat_s <= time.monotonic()
+
+
+def test_task_in_the_queue_is_work(directory):
+    """A loop that waits has work as soon as a task is given, until it takes it."""
+    pulse = Pulse("target", directory=directory)
+    seen = []
+    for step in (lambda: None, pulse.give, pulse.take):
+        step()
+        seen += [each.has_work for each in read_board(directory)]
+
+    assert seen == [False, True, False]
+
+
+def test_last_process_removes_the_board(directory):
+    """Nothing is left in shared memory when all have left."""
+    pulses = [Pulse(name, directory=directory) for name in ("target", "draft")]
+    pulses[0].close()
+    assert [each.model for each in read_board(directory)] == ["draft"]
+
+    pulses[1].close()
+
+    assert not directory.exists()
+    assert read_board(directory) == []
+
+
+def test_wish_to_drain_carries_its_deadline(directory):
+    """No wish, no deadline."""
+    assert drain_deadline_s(directory) is None
+    ask_to_drain(directory, 12.5)
+    assert drain_deadline_s(directory) == 12.5
+    assert read_board(directory) == []
+
+
+def test_board_is_named_by_the_supervisor_or_after_the_parent():
+    """The launcher's variable wins; a plain tritonserver gives its process id."""
+    assert str(board_directory({"SPECDEC_BOARD": "/somewhere"})) == "/somewhere"
+    assert board_directory({}).name.startswith("specdec_board_")

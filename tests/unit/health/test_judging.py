@@ -1,0 +1,100 @@
+"""A server is ready only if a token can come, and each fault is named."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from specdec.health.board import Beat, Role, State
+from specdec.health.judging import judge
+
+HANG_S = 10.0
+
+
+@pytest.fixture
+def process():
+    """Return a process that may come to harm."""
+    running = subprocess.Popen(["sleep", "60"])
+    yield running
+    running.kill()
+    running.wait()
+
+
+def beats(target_pid=None, draft_pid=None, **of_target):
+    """Return the beats of a pair and its orchestrator, all well."""
+    own, now_s = os.getpid(), time.monotonic()
+    target = {"state": State.SERVING, "beat_s": now_s, "has_work": False} | of_target
+    return [
+        Beat("specdec", own, Role.ORCHESTRATOR, ("target",), State.SERVING, now_s, False),
+        Beat("target", target_pid or own, Role.ENGINE, (), **target),
+        Beat("draft", draft_pid or own, Role.ENGINE, (), State.SERVING, now_s, False),
+    ]
+
+
+def wait_until_stopped(process):
+    """Wait until the kernel says that the process is stopped."""
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_all_well_is_ready():
+    """Nothing fatal, nothing degraded, nothing to wait for."""
+    judgement = judge(beats(), {}, HANG_S)
+    assert judgement.is_ready
+    assert not judgement.degraded
+
+
+def test_loading_is_waited_for_without_a_limit():
+    """A model that loads is not ready, and not hung either, however long it takes."""
+    old_s = time.monotonic() - 100 * HANG_S
+    judgement = judge(beats(state=State.LOADING, beat_s=old_s, has_work=True), {}, HANG_S)
+    assert judgement.waiting == "loading target"
+    assert not judgement.fatal
+
+
+def test_dead_target_is_fatal_even_before_it_is_collected(process):
+    """A process that was killed and not waited for has died, and so has one that is gone."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert judge(beats(process.pid), {}, HANG_S).fatal == "the process of target has died"
+    process.wait()
+    assert judge(beats(process.pid), {}, HANG_S).fatal == "the process of target has died"
+
+
+def test_stopped_target_is_fatal(process):
+    """SIGSTOP is death to those who wait."""
+    process.send_signal(signal.SIGSTOP)
+    wait_until_stopped(process)
+    assert judge(beats(process.pid), {}, HANG_S).fatal == "the process of target is stopped"
+
+
+def test_dead_draft_degrades_only(process):
+    """Answers go on without it, so the server stays ready."""
+    process.kill()
+    process.wait()
+    judgement = judge(beats(draft_pid=process.pid), {}, HANG_S)
+    assert judgement.is_ready
+    assert judgement.degraded == "the process of draft has died"
+
+
+def test_silence_is_a_hang_only_with_work():
+    """An engine that waits for work may be silent."""
+    old_s = time.monotonic() - HANG_S - 1.0
+    assert judge(beats(beat_s=old_s), {}, HANG_S).is_ready
+    assert "target hangs" in judge(beats(beat_s=old_s, has_work=True), {}, HANG_S).fatal
+
+
+def test_ended_loop_is_fatal():
+    """The process lives, but its engine will never step again."""
+    fatal = judge(beats(state=State.FAILED), {}, HANG_S).fatal
+    assert fatal == "the loop of target has ended by an error"
+
+
+def test_faults_of_models_without_a_heartbeat_count():
+    """A foreign model is fatal alone, and where it is the target; else answers go on."""
+    fault = {"vllm": "the process of vllm has died"}
+    assert judge([], fault, HANG_S).fatal == "the process of vllm has died"
+    assert judge(beats(), fault, HANG_S).degraded == "the process of vllm has died"
+    orchestrator = beats()[:1]
+    assert judge(orchestrator, {"target": "dead"}, HANG_S).fatal == "dead"
