@@ -126,7 +126,8 @@ class ChildServer:
         if self._has_orchestrator():
             ask_to_drain(self.board, deadline_s)
         else:  # Foreign models: Triton itself refuses, and waits for what is running.
-            self._process.send_signal(signal.SIGTERM)
+            # Not Popen's own, which collects a process that has ended: its number would be free.
+            os.kill(self._process.pid, signal.SIGTERM)
 
     def is_drained(self) -> bool:
         """Say whether all requests are answered and all files written."""

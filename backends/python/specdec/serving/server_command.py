@@ -188,7 +188,7 @@ def server_command(
 
 
 def launch_command(settings: ServeSettings) -> list[str]:
-    """Return the command line of `settings.launch_script`, which knows the server's other options."""
+    """Return the command line of `settings.launch_script`, which knows all other options."""
     options = [*_listen_options(settings), f"--exit-timeout-secs={math.ceil(settings.drain_s)}"]
     return ["/bin/bash", str(settings.launch_script), *options, *settings.extra_args]
 

@@ -1,0 +1,57 @@
+"""Crashes that no exit status shows: the kernel's log, and core files."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_CRASH = re.compile(r"(segfault|general protection|trap (stack|invalid)|traps:)")
+
+
+class CrashWatch:
+    """Counts crashes since it was made. Needs a readable kernel log or core files in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = set(_kernel_lines())
+        self._cores = set(folder.glob("core*"))
+
+    def found(self) -> list[str]:
+        """Return the crashes that happened since, a line each."""
+        lines = [each for each in _kernel_lines() if each not in self._known]
+        cores = sorted(set(self._folder.glob("core*")) - self._cores)
+        return lines + [f"core file {each.name}" for each in cores]
+
+    def sees_a_crash(self) -> bool:
+        """Plant a crash of another process, and say whether it was found.
+
+        A watch that finds none here proves nothing elsewhere.
+        """
+        watch = CrashWatch(self._folder)
+        code = "import ctypes; ctypes.string_at(0)"
+        planted = subprocess.run([sys.executable, "-c", code], cwd=self._folder, check=False)
+        assert planted.returncode == -signal.SIGSEGV
+        time.sleep(0.2)
+        found = watch.found()
+        self._known |= set(_kernel_lines())
+        self._cores |= set(self._folder.glob("core*"))
+        return bool(found)
+
+
+def _kernel_lines() -> list[str]:
+    """Return the kernel's lines about crashed processes; none where its log is closed to us."""
+    try:
+        ran = subprocess.run(["dmesg"], capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line for line in ran.stdout.splitlines() if _CRASH.search(line)]
+
+
+def num_shared_memory_entries() -> int:
+    """Return how many entries of ours /dev/shm holds."""
+    return sum(name.startswith("specdec_") for name in os.listdir("/dev/shm"))  # noqa: S108

@@ -1,0 +1,185 @@
+"""Stop a server in every state: how long it takes, what clients get, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.crashes import CrashWatch
+from specdec.health.board import BOARD_VARIABLE, SHARED_MEMORY
+from specdec.health.processes import all_processes, has_in_environment
+from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.triton_server import is_ready
+
+DRAIN_S = 8.0
+SITUATIONS = (
+    "idle",
+    "8 gRPC and 4 HTTP streams",
+    "streams longer than the drain limit",
+    "idle keep-alive connections",
+    "open gRPC stream, idle",
+    "during start-up",
+    "under overload",
+)
+START_LIMIT_S = 90.0
+SHORT, LONG = 150, 4000
+"""Tokens of an answer that ends within the drain limit, and of one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """One stop."""
+
+    situation: str
+    seconds: float
+    status: int
+    num_finished: int
+    num_refused: int
+    """Streams that ended with the error `shutting_down`."""
+    num_broken: int
+    leftovers: tuple[str, ...]
+    """Processes and /dev/shm entries a moment after the end, and crashes in the kernel's log."""
+
+
+async def stop_in(situation: str, repository: Path) -> StopResult:
+    """Start a server, bring it into the situation, stop it by SIGTERM, and look."""
+    with tempfile.TemporaryDirectory(prefix="specdec-stops-") as scratch:
+        folder = Path(scratch)
+        crashes = CrashWatch(folder)
+        settings = with_free_ports(ServeSettings(repository, "127.0.0.1", 0, 0, 0, 0))
+        command = [sys.executable, "-m", "specdec", "serve"]
+        command += ["--model-repository", str(repository), "--drain-s", str(DRAIN_S)]
+        for kind, port in settings.ports.items():
+            command += [f"--{kind}-port", str(port)]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+            )
+        marks = f"specdec_{process.pid}_"
+        if situation == "during start-up":
+            await asyncio.sleep(2.0)
+        else:
+            await asyncio.to_thread(_wait_until_ready, settings)
+        boards = list(SHARED_MEMORY.glob(f"{marks}*board"))
+        async with contextlib.AsyncExitStack() as stack:
+            running = await _bring_into(situation, settings, stack)
+            start_s = time.monotonic()
+            os.kill(process.pid, signal.SIGTERM)
+            status = await asyncio.to_thread(process.wait)
+            seconds = time.monotonic() - start_s
+            answers = await asyncio.gather(*running)
+        await asyncio.sleep(0.3)
+        leftovers = [each.name for each in SHARED_MEMORY.glob(f"{marks}*")]
+        leftovers += [
+            f"process {each.pid}"
+            for each in all_processes()
+            if any(has_in_environment(each.pid, f"{BOARD_VARIABLE}={board}") for board in boards)
+        ]
+        leftovers += crashes.found()
+    outcomes = [_outcome(each) for each in answers]
+    return StopResult(
+        situation,
+        round(seconds, 2),
+        status,
+        outcomes.count("finished"),
+        outcomes.count("refused"),
+        outcomes.count("broken"),
+        tuple(leftovers),
+    )
+
+
+async def _bring_into(
+    situation: str, settings: ServeSettings, stack: contextlib.AsyncExitStack
+) -> list[asyncio.Task[Answer]]:
+    """Return the answers that are under way when the stop comes."""
+    grpc_url = f"{settings.url_host}:{settings.grpc_port}"
+    if situation == "idle keep-alive connections":
+        for port in (settings.http_port, settings.metrics_port, settings.health_port):
+            await _open_connection(settings.reachable_host, port, stack)
+        return []
+    counts = {"8 gRPC and 4 HTTP streams": 8, "streams longer than the drain limit": 8}
+    count = counts.get(situation, 64 if situation == "under overload" else 0)
+    if situation == "open gRPC stream, idle":
+        channels = await stack.enter_async_context(Channels(grpc_url, 1))
+        await channels.ask(0, _request(0, 4))  # leaves the channel open
+        return []
+    if not count:
+        return []
+    channels = await stack.enter_async_context(Channels(grpc_url, 4 * count))
+    size = LONG if situation == "streams longer than the drain limit" else SHORT
+    size = size if count == 8 else 40
+    started = [asyncio.Event() for _ in range(count)]
+    running = [
+        asyncio.create_task(channels.ask(n, _request(n, size), started[n])) for n in range(count)
+    ]
+    await asyncio.gather(*(each.wait() for each in started))
+    if situation == "8 gRPC and 4 HTTP streams":
+        running += [asyncio.create_task(_http_stream(settings, n, size)) for n in range(4)]
+        await asyncio.sleep(1.0)
+    if situation == "under overload":
+        running += [asyncio.create_task(channels.ask(n, _request(n, 4))) for n in range(3 * count)]
+        await asyncio.sleep(0.2)
+    return running
+
+
+def _request(number: int, max_tokens: int) -> GenerationRequest:
+    text = f"{number}. Count: one, two, three,"
+    return GenerationRequest(text_input=text, max_tokens=max_tokens, min_tokens=max_tokens)
+
+
+async def _http_stream(settings: ServeSettings, number: int, max_tokens: int) -> Answer:
+    """Ask over HTTP's generate_stream; the answer's tokens are not read, its end is."""
+    answer = Answer(start_s=time.monotonic())
+    body = (
+        f'{{"text_input": "{number}. Count: one, two,", "stream": true, "max_tokens": '
+        f'{max_tokens}, "min_tokens": {max_tokens}}}'
+    ).encode()
+    head = (
+        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    reader, writer = await asyncio.open_connection(settings.reachable_host, settings.http_port)
+    writer.write(head + body)
+    text = b""
+    with contextlib.suppress(OSError):
+        while chunk := await reader.read(65536):
+            text += chunk
+            if b"0\r\n\r\n" in chunk:
+                break
+    answer.is_complete = b'"finish_reason":"length"' in text
+    answer.error_type = "shutting_down" if b"shutting_down" in text else ""
+    answer.last_s = time.monotonic()
+    writer.close()
+    return answer
+
+
+async def _open_connection(host: str, port: int, stack: contextlib.AsyncExitStack) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.read(1024)
+    stack.callback(writer.close)
+
+
+def _outcome(answer: Answer) -> str:
+    if answer.is_complete:
+        return "finished"
+    refused = {"shutting_down", "overloaded"}
+    return "refused" if answer.error_type in refused else "broken"
+
+
+def _wait_until_ready(settings: ServeSettings) -> None:
+    limit_s = time.monotonic() + START_LIMIT_S
+    while not is_ready(settings):
+        if time.monotonic() > limit_s:
+            raise TimeoutError(f"not ready within {START_LIMIT_S:g} s")
+        time.sleep(0.1)

@@ -1,0 +1,83 @@
+"""`specdec serve` with the default pair: deaths are told and mended, stops leave nothing."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from loadtest.reliability.deaths import process_of, strike
+from loadtest.reliability.stops import DRAIN_S, stop_in
+from specdec.serving.child_server import SHARED_MEMORY, remove_leftovers
+from specdec.serving.launcher import TritonServer
+from tests.server.live import MODEL_REPOSITORY, wait_for
+
+pytestmark = pytest.mark.engines("torch")  # NVIDIA's engine dies with the whole server
+
+TOLD_WITHIN_S = 3.0
+UNREADY_WITHIN_S = 2.0
+
+
+@pytest.mark.parametrize(
+    ("victim", "blow", "told"),
+    [
+        ("target", "SIGKILL", "engine_failed"),
+        ("target", "SIGSTOP", "engine_failed"),
+        ("specdec", "SIGKILL", "UNAVAILABLE"),
+    ],
+)
+def test_death_is_told_and_mended(victim, blow, told, tmp_path):
+    """Each stream gets its error, readiness says no at once, and answers come again."""
+    with TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log") as server:
+        result = asyncio.run(strike(server, victim, blow))
+
+    assert set(result.errors) == {told}
+    assert result.slowest_error_s < TOLD_WITHIN_S
+    assert result.unready_s < UNREADY_WITHIN_S
+    assert result.back_s < 60.0
+
+
+def test_dead_draft_fails_nobody(tmp_path):
+    """Streams go on without it; the server is started again when nothing is in flight."""
+    with TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log") as server:
+        before = server.pid
+        result = asyncio.run(strike(server, "draft", "SIGKILL"))
+
+        assert set(result.errors) == {"whole"}
+        wait_for(lambda: server.pid != before, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("situation", "limit_s", "status"),
+    [
+        ("idle keep-alive connections", 5.0, 0),
+        ("streams longer than the drain limit", DRAIN_S + 5.0, 0),
+        ("during start-up", 5.0, 0),
+    ],
+)
+def test_stop_ends_in_time_and_leaves_nothing(situation, limit_s, status):
+    """Exit status 0, every stream told, no process, no shared memory, no crash."""
+    result = asyncio.run(stop_in(situation, MODEL_REPOSITORY))
+
+    assert result.status == status
+    assert result.seconds < limit_s
+    assert result.num_broken == 0
+    assert result.leftovers == ()
+
+
+def test_next_start_clears_what_a_killed_server_left(tmp_path):
+    """Model processes that outlive a killed supervisor, and their shared memory, go."""
+    server = TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log")
+    server.start()
+    stub, supervisor = process_of(server, "draft"), server._process.pid
+    os.kill(stub, signal.SIGSTOP)  # cannot notice that its parent dies
+
+    os.kill(supervisor, signal.SIGKILL)
+    server._process.wait()
+    time.sleep(1.0)
+    found = remove_leftovers()
+    server.stop()
+
+    assert f"process {stub}" in found
+    assert not list(SHARED_MEMORY.glob(f"specdec_{supervisor}_*"))

@@ -1,0 +1,175 @@
+"""The supervisor starts a dead server again, gives up in the end, and stops whatever happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from specdec.serving.launcher import main
+from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
+
+SERVER = """
+import http.server, os, sys, threading, time
+port = next(int(each.split("=")[1]) for each in sys.argv if each.startswith("--http-port="))
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+with open(os.environ["STARTS"], "a") as starts:
+    starts.write(f"{os.getpid()}\\n")
+lifetime = float(os.environ["LIFETIME_S"])
+threading.Thread(target=lambda: (time.sleep(lifetime), os._exit(3)), daemon=True).start()
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Ready).serve_forever()
+"""
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Return a function that starts `specdec serve` over a server that lives for so long."""
+    binary = tmp_path / "bin" / "tritonserver"
+    binary.parent.mkdir()
+    binary.write_text(f"#!{sys.executable}\n{SERVER}")
+    binary.chmod(0o755)
+    (tmp_path / "repository" / "model").mkdir(parents=True)
+    (tmp_path / "repository" / "model" / "config.pbtxt").touch()
+    ports = with_free_ports(ServeSettings(tmp_path, "127.0.0.1", 0, 0, 0, 0)).ports
+    started = []
+
+    def start(lifetime_s):
+        code = (
+            "import sys\n"
+            "from specdec.serving import launcher, supervisor\n"
+            "supervisor.LONGEST_PAUSE_S = 0.05\n"
+            "sys.exit(launcher.main(sys.argv[1:]))"
+        )
+        arguments = [f"--{kind}-port={port}" for kind, port in ports.items()]
+        arguments.append(f"--model-repository={tmp_path / 'repository'}")
+        environment = os.environ | {
+            "PATH": f"{binary.parent}:{os.environ['PATH']}",
+            "STARTS": str(tmp_path / "starts"),
+            "LIFETIME_S": str(lifetime_s),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process, f"http://127.0.0.1:{ports['health']}/health/"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def pids(tmp_path):
+    """Return the process ids of all servers started so far."""
+    file = tmp_path / "starts"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def answers(url):
+    """Return whether a probe says yes."""
+    try:
+        with urllib.request.urlopen(url, timeout=2.0) as response:  # noqa: S310 - our own
+            return response.status == 200
+    except OSError:
+        return False
+
+
+def wait_for(condition):
+    """Wait until the condition holds; fail after the limit."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_gives_up_after_repeated_deaths(serve, tmp_path):
+    """Five deaths in a row end with an exit status of their own, and no server is left."""
+    process, _ = serve(lifetime_s=1.0)
+
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == EXIT_GAVE_UP
+    assert len(pids(tmp_path)) == MAX_DEATHS
+    assert "giving up" in errors
+    assert "Traceback" not in errors
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path))
+
+
+def test_probes_follow_a_death(serve, tmp_path):
+    """Live all the time; ready, then not, then ready again with another process."""
+    process, url = serve(lifetime_s=60.0)
+    wait_for(lambda: answers(f"{url}ready"))
+
+    os.kill(pids(tmp_path)[0], signal.SIGKILL)
+
+    wait_for(lambda: not answers(f"{url}ready"))
+    assert answers(f"{url}live")
+    wait_for(lambda: answers(f"{url}ready"))
+    assert len(pids(tmp_path)) == 2
+    process.terminate()
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1])
+def test_signal_right_after_a_death_stops(serve, tmp_path, delay_s):
+    """Whatever the supervisor is doing with the dead one, it ends quietly and starts no other."""
+    process, url = serve(lifetime_s=60.0)
+    wait_for(lambda: answers(f"{url}ready"))
+
+    os.kill(pids(tmp_path)[0], signal.SIGKILL)
+    time.sleep(delay_s)
+    process.terminate()
+    _, errors = process.communicate(timeout=LIMIT_S)
+
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids(tmp_path))
+
+
+def test_start_that_fails_is_not_tried_again(serve, tmp_path):
+    """A server that dies before it was ever ready has a fault that a restart does not mend."""
+    process, _ = serve(lifetime_s=0.0)
+
+    process.communicate(timeout=LIMIT_S)
+
+    assert process.returncode == 3
+    assert len(pids(tmp_path)) == 1
+
+
+def test_second_signal_ends_at_once(serve, tmp_path):
+    """The server here drains for ever; nobody has to wait for it."""
+    process, url = serve(lifetime_s=60.0)
+    wait_for(lambda: answers(f"{url}ready"))
+    os.kill(pids(tmp_path)[0], signal.SIGSTOP)  # hears no SIGTERM
+
+    process.terminate()
+    time.sleep(0.3)
+    start_s = time.monotonic()
+    process.terminate()
+    process.communicate(timeout=LIMIT_S)
+
+    assert time.monotonic() - start_s < 2.0
+    assert not Path(f"/proc/{pids(tmp_path)[0]}").exists()
+
+
+def test_old_option_names_the_new_one(capsys):
+    """--exit-timeout-s is refused with --drain-s."""
+    with pytest.raises(SystemExit):
+        main(["--exit-timeout-s", "5"])
+    assert "--drain-s" in capsys.readouterr().err
