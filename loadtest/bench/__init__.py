@@ -30,13 +30,18 @@ _BENCHES = {
     "ramp": "one server, 1 to 48 streams: auto against off, and the guesses it makes",
     "record": "acceptance and costs of the running pair, for replay",
     "replay": "the controller against the best fixed choice and an oracle, on recorded traffic",
+    "reliability": "stops, deaths and refusals of a live server: what clients get, what is left",
     "speed": "one stream, on / off / target alone: tokens per second by column",
     "tasks": "ten kinds of task, each drafter: acceptance and speed beside a guide's ranges",
     "truth": "the server's counters against what 1,000 mixed clients counted themselves",
     "users": "1 to 48 users, on and off, over gRPC and HTTP: latencies and a plot",
 }
 
-_ELSEWHERE = {"record": "loadtest.replay.recording", "replay": "loadtest.replay.replaying"}
+_ELSEWHERE = {
+    "reliability": "loadtest.reliability.cli",
+    "record": "loadtest.replay.recording",
+    "replay": "loadtest.replay.replaying",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -50,8 +49,3 @@ def _kernel_lines() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line for line in ran.stdout.splitlines() if _CRASH.search(line)]
-
-
-def num_shared_memory_entries() -> int:
-    """Return how many entries of ours /dev/shm holds."""
-    return sum(name.startswith("specdec_") for name in os.listdir("/dev/shm"))  # noqa: S108

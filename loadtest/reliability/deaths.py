@@ -60,6 +60,8 @@ async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
         os.kill(pid, BLOWS[blow])
         answers = await asyncio.gather(*running)
     unready_s = await watching
+    if victim == "draft":  # The server is started again once nothing is in flight.
+        unready_s = await asyncio.to_thread(_first_unready, server)
     back_s = await _back(server)
     slowest = max((each.last_s - blow_s for each in answers if not each.is_complete), default=0.0)
     return DeathResult(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import time
 from dataclasses import dataclass
 
@@ -76,14 +75,3 @@ async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundR
         else:
             others.append(answer.detail or "wrong or cut answer")
     return RoundResult(num_exact, num_refused, tuple(others), time.monotonic() - start_s)
-
-
-async def main(url: str, num_rounds: int) -> None:
-    """Play rounds and print each."""
-    known = await references(url)
-    for number in range(num_rounds):
-        print(number, await play_round(url, known, number), flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

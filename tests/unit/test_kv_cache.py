@@ -128,3 +128,18 @@ def test_blocks_of_one_sequence_lie_together(cache):
 def test_common_prefix(left, right, length):
     """Counted up to the first difference or the shorter end."""
     assert common_prefix_length(ids(*left), ids(*right)) == length
+
+
+def test_salt_keeps_prefixes_apart(cache):
+    """A tenant finds what it sent itself, and nothing of another's, idle or in use."""
+    tokens = ids(1, 2, 3, 4, 5)
+    own = cache.acquire(tokens, salt="a")
+    add(cache, own, tokens)
+    assert cache.num_cached(tokens, salt="b") == 0
+    cache.release(own)
+
+    assert cache.num_cached(tokens, salt="b") == cache.num_cached(tokens) == 0
+    assert cache.num_cached(tokens, salt="a") == 4
+    assert cache.acquire(tokens, salt="b").length == 0
+    forked = cache.fork(own, 3)
+    assert cache.acquire(ids(1, 2, 3, 9), salt="b") is not forked

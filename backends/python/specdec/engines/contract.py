@@ -53,6 +53,9 @@ DRAFT_PARENTS = "draft_parents"
 """Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, a rule
 of verification other than the backend's own, and a tree of drafts instead of a chain."""
 
+CACHE_SALT = "cache_salt"
+"""Ours: prefixes in the KV cache are shared only between calls with the same salt (vLLM's name)."""
+
 NUM_NEXT_DRAFTS = "num_next_drafts"
 NEXT_DRAFT_IDS = "next_draft_ids"
 NEXT_DRAFT_DEPTH = "next_draft_depth"

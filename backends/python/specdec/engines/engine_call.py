@@ -85,6 +85,7 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
             draft_logits=arrays.get(contract.DRAFT_LOGITS),
             wants_log_probs=_scalar(arrays, contract.RETURN_LOG_PROBS, False),
             num_next=_optional_integer(arrays, contract.NUM_NEXT_DRAFTS, 0),
+            cache_salt=_scalar(arrays, contract.CACHE_SALT, b"").decode(errors="replace"),
             next_depth=_optional_integer(arrays, contract.NEXT_DRAFT_DEPTH, 1),
         ),
         stop=stop,

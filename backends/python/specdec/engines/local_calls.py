@@ -99,6 +99,7 @@ class LocalCalls:
             wants_log_probs=sampling.wants_log_probs,
             num_next=draft.num_next,
             next_depth=draft.next_depth,
+            cache_salt=sampling.cache_salt,
         )
 
     def _joined(self, outputs: list[TaskOutput]) -> Said:

@@ -36,6 +36,9 @@ class Sampling:
     """Columns of its logits; a compiled engine has some for no token. Needed where logits are
     biased, and where a draft's are passed on."""
 
+    cache_salt: str = ""
+    """Sent to engines that take it: those that share no KV cache between different salts."""
+
     @property
     def is_judged(self) -> bool:
         """Drafts are verified by probabilities, so that each round draws anew."""
@@ -90,6 +93,9 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         yield min_tokens, _int32(max(0, params.min_tokens - num_output))
     if sampling.wants_log_probs:
         yield contract.RETURN_LOG_PROBS, np.asarray([[True]])
+    if sampling.cache_salt:
+        salt = np.asarray([[sampling.cache_salt.encode()]], dtype=np.object_)
+        yield contract.CACHE_SALT, salt
 
 
 def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:

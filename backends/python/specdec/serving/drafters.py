@@ -255,7 +255,12 @@ class DrafterFactory:
     ) -> EngineCalls:
         # A stranger's noise and penalties would mean other tokens: it drafts greedily.
         is_stranger = name in self._strangers
-        own = Sampling() if is_stranger else occasion.sampling.for_draft(self._source(name))
+        salt = occasion.sampling.cache_salt
+        own = (
+            Sampling(cache_salt=salt)
+            if is_stranger
+            else occasion.sampling.for_draft(self._source(name))
+        )
         size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
         # Nobody waits for all of a call ahead: its time is not on the request's clock.
         has_clock = occasion.request.return_perf_metrics and not is_ahead

@@ -144,4 +144,6 @@ class JobMaker:
             verification=choose_verification(request.verification, params, settings),
             vocab_size=size.num_tokens,
             padded_vocab_size=size.num_columns,
+            # Compiled engines have no such input: docs/reliability.md.
+            cache_salt=(request.tenant or "") if settings.has_shared_sampler else "",
         )

@@ -111,5 +111,5 @@ class Admission:
 
     def _is_round(self, task: Task) -> bool:
         """The next round of an answer: its context is known but for what the last one said."""
-        num_new = len(task.input_ids) - self._cache.num_cached(task.input_ids)
+        num_new = len(task.input_ids) - self._cache.num_cached(task.input_ids, salt=task.cache_salt)
         return num_new <= NUM_ROUND_TOKENS

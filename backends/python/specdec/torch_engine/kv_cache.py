@@ -39,6 +39,8 @@ class CachedSequence:
     blocks: list[int] = field(default_factory=list)
     in_use: bool = True
     last_used: int = 0
+    salt: str = ""
+    """Only requests with this salt find the sequence."""
     num_read: int = 0
     """Positions that the drafting head has read; it needs all that come before a row."""
 
@@ -99,15 +101,15 @@ class KVCache:
 
     # -- sequences ---------------------------------------------------------------------------
 
-    def acquire(self, tokens: TokenIds, *, is_read: bool = False) -> CachedSequence:
-        """A sequence holding the longest cached prefix of `tokens`, less the last token.
+    def acquire(self, tokens: TokenIds, *, is_read: bool = False, salt: str = "") -> CachedSequence:
+        """Return a sequence with the longest cached prefix of `tokens`, less the last, of `salt`.
 
         The last token is always left to compute: its row yields the first logits. `is_read`: the
         drafting head must have read the prefix, too.
         """
-        best, num_common = self._longest_prefix(tokens[:-1], is_read=is_read)
+        best, num_common = self._longest_prefix(tokens[:-1], salt, is_read=is_read)
         if best is None:
-            sequence = CachedSequence(tokens[:0])
+            sequence = CachedSequence(tokens[:0], salt=salt)
             self._sequences.append(sequence)
         elif not best.in_use and best.length - num_common <= MAX_DISCARD:
             sequence = best
@@ -122,15 +124,15 @@ class KVCache:
         self._clock += 1
         sequence.in_use, sequence.last_used = False, self._clock
 
-    def num_cached(self, tokens: TokenIds, *, is_read: bool = False) -> int:
-        """How many tokens of `tokens`, less the last, `acquire` would find."""
-        return self._longest_prefix(tokens[:-1], is_read=is_read)[1]
+    def num_cached(self, tokens: TokenIds, *, is_read: bool = False, salt: str = "") -> int:
+        """Return how many tokens of `tokens`, less the last, `acquire` would find."""
+        return self._longest_prefix(tokens[:-1], salt, is_read=is_read)[1]
 
     def fork(self, source: CachedSequence, length: int) -> CachedSequence:
         """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
         num_shared = length // self.block_size
         sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
-        sequence.num_read = min(source.num_read, length)
+        sequence.num_read, sequence.salt = min(source.num_read, length), source.salt
         self._references[sequence.blocks] += 1
         self._sequences.append(sequence)
         if len(sequence.blocks) > num_shared:
@@ -143,7 +145,7 @@ class KVCache:
         Of `sequence` and the others, those whose tokens are all the beginning of a longer one.
         """
         for other in [each for each in self._sequences if each is not sequence]:
-            if other.in_use:
+            if other.in_use or other.salt != sequence.salt:
                 continue
             num_common = common_prefix_length(other.tokens, sequence.tokens)
             # What the drafting head has read of one alone stays.
@@ -190,12 +192,13 @@ class KVCache:
     # -- internals ---------------------------------------------------------------------------
 
     def _longest_prefix(
-        self, tokens: TokenIds, *, is_read: bool = False
+        self, tokens: TokenIds, salt: str, *, is_read: bool = False
     ) -> tuple[CachedSequence | None, int]:
         best: CachedSequence | None = None
         best_length = 0
         # What this request's last round left is the most recent that fits.
-        recent = sorted(self._sequences, key=lambda sequence: -sequence.last_used)
+        known = [sequence for sequence in self._sequences if sequence.salt == salt]
+        recent = sorted(known, key=lambda sequence: -sequence.last_used)
         for sequence in recent:
             if best is not None and not best.in_use and best_length == len(tokens):
                 break

@@ -80,7 +80,9 @@ class Scheduler:
     def is_cached(self, task: Task) -> bool:
         """All of its context but the last token needs no computing."""
         is_read = task.num_next is not None
-        num_cached = self._model.cache.num_cached(task.input_ids, is_read=is_read)
+        num_cached = self._model.cache.num_cached(
+            task.input_ids, is_read=is_read, salt=task.cache_salt
+        )
         return num_cached == len(task.input_ids) - 1
 
     def cancel(self, request_id: str) -> None:
@@ -162,7 +164,9 @@ class Scheduler:
     def _start(self, running: RunningTask) -> None:
         task = running.task
         is_read = task.num_next is not None
-        running.sequence = self._model.cache.acquire(task.input_ids, is_read=is_read)
+        running.sequence = self._model.cache.acquire(
+            task.input_ids, is_read=is_read, salt=task.cache_salt
+        )
         running.stats.num_reused_blocks = len(running.sequence.blocks)
         running.stats.first_scheduled_ns = time.monotonic_ns()
         running.pending = np.concatenate(

@@ -58,6 +58,8 @@ class Task:
     leaves it out."""
     next_depth: int | None = None
     """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
+    cache_salt: str = ""
+    """Only tasks of one salt find each other's prefixes in the KV cache."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
