@@ -124,7 +124,7 @@ REFUSED = [
     *[("temperature", value, ("from 0 to 10", "given")) for value in (-0.1, 10.5, 3e38)],
     *[("top_p", value, ("above 0 to 1", "given")) for value in (0.0, -1.0, 1.01)],
     *[("min_p", value, ("from 0 to 1", "given")) for value in (-0.1, 1.5)],
-    *[("repetition_penalty", value, ("above 0", "given")) for value in (0.0, -1.0)],
+    *[("repetition_penalty", value, ("0.01 to 100", "given")) for value in (0.0, 1e-38, 101.0)],
     *[
         (name, value, ("from -2 to 2", f"given {value:g}"))
         for name in ("presence_penalty", "frequency_penalty")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
+from specdec.errors import InvalidRequestError, SpecdecError
 from specdec.torch_engine import sampler
 from specdec.torch_engine.sampler import draw_token
 from specdec.torch_engine.task import Task
@@ -116,3 +117,54 @@ def test_nothing_is_drawn_behind_a_wrong_guess(model, monkeypatch):
 
     assert alone(model, task).tokens == said[:2]
     assert drawn == [9, 10]
+
+
+@pytest.mark.parametrize("verification", ["exact", "rejection", "block", "typical"])
+def test_row_that_cannot_be_drawn_ends_its_own_request(model, verification):
+    """Penalties that overflow end one task; others of the pass say what they say alone."""
+    # The engine's own contract allows what the orchestrator refuses.
+    poison = replace(
+        whole(SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1e-44, seed=1)),
+        request_id="poison",
+        verification=verification,
+    )
+    drafting = replace(poison, request_id="drafting", draft_ids=ids([1, 2]), max_new_tokens=3)
+    witnesses = [
+        replace(whole(params), request_id=name, verification=verification)
+        for name, params in PARAMS.items()
+    ]
+
+    received = run(new_scheduler(model), [poison, *witnesses, drafting])
+
+    for bad in (received[0], received[-1]):
+        assert isinstance(bad.outputs[-1].error, SpecdecError)
+        assert not bad.tokens
+    for witness, receiver in zip(witnesses, received[1:-1], strict=True):
+        assert receiver.tokens == alone(model, witness).tokens
+
+
+def test_receiver_that_raises_ends_its_own_request(model):
+    """Whoever takes the tokens may fail: nobody else hears of it."""
+    scheduler, said = new_scheduler(model), []
+
+    def broken(output):
+        if output.error is None:
+            raise ValueError("on purpose")
+
+    witness = replace(whole(PARAMS["plain"]), request_id="witness")
+    scheduler.add([replace(whole(PARAMS["nucleus"]), request_id="broken")], broken)
+    scheduler.add([witness], lambda output: said.extend(output.tokens))
+    while scheduler.has_work:
+        scheduler.step()
+
+    assert said == alone(model, witness).tokens
+    scheduler.check_integrity()
+
+
+def test_request_that_bans_every_token_is_told(model):
+    """No token is left to draw, which is the request's own doing."""
+    banned = tuple((token,) for token in range(VOCAB))
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(temperature=temperature, bad_words=banned)
+        (receiver,) = run(new_scheduler(model), [whole(params)])
+        assert isinstance(receiver.outputs[-1].error, InvalidRequestError)

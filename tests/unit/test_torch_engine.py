@@ -1,15 +1,22 @@
 """The engine's thread: tasks in from anywhere, outputs in order, and it outlives a failing pass."""
 
 import queue
+import time
 
 import numpy as np
 import pytest
 
-from specdec.errors import ConfigurationError, EngineFailedError, InvalidRequestError
+from specdec.errors import (
+    ConfigurationError,
+    EngineFailedError,
+    EngineLostError,
+    InvalidRequestError,
+)
+from specdec.health.board import Pulse, State, read_board
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.engine import EngineSettings, TorchEngine
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
 from specdec.torch_engine.model import LlamaModel
+from specdec.torch_engine.scheduler import Scheduler
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import save_tiny_llama
 
@@ -73,10 +80,21 @@ def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
     assert last_of(submit(engine, 1, 2, 3))[0] == expected
 
 
+@pytest.fixture
+def engine_with_pulse(checkpoint, tmp_path):
+    """Return an engine and the board that it beats on."""
+    board = tmp_path / "board"
+    running = TorchEngine(
+        EngineSettings(checkpoint, LIMITS, device="cpu"), Pulse("target", directory=board)
+    )
+    yield running, board
+    running.close()
+
+
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
     """What half a pass wrote is not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
-    fail_next(monkeypatch, Head, "most_likely", RuntimeError("late"))
+    fail_next(monkeypatch, Scheduler, "_draw_and_judge", RuntimeError("late"))
 
     assert last_of(submit(engine, *range(40, 60)))[1].error is not None
     assert last_of(submit(engine, *range(40, 60)))[0] == expected
@@ -151,3 +169,36 @@ def test_unknown_dtype_is_refused(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"float32.*given 'float'"):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu", dtype="float"))
+
+
+def test_ended_loop_is_told_to_all_and_shown_on_the_board(checkpoint, tmp_path):
+    """A fault outside every pass ends the engine: nobody waits, and its process counts as dead."""
+    pulse = Pulse("target", directory=tmp_path / "board")
+    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"), pulse)
+    outputs = submit(engine, 5, max_new_tokens=500)
+    outputs.get(timeout=PATIENCE_S)
+
+    engine._post(lambda _: 1 / 0)
+
+    assert isinstance(last_of(outputs)[1].error, EngineLostError)
+    (beat,) = read_board(tmp_path / "board")
+    assert beat.state is State.FAILED
+    with pytest.raises(EngineFailedError):
+        submit(engine, 5)
+
+
+def test_engine_beats_while_it_works_and_while_it_waits(engine_with_pulse):
+    """The time of the last beat moves on, and work is shown only while there is some."""
+    engine, board = engine_with_pulse
+    (idle,) = read_board(board)
+    outputs = submit(engine, 5, max_new_tokens=400)
+    outputs.get(timeout=PATIENCE_S)
+    (working,) = read_board(board)
+    last_of(outputs)
+    time.sleep(2 * IDLE_BEAT_S)
+    (waiting,) = read_board(board)
+
+    assert (idle.state, idle.has_work, waiting.has_work) == (State.SERVING, False, False)
+    assert working.has_work
+    assert idle.beat_s < working.beat_s < waiting.beat_s
+    assert time.monotonic() - waiting.beat_s < 2 * IDLE_BEAT_S

@@ -1,5 +1,7 @@
 """From logits to what is drawn: against transformers' processors, and against the law itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,13 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from transformers.generation import logits_process as hf
 
+from specdec.acceptance.chance import SeededChance
 from specdec.acceptance.noise import gumbel
+from specdec.acceptance.rules import RULES
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.acceptance.warping import warp
-from specdec.torch_engine.sampler import draw_token
+from specdec.serving.request import MAX_REPETITION_PENALTY
+from specdec.torch_engine.sampler import draw_token, law_of
 
 VOCAB = 40
 END_ID = 3
@@ -157,3 +162,43 @@ def test_log_probability_is_the_models_own():
 
     expected = torch.log_softmax(logits, dim=0)[choice.token]
     assert choice.log_prob(choice.token) == pytest.approx(float(expected), abs=1e-5)
+
+
+EDGES = {
+    "temperature": (0.0, 1e-6, 1e-5, 1.0, 10.0),
+    "top_k": (0, 1, 2, VOCAB, 2**31 - 1),
+    "top_p": (1e-45, 1e-38, 0.5, 1.0 - 2**-24, 1.0),
+    "min_p": (0.0, 1e-45, 0.5, 1.0),
+    "repetition_penalty": (1 / MAX_REPETITION_PENALTY, 1.0, MAX_REPETITION_PENALTY),
+    "presence_penalty": (-2.0, 0.0, 2.0),
+    "frequency_penalty": (-2.0, 0.0, 2.0),
+    "min_tokens": (0, 100),
+    "logit_bias": ((), ((7, 100.0), (8, -100.0)), tuple((n, -100.0) for n in range(VOCAB))),
+}
+SCALES = (0.0, 1e-30, 1.0, 1e3)
+"""Times the random logits; real ones stay below some hundred."""
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    values=st.fixed_dictionaries({name: st.sampled_from(each) for name, each in EDGES.items()}),
+    scale=st.sampled_from(SCALES),
+    seed=st.integers(0, 50),
+)
+def test_edges_of_all_ranges_leave_a_distribution(values, scale, seed):
+    """Finite, summing to 1, with a token of the vocabulary drawn; each rule can verify by it."""
+    one = draw(**values, seed=seed)
+    logits = some_logits(seed) * scale
+
+    chosen = draw_token(logits.clone(), replace(one, keeps_logits=True))
+
+    law = law_of(chosen.logits)
+    assert 0 <= chosen.token < VOCAB
+    assert np.isfinite(law).all()
+    assert law.sum() == pytest.approx(1.0)
+    if not one.params.is_greedy:
+        assert law[chosen.token] > 0.0
+        for rule in RULES.values():
+            verdict = rule([chosen.token], [law], [law, law], SeededChance(seed, 5))
+            assert all(0 <= token < VOCAB for token in verdict.tokens)
+            assert 1 <= len(verdict.tokens) <= 2

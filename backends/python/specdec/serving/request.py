@@ -6,7 +6,6 @@ the limit and the value given.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,9 @@ from specdec.serving.reading import Arrays, Reader
 VERIFICATIONS = ("exact", "rejection", "block", "typical")
 
 DEFAULT_TASK = "default"
+
+MAX_REPETITION_PENALTY = 100.0
+"""And 1 ÷ this is the least: beyond, logits leave the range of float32 or all mean the same."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 
@@ -102,7 +104,7 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
         top_p=read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True),
         min_p=read.number("min_p", 0.0, 0.0, 1.0),
         repetition_penalty=read.number(
-            "repetition_penalty", 1.0, 0.0, math.inf, exclusive_minimum=True
+            "repetition_penalty", 1.0, 1 / MAX_REPETITION_PENALTY, MAX_REPETITION_PENALTY
         ),
         presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),

@@ -16,7 +16,7 @@ from specdec.errors import ConfigurationError, EngineFailedError, EngineLostErro
 from specdec.health.board import NO_PULSE, Heartbeat, State
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.scheduler import Scheduler, failure_of
 from specdec.torch_engine.task import Receiver, Task, TaskOutput
 from specdec.torch_engine.tree import add_tree
 
@@ -80,6 +80,9 @@ class TorchEngine:
                     scheduler.add([task], receive)
             except SpecdecError as error:
                 receive(TaskOutput((), error=error))
+            except Exception as error:  # The task's own fault must not end the loop.
+                logger.exception("a task could not be queued")
+                receive(TaskOutput((), error=failure_of("queueing a task", error)))
 
         self._post(add)
 
@@ -150,8 +153,7 @@ class TorchEngine:
             scheduler.step()
         except Exception as error:  # The engine outlives a pass that fails.
             logger.exception("a forward pass failed")
-            message = f"a forward pass failed: {type(error).__name__}: {error}"
-            scheduler.fail_all(EngineFailedError(message))
+            scheduler.fail_all(failure_of("a forward pass", error))
 
     def _take_in(self, scheduler: Scheduler) -> None:
         """Take in all that has come, and what is worth waiting for."""

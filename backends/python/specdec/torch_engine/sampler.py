@@ -14,6 +14,7 @@ from torch import Tensor
 from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.warping import warp
+from specdec.errors import InvalidRequestError
 from specdec.torch_engine.head import Head
 
 
@@ -118,7 +119,12 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
     warped = warp(logits, draw)
     scores = _Races().scores(warped, draw)
-    token = int(torch.nonzero(scores == scores.max())[0])
+    best = scores.max()
+    if not torch.isfinite(best):
+        raise InvalidRequestError(
+            "no token is left to draw: the request bans them all, or its penalties overflow"
+        )
+    token = int(torch.nonzero(scores == best)[0])
     return Choice(token, warped if draw.keeps_logits else None, log_probs)
 
 

@@ -6,15 +6,19 @@ prompt; what is left of the pass's row budget goes to prompts, oldest first, in 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
-from specdec.errors import InvalidRequestError
+from specdec.acceptance.sampling import Draw
+from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
 from specdec.torch_engine.admission import Admission
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.following import read, readings_of
@@ -24,7 +28,10 @@ from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.rendezvous import Rendezvous
 from specdec.torch_engine.running import RunningTask
+from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
+
+logger = logging.getLogger(__name__)
 
 NUM_PROMPT_ROWS_BESIDE = 128
 """Rows of prompts in a pass beside those that answer: a long prompt must not stop the streams. Far
@@ -109,14 +116,8 @@ class Scheduler:
             hidden, states = self._model.run_tapped(segments)
         else:
             hidden = self._model.run(segments)
-        draws = [running.draws(segment.num_logits) for running, segment in chunks]
-        choices = self._sampler.choose(hidden, draws)
-        verdicts: dict[RunningTask, Verdict] = {}
-        for (running, segment), chosen in zip(chunks, choices, strict=True):
-            running.pending = running.pending[len(segment.tokens) :]
-            running.choices += chosen
-            if not len(running.pending):
-                verdicts |= self._advance(running)
+        failed: dict[RunningTask, Exception] = {}
+        verdicts = self._draw_and_judge(hidden, chunks, failed)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
         # A tree's paths are sorted out behind what is read of them.
         awaited = {
@@ -128,7 +129,10 @@ class Scheduler:
         if not has_prompt:
             self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
-            self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
+            with self._failing_alone(running, failed):
+                self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
+        for running, error in failed.items():
+            self._fail(running, error)
         # Nobody waits for a head that only reads along; what a tree made superfluous is gone.
         read(
             self._model,
@@ -138,6 +142,79 @@ class Scheduler:
                 if running not in awaited and each.sequence.blocks
             },
         )
+
+    def _draw_and_judge(
+        self,
+        hidden: Tensor,
+        chunks: Sequence[tuple[RunningTask, Segment]],
+        failed: dict[RunningTask, Exception],
+    ) -> dict[RunningTask, Verdict]:
+        """Draw the tokens of a pass, and judge the drafts of tasks that have run completely."""
+        draws = [running.draws(segment.num_logits) for running, segment in chunks]
+        choices = self._choose(hidden, draws, [running for running, _ in chunks], failed)
+        verdicts: dict[RunningTask, Verdict] = {}
+        for (running, segment), chosen in zip(chunks, choices, strict=True):
+            running.pending = running.pending[len(segment.tokens) :]
+            running.choices += chosen
+            if not len(running.pending) and running not in failed:
+                with self._failing_alone(running, failed):
+                    verdicts |= self._advance(running)
+        return verdicts
+
+    @staticmethod
+    @contextmanager
+    def _failing_alone(
+        running: RunningTask, failed: dict[RunningTask, Exception]
+    ) -> Iterator[None]:
+        """Let an error end this task only; the rest of the pass goes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - `_fail` tells the task's receiver
+            failed[running] = error
+
+    def _choose(
+        self,
+        hidden: Tensor,
+        draws: Sequence[Sequence[Draw]],
+        tasks: Sequence[RunningTask],
+        failed: dict[RunningTask, Exception],
+    ) -> list[list[Choice]]:
+        """Draw for all tasks; where that fails, for each alone, so that others do not suffer.
+
+        A row's result does not depend on its company, so they get the tokens they would have got.
+        """
+        try:
+            return self._sampler.choose(hidden, draws)
+        except Exception:  # noqa: BLE001 - found again, and named, below
+            choices: list[list[Choice]] = []
+            start = 0
+            for running, own in zip(tasks, draws, strict=True):
+                rows = hidden[start : start + len(own)]
+                start += len(own)
+                choices.append([])
+                with self._failing_alone(running, failed):
+                    rows = torch.cat((rows, rows)) if len(own) == 1 else rows
+                    choices[-1:] = self._sampler.choose(rows, [own])
+            return choices
+
+    def _fail(self, running: RunningTask, error: Exception) -> None:
+        """End a task whose own row failed, and the other paths of its tree."""
+        if not isinstance(error, SpecdecError):
+            logger.error("a request failed in its pass", exc_info=error)
+            error = failure_of("this request's row", error)
+        branch = running.task.branch
+        ended = [running]
+        if branch is not None:
+            ended += [
+                each
+                for each in self._running
+                if each is not running
+                and each.task.branch is not None
+                and each.task.branch.judge is branch.judge
+            ]
+        for each in ended:
+            if each in self._running:  # Two paths of one tree may have failed.
+                self._finish(each, error=error)
 
     def _leap(self, num_tokens: int) -> None:
         tasks = [*self._running]
@@ -271,3 +348,8 @@ class Scheduler:
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence)
         running.receive(replace(said, stats=running.stats, error=error))
+
+
+def failure_of(what: str, error: Exception) -> EngineFailedError:
+    """Return what a client is told of an unexpected error in the engine."""
+    return EngineFailedError(f"{what} failed: {type(error).__name__}: {error}")
