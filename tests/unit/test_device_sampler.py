@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.acceptance.sampling import GREEDY, Draw, SamplingParams
+from specdec.acceptance.warping import warp
+from specdec.errors import EngineFailedError
 from specdec.torch_engine.gpu.device_noise import DeviceNoise
 from specdec.torch_engine.gpu.device_sampler import DeviceSampler
 from specdec.torch_engine.sampler import draw_token
@@ -77,6 +79,45 @@ def test_truncations_follow_each_other(top_k, top_p, min_p):
     ]
 
     assert SAMPLER.draw(logits, draws).tolist() == expected
+
+
+EDGES = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 1e-6, 1e-5, 1.0, 10.0]),
+    top_k=st.sampled_from([0, 1, 2, VOCAB, 2**31 - 1]),
+    top_p=st.sampled_from([1e-45, 1e-38, 0.5, 1.0 - 2**-24, 1.0]),
+    min_p=st.sampled_from([0.0, 1e-45, 0.5, 1.0]),
+    seed=st.integers(0, 2**64 - 1),
+)
+
+
+@given(
+    st.lists(EDGES, min_size=1, max_size=10),
+    st.integers(0, 99),
+    st.sampled_from([0.0, 1.0, 1e3]),
+)
+@settings(max_examples=300, deadline=None)
+def test_edges_of_all_ranges_draw_a_possible_token(params, seed, scale):
+    """In every combination, each row draws a token that its own truncations have kept."""
+    logits = logits_of(len(params), seed) * scale
+    draws = [draw_of(each, position=20 + n) for n, each in enumerate(params)]
+
+    tokens = SAMPLER.draw(logits, draws).tolist()
+
+    for row, draw, token in zip(logits, draws, tokens, strict=True):
+        assert 0 <= token < VOCAB
+        assert warp(row.clone(), draw)[token] > -np.inf
+
+
+def test_rows_that_are_not_finite_are_refused():
+    """The largest of NaN logits is a token like any other, and means nothing."""
+    logits = logits_of(2, 1)
+    logits[1] = float("nan")
+    chain = [draw_of(SamplingParams(temperature=1.0, seed=4))]
+
+    assert SAMPLER.choose(logits[:1], [chain])
+    with pytest.raises(EngineFailedError, match="not finite"):
+        SAMPLER.choose(logits, [chain, [draw_of(GREEDY)]])
 
 
 def test_truncation_matters():

@@ -1,10 +1,12 @@
 """Every input of `specdec`: what is taken, what is refused, and that the refusal tells enough."""
 
+from dataclasses import replace
+
 import pytest
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.errors import InvalidRequestError, Status
-from specdec.serving.request import GenerationRequest, parse_request
+from specdec.serving.request import PROMPT_INPUTS, GenerationRequest, parse_request
 from tests.unit.request_arrays import INT32_MAX, LIMITS, SCALARS, array, parse
 
 
@@ -184,3 +186,38 @@ def test_exactly_one_prompt(names, given):
 
     with pytest.raises(InvalidRequestError, match=rf"exactly one of .* given: {given}$"):
         parse_request(arrays, LIMITS)
+
+
+def test_text_that_fits_into_no_context_is_refused_unread():
+    """By its bytes, with the limit and the size, whatever the field; nothing of it comes back."""
+    limits = replace(LIMITS, max_seq_len=10, max_text_bytes=100)
+    for name, value in {
+        "text_input": "x" * 101,
+        "messages": "[" * 601,
+        "prediction": "x" * 101,
+        "stop_words": "x" * 101,
+        "drafter": "x" * 101,
+    }.items():
+        given = {name: value} if name in PROMPT_INPUTS else {name: value, "text_input": "x"}
+        with pytest.raises(InvalidRequestError, match=f"{name} may have .*given {len(value)}"):
+            parse_request({name: array(name, each) for name, each in given.items()}, limits)
+    with pytest.raises(InvalidRequestError, match="input_ids may have 9 tokens; given 10"):
+        parse_request({"input_ids": array("input_ids", [1] * 10)}, limits)
+    assert (
+        parse_request({"text_input": array("text_input", "x" * 100)}, limits).text_input
+        == "x" * 100
+    )
+
+
+def test_two_names_of_the_seed_must_agree():
+    """One of two different seeds would win in silence."""
+    assert parse(seed=5, random_seed=5).seed == 5
+    with pytest.raises(InvalidRequestError, match="given 5 and 6"):
+        parse(seed=5, random_seed=6)
+
+
+def test_long_names_are_not_sent_back():
+    """The error names the value, cut."""
+    with pytest.raises(InvalidRequestError) as caught:
+        parse(drafter="x" * 100_000)
+    assert len(str(caught.value)) < 500

@@ -1,6 +1,7 @@
 """From logits to what is drawn: against transformers' processors, and against the law itself."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from specdec.acceptance.chance import SeededChance
 from specdec.acceptance.noise import gumbel
 from specdec.acceptance.rules import RULES
 from specdec.acceptance.sampling import Draw, SamplingParams
+from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.acceptance.warping import warp
+from specdec.errors import EngineFailedError, InvalidRequestError
 from specdec.serving.request import MAX_REPETITION_PENALTY
 from specdec.torch_engine.sampler import draw_token, law_of
 
@@ -186,7 +189,10 @@ SCALES = (0.0, 1e-30, 1.0, 1e3)
     seed=st.integers(0, 50),
 )
 def test_edges_of_all_ranges_leave_a_distribution(values, scale, seed):
-    """Finite, summing to 1, with a token of the vocabulary drawn; each rule can verify by it."""
+    """Finite, summing to 1, with a token of the vocabulary drawn; each rule can verify by it.
+
+    The draft's law is missing, the target's own, another one, or does not hold the drafted token.
+    """
     one = draw(**values, seed=seed)
     logits = some_logits(seed) * scale
 
@@ -198,7 +204,61 @@ def test_edges_of_all_ranges_leave_a_distribution(values, scale, seed):
     assert law.sum() == pytest.approx(1.0)
     if not one.params.is_greedy:
         assert law[chosen.token] > 0.0
-        for rule in RULES.values():
-            verdict = rule([chosen.token], [law], [law, law], SeededChance(seed, 5))
+        other = law_of(some_logits(seed + 1))
+        impossible = np.where(np.arange(VOCAB) == chosen.token, 0.0, other)
+        for draft_law, rule in product((None, law, other, impossible), (*RULES.values(), as_tree)):
+            laws = None if draft_law is None else [draft_law]
+            verdict = rule([chosen.token], laws, [law, law], SeededChance(seed, 5))
             assert all(0 <= token < VOCAB for token in verdict.tokens)
             assert 1 <= len(verdict.tokens) <= 2
+
+
+def as_tree(draft, draft_laws, target_laws, chance):
+    """Verify a chain as the tree that it is."""
+    parents = range(-1, len(draft) - 1)
+    return verify_tree_by_rejection(draft, parents, draft_laws, target_laws, chance)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_rules_never_leave_the_vocabulary(data):
+    """Laws full of zeros and tiny numbers, and drafts that they do not allow."""
+    sizes = st.sampled_from([0.0, 5e-324, 1e-300, 1e-17, 0.5, 1.0])
+    weights = st.lists(sizes, min_size=4, max_size=4).filter(lambda each: sum(each) > 1e-20)
+
+    def some_law():
+        law = np.asarray(data.draw(weights))
+        return law / law.sum()
+
+    num_drafts = data.draw(st.integers(1, 3))
+    draft = data.draw(st.lists(st.integers(0, 3), min_size=num_drafts, max_size=num_drafts))
+    target_laws = [some_law() for _ in range(num_drafts + 1)]
+    draft_laws = [data.draw(st.sampled_from([some_law(), law])) for law in target_laws[:-1]]
+
+    with np.errstate(over="ignore"):
+        for rule, laws in product((*RULES.values(), as_tree), (None, draft_laws)):
+            for seed in range(5):
+                verdict = rule(draft, laws, target_laws, SeededChance(seed, 5))
+                assert all(0 <= token < 4 for token in verdict.tokens)
+                assert verdict.tokens[:-1] == tuple(draft[: verdict.num_accepted])
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_weights_that_are_no_distribution_are_refused(weights):
+    """The search in their sums would return a token outside the vocabulary."""
+    with pytest.raises(ValueError, match="no token can be drawn"):
+        SeededChance(1, 5).draw(weights)
+
+
+@pytest.mark.parametrize("top_p", [0.9, 1.0])
+def test_model_and_request_are_told_apart(top_p):
+    """NaN logits are the engine's fault; a penalty that overflows is the request's."""
+    params = SamplingParams(temperature=1.0, top_p=top_p, repetition_penalty=1e-44)
+    overflowing = Draw(params, np.arange(VOCAB, dtype=np.int32), NUM_PROMPT)
+    broken = some_logits()
+    broken[3] = float("nan")
+
+    with pytest.raises(InvalidRequestError, match="penalties overflow"):
+        draw_token(some_logits(), overflowing)
+    with pytest.raises(EngineFailedError, match="not finite"):
+        draw_token(broken, draw(temperature=1.0, top_p=top_p))

@@ -6,6 +6,7 @@ may be one that walks through every outcome with its exact probability, over the
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,5 +40,11 @@ class SeededChance:
         return bool(self._random.random() < float(probability))
 
     def draw(self, weights: Law) -> int:
+        """Draw a token. Raises ValueError where the weights are no distribution."""
         reach = np.cumsum(np.asarray(weights, dtype=np.float64))
-        return int(np.searchsorted(reach, self._random.random() * reach[-1], side="right"))
+        # The search below would return a token outside the vocabulary.
+        if not 0.0 < reach[-1] < math.inf:
+            raise ValueError(f"no token can be drawn: the weights sum to {reach[-1]}")
+        # Among the smallest numbers of float64, the product may be rounded up to the sum itself.
+        point = min(self._random.random() * reach[-1], np.nextafter(reach[-1], 0.0))
+        return int(np.searchsorted(reach, point, side="right"))

@@ -34,7 +34,7 @@ def verify_by_rejection(
         target_law = target_laws[place]
         draft_law = law_at(draft_laws, place, token, len(target_law))
         if not chance.happens(acceptance_of(target_law[token], draft_law[token])):
-            replacement = chance.draw(surplus_of(target_law, draft_law))
+            replacement = chance.draw(residual_of(target_law, draft_law))
             return Verdict((*draft[:place], replacement), place)
     return Verdict((*draft, chance.draw(target_laws[len(draft)])), len(draft))
 
@@ -56,7 +56,8 @@ def verify_as_block(
     for place in range(size):
         token, target_law = draft[place], target_laws[place]
         draft_law = law_at(draft_laws, place, token, len(target_law))
-        joint = joint * target_law[token] / draft_law[token]
+        # As in acceptance_of: a token of draft probability 0 counts as certain.
+        joint = joint * target_law[token] / (draft_law[token] or 1)
         joint = min(joint, 1)
         stands = joint
         if place + 1 < size:
@@ -71,7 +72,7 @@ def verify_as_block(
         return Verdict((*draft, chance.draw(target_laws[size])), size)
     target_law = target_laws[num_accepted]
     draft_law = law_at(draft_laws, num_accepted, draft[num_accepted], len(target_law))
-    replacement = chance.draw(surplus_of(target_law, draft_law, weight))
+    replacement = chance.draw(residual_of(target_law, draft_law, weight))
     return Verdict((*draft[:num_accepted], replacement), num_accepted)
 
 
@@ -127,3 +128,13 @@ def surplus_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
     """What `weight` times the target has more of than the draft; not normalised."""
     difference = weight * np.asarray(target_law) - np.asarray(draft_law)
     return np.maximum(difference, 0)
+
+
+def residual_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
+    """Return the weights to draw a rejected token's replacement from; never all 0.
+
+    The surplus is empty only where both laws agree up to rounding; then the target's own law is
+    the answer.
+    """
+    surplus = surplus_of(target_law, draft_law, weight)
+    return surplus if (surplus > 0).any() else target_law

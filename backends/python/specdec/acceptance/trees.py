@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from specdec.acceptance.chance import Chance, Law
 from specdec.acceptance.exact import Verdict
-from specdec.acceptance.rules import acceptance_of, law_at, surplus_of
+from specdec.acceptance.rules import acceptance_of, law_at, residual_of
 
 ROOT = -1
 
@@ -50,7 +50,7 @@ def verify_tree_by_rejection(
             draft_law = law_at(draft_laws, node, token, len(law))
             if chance.happens(acceptance_of(law[token], draft_law[token])):
                 break
-            law = surplus_of(law, draft_law)
+            law = residual_of(law, draft_law)
             law = law / law.sum()
         else:
             return Verdict((*said, chance.draw(law)), len(said))

@@ -51,6 +51,8 @@ def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
     probabilities = torch.softmax(logits, dim=0)
     # Tokens below this sum to less than 1 - top_p all together: they need no sorting.
     (likely,) = torch.nonzero(probabilities >= (1.0 - top_p) / len(logits), as_tuple=True)
+    if not len(likely):  # NaN logits: whoever draws from them refuses the row.
+        return logits.max()
     ordered, order = probabilities[likely].double().sort(descending=True)
     reached = torch.searchsorted(ordered.cumsum(0), top_p)
     return logits[likely[order[reached.clamp(max=len(order) - 1)]]]
@@ -72,7 +74,9 @@ def _penalize(logits: Tensor, draw: Draw) -> None:
 
 def _ban(logits: Tensor, draw: Draw) -> None:
     num_output = draw.position - draw.num_prompt_tokens
-    if draw.end_id is not None and num_output < draw.params.min_tokens:
+    is_early = num_output < draw.params.min_tokens
+    # An end token outside the vocabulary (-1 stands for none) is never drawn anyway.
+    if is_early and draw.end_id is not None and 0 <= draw.end_id < len(logits):
         logits[draw.end_id] = NEVER
     for word in draw.params.bad_words:
         beginning = word[:-1]

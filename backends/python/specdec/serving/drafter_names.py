@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specdec.control.choices import NONE
 from specdec.errors import InvalidRequestError
+from specdec.serving.request_parameters import shown
 
 LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
 """Drafters beside the draft engines, which go by their model names."""
@@ -35,5 +36,5 @@ def check_drafter(asked: str, drafters: Sequence[str]) -> str:
         return asked
     raise InvalidRequestError(
         f"drafter must be one of {', '.join(known)}, or several of {', '.join(drafters)} joined "
-        f"by {JOIN!r}; given {asked!r}"
+        f"by {JOIN!r}; given {shown(asked)}"
     )

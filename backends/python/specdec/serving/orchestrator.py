@@ -42,6 +42,7 @@ from specdec.serving.parameters import own_config, read_parameters
 from specdec.serving.placement import PlacedEngines
 from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
+from specdec.serving.request_parameters import check_parameters
 from specdec.serving.server_watch import ServerWatch
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
@@ -64,6 +65,7 @@ class TritonPythonModel:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
+            self._inputs = tuple(each["name"] for each in config["input"])
             needs = (settings.tensorrt_llm_model_name,)
             pulse = Pulse(args["model_name"], Role.ORCHESTRATOR, needs)
             here = Path(pb_utils.get_model_dir())
@@ -101,7 +103,11 @@ class TritonPythonModel:
         for name, stranger in strangers.items():
             self._inform(f"draft {name}: {stranger}")
         self._limits = RequestLimits(
-            self._tokenizer.vocab_size, settings.max_draft_len, settings.drafters
+            self._tokenizer.vocab_size,
+            settings.max_draft_len,
+            settings.drafters,
+            settings.max_seq_len,
+            self._tokenizer.max_text_bytes(settings.max_seq_len),
         )
         self._metrics.set(Gauge.inflight_limit, settings.inflight_limit)
         self._freshness = FreshnessWatch(
@@ -173,6 +179,7 @@ class TritonPythonModel:
     def _admit(self, request: Any, sender: Any) -> None:
         arrival_s, start_s = time.perf_counter(), time.monotonic()
         self._watch.check_admission()
+        check_parameters(request.parameters(), self._inputs)
         parsed = parse_request(input_arrays(request), self._limits)
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s)

@@ -19,6 +19,12 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 MAX_LABEL_LENGTH = 64
 """Characters of a task or tenant label."""
 
+JSON_GROWTH = 6
+"""Bytes of JSON per byte of text, at most: one as an escape such as \\u000a."""
+
+MAX_BIAS_BYTES = 40
+"""Bytes of JSON for one token and its bias, with room for spaces and long numbers."""
+
 MAX_BIAS = 100.0
 """Of a logit, as OpenAI has it: enough to ban a token or to force it."""
 
@@ -26,8 +32,9 @@ MAX_BIAS = 100.0
 class Reader:
     """Typed access to the arrays. Every method raises InvalidRequestError."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, max_text_bytes: int = 2**31 - 1) -> None:
         self._arrays = arrays
+        self._max_text_bytes = max_text_bytes
 
     def _scalar(self, name: str) -> Any:
         return self._arrays[name].ravel()[0] if name in self._arrays else None
@@ -65,13 +72,17 @@ class Reader:
             raise InvalidRequestError(f"{name} must be a finite number {bounds}; given {number:g}")
         return number
 
-    def text(self, name: str, default: str) -> str:
+    def text(self, name: str, default: str, max_bytes: int | None = None) -> str:
         value = self._scalar(name)
+        if value is not None:
+            self._check_size(name, len(value), max_bytes or self._max_text_bytes)
         return default if value is None else self._decode(name, value)
 
     def texts(self, name: str) -> tuple[str, ...]:
         if name not in self._arrays:
             return ()
+        total = sum(len(value) for value in self._arrays[name].ravel())
+        self._check_size(name, total, self._max_text_bytes)
         return tuple(
             text for value in self._arrays[name].ravel() if (text := self._decode(name, value))
         )
@@ -96,7 +107,7 @@ class Reader:
         if "messages" not in self._arrays:
             return None
         try:
-            parsed = json.loads(self.text("messages", ""))
+            parsed = json.loads(self.text("messages", "", JSON_GROWTH * self._max_text_bytes))
             json.dumps(parsed, ensure_ascii=False).encode()  # "\ud83d" alone is JSON, but no text
         # Not only JSONDecodeError: nesting and long numbers have limits of their own.
         except (ValueError, RecursionError) as error:
@@ -117,7 +128,7 @@ class Reader:
     def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
         """OpenAI's form: a JSON object of token ids and numbers."""
         try:
-            parsed = json.loads(self.text("logit_bias", "") or "{}")
+            parsed = json.loads(self.text("logit_bias", "", MAX_BIAS_BYTES * vocab_size) or "{}")
             pairs = [(int(token), float(bias)) for token, bias in parsed.items()]
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise InvalidRequestError(
@@ -134,18 +145,29 @@ class Reader:
                 )
         return tuple(sorted(pairs))
 
-    def prompt_ids(self, vocab_size: int) -> tuple[int, ...] | None:
+    def prompt_ids(self, vocab_size: int, max_seq_len: int) -> tuple[int, ...] | None:
         if "input_ids" not in self._arrays:
             return None
         ids = self._arrays["input_ids"].ravel()
         if not ids.size:
             raise InvalidRequestError("input_ids must have at least 1 token; given 0")
+        if ids.size >= max_seq_len:
+            raise InvalidRequestError(
+                f"input_ids may have {max_seq_len - 1} tokens; given {ids.size}"
+            )
         outside = ids[(ids < 0) | (ids >= vocab_size)]
         if outside.size:
             raise InvalidRequestError(
                 f"input_ids must lie from 0 to {vocab_size - 1}; given {int(outside[0])}"
             )
         return tuple(ids.tolist())
+
+    @staticmethod
+    def _check_size(name: str, num_bytes: int, limit: int) -> None:
+        if num_bytes > limit:
+            raise InvalidRequestError(
+                f"{name} may have {limit} bytes, more fit into no context; given {num_bytes}"
+            )
 
     @staticmethod
     def _decode(name: str, value: Any) -> str:

@@ -14,6 +14,7 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
 from specdec.serving.drafter_names import AUTO, check_drafter
 from specdec.serving.reading import Arrays, Reader
+from specdec.serving.request_parameters import shown
 
 VERIFICATIONS = ("exact", "rejection", "block", "typical")
 
@@ -59,11 +60,14 @@ class RequestLimits:
     vocab_size: int
     max_draft_len: int
     drafters: tuple[str, ...]
+    max_seq_len: int = 2**31 - 1
+    max_text_bytes: int = 2**31 - 1
+    """A longer text cannot fit into the context; it is refused before anything is done with it."""
 
 
 def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     """Checks everything that does not need the tokenizer."""
-    read = Reader(arrays)
+    read = Reader(arrays, limits.max_text_bytes)
     given = [name for name in PROMPT_INPUTS if name in arrays]
     if len(given) != 1:
         raise InvalidRequestError(
@@ -76,11 +80,11 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     return GenerationRequest(
         text_input=read.prompt_text(),
         messages=read.messages(),
-        input_ids=read.prompt_ids(limits.vocab_size),
+        input_ids=read.prompt_ids(limits.vocab_size, limits.max_seq_len),
         max_tokens=max_tokens,
         stream=read.flag("stream", False),
         sampling=_sampling(read, max_tokens, limits.vocab_size),
-        seed=read.integer("seed", read.integer("random_seed", None, 0, 2**64 - 1), 0, 2**64 - 1),
+        seed=_seed(read),
         bad_words=read.texts("bad_words"),
         return_log_probs=read.flag("return_log_probs", False),
         stop_words=read.texts("stop_words"),
@@ -113,10 +117,21 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
     )
 
 
+def _seed(read: Reader) -> int | None:
+    seed: int | None
+    random_seed: int | None
+    seed, random_seed = (read.integer(name, None, 0, 2**64 - 1) for name in ("seed", "random_seed"))
+    if seed is not None and random_seed is not None and seed != random_seed:
+        raise InvalidRequestError(
+            f"seed and random_seed are the same input; given {seed} and {random_seed}"
+        )
+    return random_seed if seed is None else seed
+
+
 def _verification(read: Reader) -> str | None:
     name = read.text("verification", "")
     if name not in ("", *VERIFICATIONS):
         raise InvalidRequestError(
-            f"verification must be one of {', '.join(VERIFICATIONS)}; given {name!r}"
+            f"verification must be one of {', '.join(VERIFICATIONS)}; given {shown(name)}"
         )
     return name or None

@@ -31,6 +31,7 @@ class Tokenizer:
         self._backend = self._tokenizer.backend_tokenizer
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
+        self._longest_token = max(len(text.encode()) for text in self._tokenizer.get_vocab())
         config = _model_config(directory)
         self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
         """Of the model beside the tokenizer, which may be padded; else the tokenizer's own."""
@@ -49,6 +50,10 @@ class Tokenizer:
                 f"most {max_seq_len}; given {len(prompt) + request.max_tokens}"
             )
         return prompt
+
+    def max_text_bytes(self, max_seq_len: int) -> int:
+        """Return how long a text can be at most that still has room in `max_seq_len` tokens."""
+        return max_seq_len * self._longest_token
 
     def _prompt(self, request: GenerationRequest) -> TokenIds:
         if request.input_ids is not None:

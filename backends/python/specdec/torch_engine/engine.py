@@ -16,7 +16,7 @@ from specdec.errors import ConfigurationError, EngineFailedError, EngineLostErro
 from specdec.health.board import NO_PULSE, Heartbeat, State
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Scheduler, failure_of
+from specdec.torch_engine.scheduler import Scheduler, failure_of, send_last
 from specdec.torch_engine.task import Receiver, Task, TaskOutput
 from specdec.torch_engine.tree import add_tree
 
@@ -79,10 +79,10 @@ class TorchEngine:
                 else:
                     scheduler.add([task], receive)
             except SpecdecError as error:
-                receive(TaskOutput((), error=error))
+                send_last(receive, TaskOutput((), error=error))
             except Exception as error:  # The task's own fault must not end the loop.
                 logger.exception("a task could not be queued")
-                receive(TaskOutput((), error=failure_of("queueing a task", error)))
+                send_last(receive, TaskOutput((), error=failure_of("queueing a task", error)))
 
         self._post(add)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,7 @@ from specdec.acceptance.chance import Law, SeededChance
 from specdec.acceptance.exact import Verdict, verify_chain
 from specdec.acceptance.rules import RULES
 from specdec.acceptance.trees import ROOT, verify_tree, verify_tree_by_rejection
+from specdec.errors import InvalidRequestError
 from specdec.torch_engine.sampler import Choice, law_of
 from specdec.torch_engine.task import Task
 
@@ -75,7 +77,13 @@ def shared_with(verdict: Verdict, path: Sequence[int]) -> Verdict:
 def _draft_laws(task: Task) -> list[Law] | None:
     if task.draft_logits is None:
         return None
-    return [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]]
+    laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]]
+    for place, law in enumerate(laws):
+        if math.isnan(law[0]):  # A softmax with one NaN is NaN throughout.
+            raise InvalidRequestError(
+                f"draft_logits[{place}] is no distribution: it has NaN or +inf, or no finite logit"
+            )
+    return laws
 
 
 def _law(choice: Choice) -> Law:

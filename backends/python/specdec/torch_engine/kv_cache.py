@@ -155,9 +155,16 @@ class KVCache:
                 self.discard(sequence)
                 return
 
-    def discard(self, sequence: CachedSequence) -> None:
-        """Gives the sequence's blocks back."""
+    def discard(self, sequence: CachedSequence, *, is_failed: bool = False) -> None:
+        """Give the sequence's blocks back.
+
+        Those of a failed sequence are cleared: attention multiplies what lies in unused slots by 0,
+        and 0 times NaN is NaN.
+        """
+        blocks = [*sequence.blocks]
         self._drop_blocks(sequence, 0)
+        if is_failed:
+            self.storage[:, :, [block for block in blocks if not self._references[block]]] = 0
         self._sequences.remove(sequence)
 
     def truncate(self, sequence: CachedSequence, length: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.warping import warp
-from specdec.errors import InvalidRequestError
+from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
 from specdec.torch_engine.head import Head
 
 
@@ -83,7 +83,7 @@ class Sampler:
         if not any(chains):
             return [[] for _ in chains]
         if all(draw.is_plain for chain in chains for draw in chain):
-            tokens = iter(self._head.most_likely(hidden).tolist())
+            tokens = iter(checked_tokens(self._head.most_likely(hidden), hidden))
             return [[Choice(next(tokens)) for _ in chain] for chain in chains]
         ends = np.cumsum([len(chain) for chain in chains]).tolist()
         rows = [range(end - len(chain), end) for chain, end in zip(chains, ends, strict=True)]
@@ -94,7 +94,8 @@ class Sampler:
         choices: list[list[Choice]] = [[] for _ in chains]
         if plain:
             numbers = [number for n in plain for number in rows[n]]
-            tokens = iter(self._head.most_likely(hidden[_at_least_two(numbers)]).tolist())
+            asked = hidden[_at_least_two(numbers)]
+            tokens = iter(checked_tokens(self._head.most_likely(asked), asked))
             for n in plain:
                 choices[n] = [Choice(next(tokens)) for _ in chains[n]]
         if others:
@@ -103,6 +104,22 @@ class Sampler:
             for n in others:
                 choices[n] = _draw_chain([next(logits) for _ in chains[n]], chains[n])
         return choices
+
+
+def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
+    """Return the tokens [n] that were chosen from hidden [n, hidden], read from the device at once.
+
+    Raises EngineFailedError if a row of `hidden` is not finite, because its token means nothing.
+    """
+    is_finite = torch.isfinite(hidden.sum(dim=-1))
+    checked: list[int] = torch.where(is_finite, tokens, NOT_DRAWN.token).tolist()
+    if NOT_DRAWN.token in checked:
+        raise _not_finite()
+    return checked
+
+
+def _not_finite() -> EngineFailedError:
+    return EngineFailedError("the model's output for this request is not finite")
 
 
 def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
@@ -117,15 +134,23 @@ def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
 def draw_token(logits: Tensor, draw: Draw) -> Choice:
     """logits [vocab] float32, overwritten → the token of `draw`; the lowest id among equals."""
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
+    largest = logits.max()  # NaN, if any logit is.
     warped = warp(logits, draw)
     scores = _Races().scores(warped, draw)
     best = scores.max()
     if not torch.isfinite(best):
-        raise InvalidRequestError(
-            "no token is left to draw: the request bans them all, or its penalties overflow"
-        )
+        raise _reason_of_no_token(largest)
     token = int(torch.nonzero(scores == best)[0])
     return Choice(token, warped if draw.keeps_logits else None, log_probs)
+
+
+def _reason_of_no_token(largest: Tensor) -> SpecdecError:
+    """Tell the model's fault from the request's by the largest logit before warping."""
+    if not torch.isfinite(largest):
+        return _not_finite()
+    return InvalidRequestError(
+        "no token is left to draw: the request bans them all, or its penalties overflow"
+    )
 
 
 def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Ranking:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -102,9 +102,11 @@ class Scheduler:
         """One forward pass, or several without a look; hands every task its new tokens."""
         for running in self._admission.enter():
             self._start(running)
+        failed: dict[RunningTask, Exception] = {}
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         if num_tokens > 1:
-            self._leap(num_tokens)
+            self._leap(num_tokens, failed)
+            self._fail_each(failed)
             return
         chunks = list(self._select())
         if not chunks:
@@ -116,7 +118,6 @@ class Scheduler:
             hidden, states = self._model.run_tapped(segments)
         else:
             hidden = self._model.run(segments)
-        failed: dict[RunningTask, Exception] = {}
         verdicts = self._draw_and_judge(hidden, chunks, failed)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
         # A tree's paths are sorted out behind what is read of them.
@@ -131,8 +132,7 @@ class Scheduler:
         for running, verdict in verdicts.items():
             with self._failing_alone(running, failed):
                 self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
-        for running, error in failed.items():
-            self._fail(running, error)
+        self._fail_each(failed)
         # Nobody waits for a head that only reads along; what a tree made superfluous is gone.
         read(
             self._model,
@@ -197,6 +197,10 @@ class Scheduler:
                     choices[-1:] = self._sampler.choose(rows, [own])
             return choices
 
+    def _fail_each(self, failed: Mapping[RunningTask, Exception]) -> None:
+        for running, error in failed.items():
+            self._fail(running, error)
+
     def _fail(self, running: RunningTask, error: Exception) -> None:
         """End a task whose own row failed, and the other paths of its tree."""
         if not isinstance(error, SpecdecError):
@@ -216,13 +220,14 @@ class Scheduler:
             if each in self._running:  # Two paths of one tree may have failed.
                 self._finish(each, error=error)
 
-    def _leap(self, num_tokens: int) -> None:
+    def _leap(self, num_tokens: int, failed: dict[RunningTask, Exception]) -> None:
         tasks = [*self._running]
         segments = [running.chunk(len(running.pending)) for running in tasks]
         draws = [running.draws(1)[0] for running in tasks]
         said = self._model.leap(segments, draws, num_tokens)
         for running, tokens in zip(tasks, said, strict=True):
-            self._conclude(running, Verdict(tuple(tokens), 0))
+            with self._failing_alone(running, failed):
+                self._conclude(running, Verdict(tuple(tokens), 0))
 
     def fail_all(self, error: Exception) -> None:
         """Ends every task with `error`: the pass itself failed."""
@@ -346,8 +351,23 @@ class Scheduler:
                 if running.task.branch is not None:
                     self._model.cache.drop_copies(running.sequence)
             else:  # Half of a failed pass may have been written.
-                self._model.cache.discard(running.sequence)
-        running.receive(replace(said, stats=running.stats, error=error))
+                self._model.cache.discard(running.sequence, is_failed=True)
+        send_last(running.receive, replace(said, stats=running.stats, error=error))
+
+
+def send_last(receive: Receiver, output: TaskOutput) -> None:
+    """Hand over a task's last output; one that the receiver cannot take is replaced by an error.
+
+    Never raises: the task has ended, and the others of its pass go on.
+    """
+    try:
+        receive(output)
+    except Exception as error:
+        logger.exception("a request's receiver failed")
+        with suppress(Exception):  # It has just failed; this only keeps its client from waiting.
+            receive(
+                TaskOutput((), stats=output.stats, error=failure_of("handing over tokens", error))
+            )
 
 
 def failure_of(what: str, error: Exception) -> EngineFailedError:

@@ -141,7 +141,22 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
             f"draft_logits must have the shape [{num_drafts}, {vocab_size}]; "
             f"given {list(task.draft_logits.shape)}"
         )
-    for name, ids in (("input_ids", task.input_ids), ("draft_input_ids", task.draft_ids)):
+    _check_tokens(task, vocab_size)
+    num_room = limits.max_seq_len - num_input
+    max_new_tokens = min(task.max_new_tokens, num_room)
+    return replace(
+        task, max_new_tokens=max_new_tokens, draft_ids=task.draft_ids[: max_new_tokens - 1]
+    )
+
+
+def _check_tokens(task: Task, vocab_size: int) -> None:
+    """Raise InvalidRequestError for a token outside the vocabulary, wherever the task names one."""
+    bad_words = np.asarray([token for word in task.params.bad_words for token in word], np.int64)
+    for name, ids in (
+        ("input_ids", task.input_ids),
+        ("draft_input_ids", task.draft_ids),
+        ("bad_words_list", bad_words),
+    ):
         outside = ids[(ids < 0) | (ids >= vocab_size)]
         if len(outside):
             raise InvalidRequestError(
@@ -152,8 +167,3 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
             raise InvalidRequestError(
                 f"embedding_bias has a value for token {token}; the vocabulary has {vocab_size}"
             )
-    num_room = limits.max_seq_len - num_input
-    max_new_tokens = min(task.max_new_tokens, num_room)
-    return replace(
-        task, max_new_tokens=max_new_tokens, draft_ids=task.draft_ids[: max_new_tokens - 1]
-    )

@@ -60,7 +60,7 @@ class _Branches:
         ):
             self._best = output
         self._num_waiting -= 1
-        if self._num_waiting == 0:
+        if self._num_waiting <= 0:  # Below 0: the receiver failed, and is told so.
             if self._best.stats is not None:
                 self._best.stats.num_draft_tokens = self._num_drafted
             self._receive(self._failure or self._best)

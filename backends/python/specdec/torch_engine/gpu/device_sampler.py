@@ -11,7 +11,7 @@ from torch import Tensor
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.torch_engine.gpu.device_noise import DeviceNoise
 from specdec.torch_engine.head import Head
-from specdec.torch_engine.sampler import Choice, Sampler
+from specdec.torch_engine.sampler import Choice, Sampler, checked_tokens
 
 _NEVER = float("-inf")
 
@@ -49,7 +49,8 @@ class DeviceSampler(Sampler):
         choices: list[list[Choice]] = [[] for _ in chains]
         if direct:
             draws = [draw for n in direct for draw in chains[n]]
-            tokens = iter(self.draw(rows_of(direct) if others else hidden, draws).tolist())
+            rows = rows_of(direct) if others else hidden[: len(draws)]
+            tokens = iter(checked_tokens(self.draw(rows, draws), rows))
             for n in direct:
                 choices[n] = _up_to_wrong_guess([next(tokens) for _ in chains[n]], chains[n])
         if others:

@@ -1,0 +1,64 @@
+"""Refuses fields that a request carries beside its inputs, by name.
+
+Triton hands keys of an HTTP body that are no inputs, and the parameters of a gRPC request, to the
+model as parameters. A misspelt field among them would otherwise be dropped in silence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection
+from typing import Any
+
+from specdec.errors import InvalidRequestError, UnsupportedError
+
+MAX_SHOWN = 60
+"""Characters of a client's own text in an error message."""
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "beam_width": (1,),
+    "length_penalty": (0, 1),
+    "early_stopping": (False,),
+    "return_context_logits": (False,),
+    "return_generation_logits": (False,),
+    "return_num_input_tokens": (False, True),
+    "return_num_output_tokens": (False, True),
+}
+"""NVIDIA's fields that change nothing at these values; its clients send them always."""
+
+_TRACE_CONTEXT = {"traceparent", "tracestate", "baggage"}
+_TRITONS_OWN = {"binary_data_output", "priority", "timeout", "sequence_id", "sequence_start"}
+_TRITONS_OWN |= {"sequence_end", "headers"}
+
+
+def check_parameters(text: str, inputs: Collection[str]) -> None:
+    """Check `text`, the JSON object of a request's parameters; `inputs` are the model's.
+
+    Passed over are Triton's own parameters, trace context, forwarded headers (names with a hyphen)
+    and NVIDIA's fields at their neutral values. Raises InvalidRequestError for any other name and
+    UnsupportedError for a value that is not neutral.
+    """
+    if not text or text == "{}":  # as nearly every request has it
+        return
+    for name, value in json.loads(text).items():
+        if name in _TRITONS_OWN | _TRACE_CONTEXT or name.startswith("triton_") or "-" in name:
+            continue
+        if name in _NEUTRAL:
+            if value not in _NEUTRAL[name]:
+                allowed = " or ".join(str(each) for each in _NEUTRAL[name])
+                raise UnsupportedError(f"{name} must be {allowed}; given {shown(value)}")
+            continue
+        if name in inputs:
+            raise InvalidRequestError(
+                f"{name} came as a request parameter; send it as an input tensor"
+            )
+        nearest = difflib.get_close_matches(name.lower(), inputs, n=1, cutoff=0.6)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise InvalidRequestError(f"unknown field {shown(name)}{hint}")
+
+
+def shown(value: Any) -> str:
+    """Return a client's value as an error message may repeat it: quoted, and short."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
