@@ -9,7 +9,6 @@ import yaml
 
 DEPLOY = Path(__file__).parents[1] / "builder" / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
-ADMIN_KEY = "a-long-random-text"
 
 
 def documents(*folders: Path) -> dict[str, dict[str, Any]]:
@@ -31,6 +30,6 @@ def container(name: str = "Deployment specdec") -> dict[str, Any]:
     return found
 
 
-def filled(arguments: list[str]) -> tuple[str, ...]:
-    """Return the arguments with their secrets."""
-    return tuple(each.replace("$(SPECDEC_ADMIN_KEY)", ADMIN_KEY) for each in arguments)
+def triton_arguments(arguments: list[str]) -> tuple[str, ...]:
+    """Return the arguments of `specdec serve` that go on to tritonserver."""
+    return tuple(arguments[arguments.index("--") + 1 :])

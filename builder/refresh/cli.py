@@ -94,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics", default="", metavar="URL", help="of the first (default: its port 8002)"
     )
+    parser.add_argument(
+        "--admin-key-file",
+        type=Path,
+        metavar="FILE",
+        help="the key file that the servers were started with (`specdec serve --admin-key-file`)",
+    )
     trial = TrialSettings()
     parser.add_argument("--trial-rounds", type=int, default=trial.num_rounds, metavar="N")
     parser.add_argument("--trial-minutes", type=float, default=trial.max_minutes, metavar="N")

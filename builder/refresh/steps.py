@@ -72,7 +72,7 @@ class Refresh:
         self.options = options
         self.trial = TrialSettings(options.trial_rounds, options.trial_minutes, options.max_drop)
         self.servers = [
-            Server(url, metrics)
+            Server(url, metrics, options.admin_key_file)
             for url, metrics in zip(
                 options.server, [options.metrics, *[""] * len(options.server)], strict=False
             )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from builder.errors import BuildError
+from specdec.serving.admin_key import ADMIN_HEADER
 
 LOAD_TIMEOUT_S = 600.0
 PAGE_TIMEOUT_S = 10.0
 METRICS_PORT = 8002
-ADMIN_KEY_VARIABLE = "SPECDEC_ADMIN_KEY"
-"""The key of a server whose model repository is restricted by the header `admin-key`."""
 _SAMPLE = re.compile(r"^specdec_(\w+?)(?:{(.*)})? (\S+)$", re.MULTILINE)
 
 
@@ -58,6 +57,8 @@ class Server:
     url: str
     metrics_url: str = ""
     """Empty: port 8002 of the same host."""
+    admin_key_file: Path | None = None
+    """The file that the server's --admin-key-file names."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname:
@@ -69,9 +70,7 @@ class Server:
         Raises BuildError if the server refuses; the version that was served stays then.
         """
         url = f"{self.url.rstrip('/')}/v2/repository/models/{model}/load"
-        key = os.environ.get(ADMIN_KEY_VARIABLE)
-        headers = {"admin-key": key} if key else {}
-        request = urllib.request.Request(url, b"{}", headers, method="POST")  # noqa: S310 - http(s) only
+        request = urllib.request.Request(url, b"{}", self._headers(), method="POST")  # noqa: S310 - http(s) only
         try:
             with urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S):  # noqa: S310
                 return
@@ -79,6 +78,14 @@ class Server:
             raise BuildError(f"{self.url} did not load {model}: {_reason(error)}") from error
         except (OSError, http.client.HTTPException) as error:
             raise BuildError(f"{self.url} cannot be reached: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        if self.admin_key_file is None:
+            return {}
+        try:
+            return {ADMIN_HEADER: self.admin_key_file.read_text("utf-8").strip()}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BuildError(f"cannot read the admin key: {error}") from error
 
     def counters(self, drafter: str) -> Counters:
         """Raises BuildError if the page cannot be read."""
@@ -114,9 +121,9 @@ def _reason(error: urllib.error.HTTPError) -> str:
         text = text.strip() or str(error)
     if "explicit model load" in text:
         text += (
-            ". Start it so that models can be loaded: specdec serve -- "
+            ". Start it so that models can be loaded: specdec serve --admin-key-file FILE -- "
             "--model-control-mode=explicit '--load-model=*'"
         )
     if error.code == http.HTTPStatus.FORBIDDEN:
-        text += f". Set {ADMIN_KEY_VARIABLE} to the key that the server was started with"
+        text += ". Name the file of the server's key by --admin-key-file"
     return text

@@ -12,7 +12,7 @@ import pytest
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_narrow_engine, compiled_repository
-from tests.manifests import container, filled
+from tests.manifests import container, triton_arguments
 from tests.server.collector import collecting
 from tests.server.doors import make_repository_of_doors
 from tests.server.faulty import make_faulty_repository
@@ -55,6 +55,7 @@ def server(request, tmp_path_factory):
         grpc_port=port_from_environment("grpc", 0),
         metrics_port=port_from_environment("metrics", 0),
         log_path=directory / "server.log",
+        admin_key_file=directory / "admin.key",
         extra_args=extra_args,
     )
     with running:
@@ -78,7 +79,10 @@ def doors(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("doors")
     repository = make_repository_of_doors(directory, request.param)
     log = directory / "server.log"
-    with TritonServer(repository, log_path=log, extra_args=ON_DEMAND) as running:
+    key = directory / "admin.key"
+    with TritonServer(
+        repository, log_path=log, admin_key_file=key, extra_args=ON_DEMAND
+    ) as running:
         yield running
 
 
@@ -92,13 +96,14 @@ def collector():
 @pytest.fixture(scope="session")
 def deployed_server(collector, tmp_path_factory):
     """Return a server with the flags of the Kubernetes deployment that traces every request."""
-    flags = filled(container()["args"])
+    flags = triton_arguments(container()["args"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms; five seconds otherwise
         with TritonServer(
             MODEL_REPOSITORY,
             log_path=tmp_path_factory.mktemp("deployed") / "server.log",
             trace_url=collector.url,
+            admin_key_file=tmp_path_factory.getbasetemp() / "deployed.key",
             extra_args=(*flags, "--trace-config=opentelemetry,bsp_schedule_delay=100"),
         ) as running:
             yield running

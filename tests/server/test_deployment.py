@@ -5,9 +5,8 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from builder.errors import BuildError
-from builder.refresh.triton import ADMIN_KEY_VARIABLE, Server
+from builder.refresh.triton import Server
 from clients import GenerationRequest, HttpClient
-from tests.manifests import ADMIN_KEY
 from tests.server.live import ask_http
 from tests.server.prompts import COUNT
 
@@ -28,6 +27,14 @@ CLOSED = (
 def url(deployed_server):
     """Return the URL of the HTTP port."""
     return f"http://{deployed_server.http_url}"
+
+
+@pytest.mark.engines("torch")
+@pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
+def test_administration_is_closed_without_a_key_file(server, method, path, body):
+    """A server that was given no key file lets nobody change it."""
+    answer = ask_http(method, f"http://{server.http_url}/v2/{path}", json=body)
+    assert answer.status == 403, answer.data
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
@@ -55,13 +62,12 @@ def test_administration_takes_a_key_over_grpc_too(deployed_server):
             assert "restricted" in refused.value.details()
 
 
-def test_refresh_loads_models_with_the_key(url, monkeypatch):
-    """`specdec build refresh` takes the key from its environment, and says so when it lacks."""
-    with pytest.raises(BuildError, match=ADMIN_KEY_VARIABLE):
+def test_refresh_loads_models_with_the_key(url, deployed_server):
+    """`specdec build refresh` takes the key from the server's file, and says so without it."""
+    with pytest.raises(BuildError, match="admin-key-file"):
         Server(url).load("draft")
 
-    monkeypatch.setenv(ADMIN_KEY_VARIABLE, ADMIN_KEY)
-    Server(url).load("draft")
+    Server(url, admin_key_file=deployed_server.settings.admin_key_file).load("draft")
 
 
 def test_questions_need_no_key(url):

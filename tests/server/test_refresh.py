@@ -52,8 +52,15 @@ def running(repository):
     """Return a server whose models can be loaded while it serves."""
     explicit = ("--model-control-mode=explicit", "--load-model=*")
     log = repository.parent / "server.log"
-    with TritonServer(repository, log_path=log, extra_args=explicit) as server:
+    key = repository.parent / "admin.key"
+    with TritonServer(repository, log_path=log, admin_key_file=key, extra_args=explicit) as server:
         yield server
+
+
+def refreshed(running):
+    """Return the server as a refresh sees it."""
+    key = running.settings.admin_key_file
+    return Server(f"http://{running.http_url}", running.metrics_url, key)
 
 
 def ask(client, prompt, drafter, **options):
@@ -98,7 +105,7 @@ def streams(server, expected, *drafters):
 
 def test_drafts_are_swapped_under_load(running, repository, tmp_path):
     """A good draft stays and ends the warning; one with random weights goes back by itself."""
-    model, served = repository / "draft", Server(f"http://{running.http_url}", running.metrics_url)
+    model, served = repository / "draft", refreshed(running)
     wait_for(lambda: metrics(running).get(STALE) == 1)
     assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
@@ -125,7 +132,7 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
 
 def test_head_is_swapped_with_its_target(running, repository, tmp_path):
     """New versions of the target with other heads: rounds and long streams alike go on."""
-    model, served = repository / "target", Server(f"http://{running.http_url}", running.metrics_url)
+    model, served = repository / "target", refreshed(running)
     head = MODEL_REPOSITORY / "target" / "1" / "head"
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
         expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
@@ -159,7 +166,7 @@ def test_prompts_of_the_tenant_that_agreed_are_logged(running, repository):
 
 def test_model_that_cannot_load_leaves_the_served_one(running, repository, tmp_path):
     """A checkpoint that is none: an error with the server's words, and the old draft drafts on."""
-    model, served = repository / "draft", Server(f"http://{running.http_url}", running.metrics_url)
+    model, served = repository / "draft", refreshed(running)
     version = served_version(model)
     (tmp_path / "broken").mkdir()
     broken = swapping.add_version(model, tmp_path / "broken")

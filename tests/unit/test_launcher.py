@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specdec.serving import child_server, installation, server_command
+from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import (
     LaunchError,
     TritonInstallation,
@@ -242,6 +243,65 @@ def test_serve_command_reports_failure_in_one_line(tmp_path, capsys):
     assert status == 1
     assert captured.err.startswith("specdec serve: no model in ")
     assert len(captured.err.splitlines()) == 1
+
+
+def restricted(settings):
+    """Return the values of the options that close Triton's administrative APIs."""
+    options = ("--http-restricted-api=", "--grpc-restricted-protocol=")
+    return [
+        argument.split("=", 1)[1] for argument in command(settings) if argument.startswith(options)
+    ]
+
+
+def test_administration_is_closed_by_default():
+    """Both doors ask for a key that is drawn anew for each start and told to nobody."""
+    first, second = restricted(SETTINGS), restricted(SETTINGS)
+    assert len(first) == 2
+    assert all(
+        each.startswith("model-repository,shared-memory,trace,logging:admin-key=") for each in first
+    )
+    assert first != second
+
+
+def test_administration_opens_to_the_key_in_the_file(tmp_path):
+    """A missing file is made, for its owner alone; an existing one is taken as it is."""
+    file = tmp_path / "keys" / "admin.key"
+    settings = ServeSettings(Path("repository"), admin_key_file=file)
+    values = restricted(settings)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert {each.rpartition("=")[2] for each in values} == {file.read_text().strip()}
+    assert restricted(settings) == values
+
+
+@pytest.mark.parametrize(
+    "text", ["short", "a-key-with-a:colon-in-it", "", "a key with blanks in it"]
+)
+def test_unusable_key_is_refused(tmp_path, text):
+    """A key is long, and Triton's option can carry it."""
+    file = tmp_path / "admin.key"
+    file.write_text(text)
+    with pytest.raises(LaunchError, match="16 or more letters"):
+        check_admin_key(file, (), is_explicit=False)
+
+
+@pytest.mark.parametrize(
+    "explicit", [("--model-control-mode=explicit",), ("--model-control-mode", "explicit")]
+)
+def test_loading_on_demand_needs_a_key_file(explicit, tmp_path):
+    """Whoever may load a model may run code, so nobody gets that by default."""
+    settings = ServeSettings(Path("repository"), extra_args=explicit)
+    assert settings.is_explicit
+    with pytest.raises(LaunchError, match="--admin-key-file"):
+        check_admin_key(None, settings.extra_args, is_explicit=True)
+    check_admin_key(tmp_path / "admin.key", settings.extra_args, is_explicit=True)
+
+
+def test_own_restrictions_take_the_place_of_ours():
+    """A user who restricts a door by Triton's options has decided about it."""
+    own = "--http-restricted-api=trace:admin-key=a-key-of-their-own"
+    settings = ServeSettings(Path("repository"), extra_args=(own,))
+    assert len(restricted(settings)) == 2
+    assert "trace:admin-key=a-key-of-their-own" in restricted(settings)
 
 
 def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):

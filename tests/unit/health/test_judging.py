@@ -53,6 +53,32 @@ def test_loading_is_waited_for_without_a_limit():
     assert not judgement.fatal
 
 
+def test_version_that_loads_beside_the_served_one_changes_nothing():
+    """A refreshed engine is loaded while the old one answers."""
+    own = os.getpid()
+    new = Beat("target", own, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
+    assert judge([*beats(), new], {}, HANG_S).is_ready
+
+
+def test_version_that_cannot_load_leaves_the_served_one(process):
+    """Triton reports it; the process that ended while loading is no death of the server."""
+    process.kill()
+    process.wait()
+    failed = Beat("target", process.pid, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
+    judgement = judge([failed, *beats()], {}, HANG_S)
+    assert judgement.is_ready
+    assert not judgement.degraded
+
+
+def test_death_counts_whichever_version_is_named_last(process):
+    """A healthy process of the same model does not hide a dead one."""
+    process.kill()
+    process.wait()
+    dead = beats(process.pid)[1]
+    for order in ([dead, *beats()], [*beats(), dead]):
+        assert judge(order, {}, HANG_S).fatal == "the process of target has died"
+
+
 def test_dead_target_is_fatal_even_before_it_is_collected(process):
     """A process that was killed and not waited for has died, and so has one that is gone."""
     process.kill()

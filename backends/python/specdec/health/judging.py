@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.health.board import Beat, Role, State
-from specdec.health.processes import fault_of
+from specdec.health.processes import DIED, fault_of
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
 DEFAULT_HANG_S = 10.0
@@ -21,9 +21,14 @@ def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
 
 
 def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
-    """Return what is wrong with a model process, empty for nothing; loading may take any time."""
+    """Return what is wrong with a model process, empty for nothing.
+
+    Loading may take any time, and a process that ends meanwhile is Triton's to report: an earlier
+    version of its model goes on serving.
+    """
     if fault := fault_of(beat.pid):
-        return f"the process of {beat.model} {fault}"
+        is_refused = beat.state is State.LOADING and fault == DIED
+        return "" if is_refused else f"the process of {beat.model} {fault}"
     if beat.state is State.FAILED:
         return f"the loop of {beat.model} has ended by an error"
     age_s = (time.monotonic() if now_s is None else now_s) - beat.beat_s
@@ -54,8 +59,8 @@ def judge(
     """Judge the processes on the board, and those `others` (model → fault) that are not on it."""
     needed = {name for each in beats for name in each.needs}
     has_orchestrator = any(each.role is Role.ORCHESTRATOR for each in beats)
-    faults = {**others, **{each.model: fault_in(each, hang_s, now_s) for each in beats}}
-    faults = {model: fault for model, fault in faults.items() if fault}
+    found = [*others.items(), *((each.model, fault_in(each, hang_s, now_s)) for each in beats)]
+    faults = {model: fault for model, fault in found if fault}
     orchestrators = {each.model for each in beats if each.role is Role.ORCHESTRATOR}
     fatal = [
         fault
@@ -63,9 +68,12 @@ def judge(
         if not has_orchestrator or model in needed | orchestrators
     ]
     degraded = [fault for fault in faults.values() if fault not in fatal]
-    loading = [each.model for each in beats if each.state is State.LOADING]
+    serving = {each.model for each in beats if each.state is State.SERVING}
+    loading = {
+        each.model for each in beats if each.state is State.LOADING and not fault_of(each.pid)
+    }
     return Judgement(
         "; ".join(fatal),
         "; ".join(degraded),
-        f"loading {', '.join(sorted(loading))}" if loading else "",
+        f"loading {', '.join(sorted(loading - serving))}" if loading - serving else "",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+DIED, STOPPED = "has died", "is stopped"
 _MODEL_FILE = re.compile(r"/([^/]+)/\d+/model\.py$")
 
 
@@ -22,9 +23,7 @@ class ProcessStatus:
     @property
     def fault(self) -> str:
         """Why the process can do nothing; empty where it can."""
-        return {"Z": "has died", "X": "has died", "T": "is stopped", "t": "is stopped"}.get(
-            self.letter, ""
-        )
+        return {"Z": DIED, "X": DIED, "T": STOPPED, "t": STOPPED}.get(self.letter, "")
 
 
 def status_of(pid: int) -> ProcessStatus | None:
@@ -38,9 +37,9 @@ def status_of(pid: int) -> ProcessStatus | None:
 
 
 def fault_of(pid: int) -> str:
-    """Return why a process can do nothing ("has died", "is stopped"); empty where it can."""
+    """Return why a process can do nothing, DIED or STOPPED; empty where it can."""
     status = status_of(pid)
-    return "has died" if status is None else status.fault
+    return DIED if status is None else status.fault
 
 
 def all_processes() -> Iterator[ProcessStatus]:

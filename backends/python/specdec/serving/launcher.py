@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specdec.health.cli import DEFAULT_PORT
 from specdec.health.judging import DEFAULT_HANG_S
+from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (
     PORT_VARIABLES,
@@ -49,6 +50,9 @@ def main(argv: list[str]) -> int:
     try:
         settings = with_free_ports(_settings(arguments, tuple(extra) if separator else ()))
         check_model_repository(settings)
+        check_admin_key(
+            settings.admin_key_file, settings.extra_args, is_explicit=settings.is_explicit
+        )
         host = settings.url_host
         print(
             f"specdec serve: {settings.model_repository} on http://{host}:{settings.http_port}, "
@@ -90,6 +94,7 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         log_verbose=int(arguments.log_verbose),
         trace_url=arguments.trace_url,
         trace_every=arguments.trace_every,
+        admin_key_file=arguments.admin_key_file,
         extra_args=extra_args,
         **ports,
     )
@@ -170,6 +175,13 @@ def _parser() -> argparse.ArgumentParser:
         default=100,
         metavar="N",
         help="trace one request in N (default: 100)",
+    )
+    parser.add_argument(
+        "--admin-key-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the key (HTTP header admin-key) for loading models, shared memory, trace and "
+        "log settings; made if it is missing (default: nobody may do these)",
     )
     parser.add_argument(
         "--pid-file", type=Path, metavar="FILE", help="write tritonserver's process id there"

@@ -165,9 +165,7 @@ class Reader:
     @staticmethod
     def _check_size(name: str, num_bytes: int, limit: int) -> None:
         if num_bytes > limit:
-            raise InvalidRequestError(
-                f"{name} may have {limit} bytes, more fit into no context; given {num_bytes}"
-            )
+            raise InvalidRequestError(f"{name} may have {limit} bytes; given {num_bytes}")
 
     @staticmethod
     def _decode(name: str, value: Any) -> str:

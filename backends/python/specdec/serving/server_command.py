@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from specdec.health.cli import DEFAULT_PORT
 from specdec.health.judging import DEFAULT_HANG_S
+from specdec.serving.admin_key import restricting_options
 from specdec.serving.installation import LaunchError
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class ServeSettings:
     """One request in so many is traced."""
     launch_script: Path | None = None
     """Starts tritonserver in another way, such as under mpirun; gets our addresses as arguments."""
+    admin_key_file: Path | None = None
+    """Holds the key for Triton's administrative APIs; None closes them to everybody."""
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,9 +85,15 @@ class ServeSettings:
         """The ports by kind: http, grpc, metrics, health."""
         return {kind: getattr(self, f"{kind}_port") for kind in PORT_VARIABLES}
 
+    @property
+    def is_explicit(self) -> bool:
+        """Whether models are loaded on demand."""
+        joined = " ".join(self.extra_args).replace("--model-control-mode ", "--model-control-mode=")
+        return "--model-control-mode=explicit" in joined.split()
+
     def loads(self, model_name: str) -> bool:
         """Say whether the server loads this model at its start."""
-        if "--model-control-mode=explicit" not in self.extra_args:
+        if not self.is_explicit:
             return True
         return bool({f"--load-model={model_name}", "--load-model=*"} & set(self.extra_args))
 
@@ -184,12 +193,14 @@ def server_command(
         ]
     if not Path("/dev/nvidiactl").exists():
         command.append("--allow-gpu-metrics=false")  # else every start logs NVML and DCGM errors
+    command += restricting_options(settings.admin_key_file, settings.extra_args)
     return [*command, *settings.extra_args]
 
 
 def launch_command(settings: ServeSettings) -> list[str]:
     """Return the command line of `settings.launch_script`, which knows all other options."""
     options = [*_listen_options(settings), f"--exit-timeout-secs={math.ceil(settings.drain_s)}"]
+    options += restricting_options(settings.admin_key_file, settings.extra_args)
     return ["/bin/bash", str(settings.launch_script), *options, *settings.extra_args]
 
 

@@ -59,6 +59,7 @@ class TritonServer:
         ready_timeout_s: float = 180.0,
         log_path: Path | None = None,
         trace_url: str = "",
+        admin_key_file: Path | None = None,
         extra_args: tuple[str, ...] = (),
     ) -> None:
         self._wanted = ServeSettings(
@@ -72,6 +73,7 @@ class TritonServer:
             hang_s=hang_s,
             trace_url=trace_url,
             trace_every=1,
+            admin_key_file=admin_key_file,
             extra_args=extra_args,
         )
         self._ready_timeout_s = ready_timeout_s
@@ -185,6 +187,8 @@ class TritonServer:
         command += ["--trace-url", settings.trace_url, "--trace-every", str(settings.trace_every)]
         command += ["--pid-file", f"{self._directory}/server.pid"]
         command += ["--stop-with-parent", str(os.getpid())]
+        if settings.admin_key_file is not None:
+            command += ["--admin-key-file", str(settings.admin_key_file)]
         command += ["--", *settings.extra_args]
         # A session of its own: Ctrl-C in the terminal reaches the caller, who stops the server.
         return subprocess.Popen(
