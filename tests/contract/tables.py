@@ -61,6 +61,7 @@ NVIDIA_INPUTS = {
 # Inputs of our own engines, advertised by `engine_extensions`; never required.
 OWN_INPUTS = {
     "min_p": _scalar("TYPE_FP32"),
+    "bad_texts": _list("TYPE_STRING", -1),
     "cache_salt": _scalar("TYPE_STRING"),
     "prompt_length": _scalar("TYPE_INT32"),
     "verification": _scalar("TYPE_STRING"),

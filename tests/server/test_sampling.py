@@ -87,6 +87,22 @@ def test_seed_makes_the_text(client):
     assert len(texts) == 4
 
 
+@pytest.mark.engines("torch")  # others match two token sequences for each word
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_banned_text_is_never_said_however_it_is_spelt(client, temperature):
+    """Pieces of words, across words and with a space; with every drafter the same tokens."""
+    fields = {"temperature": temperature, "max_tokens": 48}
+    free = answer(client, **fields).text
+    words = [free[at : at + 3] for at in range(0, len(free) - 3, 7)]
+    off = answer(client, num_draft_tokens=0, bad_words=words, **fields)
+
+    assert len(off.token_ids) > 8
+    assert not [word for word in words if word in off.text]
+    for drafter in DRAFTERS:
+        on = answer(client, drafter=drafter, num_draft_tokens=4, bad_words=words, **fields)
+        assert on.token_ids == off.token_ids, drafter
+
+
 def test_bans_hold_in_drawn_text(client):
     """Whatever the draft says, which on compiled engines has not heard of them."""
     bans = {"bad_words": ["ship"], "logit_bias": {28: 2.5, 30: -100}, "repetition_penalty": 1.2}

@@ -188,6 +188,16 @@ def test_exactly_one_prompt(names, given):
         parse_request(arrays, LIMITS)
 
 
+@pytest.mark.parametrize("name", ["stop_words", "bad_words"])
+def test_words_are_bounded_in_number_and_length(name):
+    """Each of them costs time with every token that is drawn."""
+    assert parse(text_input="x", **{name: ["x" * 256] * 256})
+    with pytest.raises(InvalidRequestError, match=rf"{name} may have 256 texts; given 257"):
+        parse(text_input="x", **{name: ["x"] * 257})
+    with pytest.raises(InvalidRequestError, match=rf"{name}\[1\] may have 256 bytes; given 257"):
+        parse(text_input="x", **{name: ["x", "x" * 257]})
+
+
 def test_text_that_fits_into_no_context_is_refused_unread():
     """By its bytes, with the limit and the size, whatever the field; nothing of it comes back."""
     limits = replace(LIMITS, max_seq_len=10, max_text_bytes=100)
@@ -195,7 +205,6 @@ def test_text_that_fits_into_no_context_is_refused_unread():
         "text_input": "x" * 101,
         "messages": "[" * 601,
         "prediction": "x" * 101,
-        "stop_words": "x" * 101,
         "drafter": "x" * 101,
     }.items():
         given = {name: value} if name in PROMPT_INPUTS else {name: value, "text_input": "x"}

@@ -176,7 +176,7 @@ def real_ids(tokenizer, text):
 @given(
     text=st.text(
         st.one_of(
-            st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"),
+            st.characters(exclude_categories=["Cs"]),
             st.sampled_from("äß€語🚀"),
         ),
         min_size=1,
@@ -190,8 +190,9 @@ def test_real_tokenizer_never_splits_a_character(tokenizer, text, stop, round_si
     ids = real_ids(tokenizer, text)
     whole = tokenizer.text(np.asarray(ids, dtype=np.int32))
     assume(whole == text)  # the vocabulary lacks a few bytes of planes that nobody writes
-    decode = tokenizer.decoder()
-    stream = TextStream(lambda token: decode(ids[token]), [stop] if stop else [])
+    decoder = tokenizer.decoder()
+    words = [stop] if stop else []
+    stream = TextStream(lambda token: decoder(ids[token]), words, rest=decoder.rest)
     tokens = tokens_of(len(ids))
     pieces = []
     for at in range(0, len(ids), round_size):
@@ -210,11 +211,60 @@ def test_real_tokenizer_never_splits_a_character(tokenizer, text, stop, round_si
 def test_character_cut_off_at_the_end_is_not_shown(tokenizer):
     """An answer that ends inside a character ends before it: no replacement character."""
     ids = real_ids(tokenizer, "rocket 🚀")
-    decode = tokenizer.decoder()
-    stream = TextStream(lambda token: decode(ids[token]))
+    decoder = tokenizer.decoder()
+    stream = TextStream(lambda token: decoder(ids[token]), rest=decoder.rest)
 
     piece = stream.push(tokens_of(len(ids) - 1))
 
     assert piece.text == "rocket"
-    assert stream.finish().text == ""
+    assert stream.finish().text == " "
     assert len(piece.tokens) == len(ids) - 1
+
+
+def test_whole_replacement_characters_at_the_end_are_shown(tokenizer):
+    """A character that the tokens spell out comes at the latest with the end of the answer."""
+    ids = [*real_ids(tokenizer, "odd \ufffd"), *real_ids(tokenizer, "\ufffd\ufffd")]
+    decoder = tokenizer.decoder()
+    stream = TextStream(lambda token: decoder(ids[token]), rest=decoder.rest)
+
+    pieces = [stream.push(tokens_of(len(ids))), stream.finish()]
+
+    assert "".join(piece.text for piece in pieces) == "odd \ufffd\ufffd\ufffd"
+    assert sum(len(piece.tokens) for piece in pieces) == len(ids)
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 2])
+def test_replacement_character_can_be_a_stop_word(tokenizer, num_before):
+    """Also where it is the last thing said."""
+    ids = [*real_ids(tokenizer, "odd"), *real_ids(tokenizer, "\ufffd")]
+    decoder = tokenizer.decoder()
+    stream = TextStream(lambda token: decoder(ids[token]), ["\ufffd"], rest=decoder.rest)
+    tokens = tokens_of(len(ids))
+
+    pieces = [stream.push(tokens[:num_before]), stream.push(tokens[num_before:]), stream.finish()]
+
+    assert "".join(piece.text for piece in pieces) == "odd"
+    assert stream.stopped
+
+
+@pytest.mark.parametrize("word", ["<end>", "b<end>", "<end>a", "<end><end>"])
+def test_special_token_named_by_a_stop_word_stops(word):
+    """It adds nothing to the text, and is met all the same; nothing of its name is shown."""
+    texts, specials = {1: "a", 2: "b"}, {7: "<end>"}
+    ids = [1, 2, 7, 1, 7, 7, 2]
+    stream = TextStream(texts.get, [word], special_texts=specials)
+
+    pieces = [stream.push([Token(each, 0, 0, None) for each in ids]), stream.finish()]
+
+    assert stream.stopped
+    expected = {"<end>": "ab", "b<end>": "a", "<end>a": "ab", "<end><end>": "aba"}
+    assert "".join(piece.text for piece in pieces) == expected[word]
+
+
+def test_special_token_that_nobody_names_is_passed_over():
+    """Stop texts are met across it, as the text reads."""
+    stream = TextStream({1: "a", 2: "b"}.get, ["ab"], special_texts={7: "<end>"})
+
+    stream.push([Token(each, 0, 0, None) for each in (1, 7, 2)])
+
+    assert stream.stopped

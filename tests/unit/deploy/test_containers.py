@@ -101,8 +101,7 @@ def test_compose_mounts_what_is_there():
 def test_compose_waits_for_the_server_to_end():
     """Requests in flight may end, as in the cluster."""
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["specdec"]
-    command = service["command"]
-    options = _parser().parse_args(command[1 : command.index("--")])
+    options = _parser().parse_args(service["command"][1:])
 
     assert int(service["stop_grace_period"].removesuffix("s")) >= (
         options.drain_s + 2 * STOP_GRACE_S

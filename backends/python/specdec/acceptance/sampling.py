@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from specdec.acceptance.banned_text import BannedText
+
 TokenIds = npt.NDArray[np.int32]
 
 
@@ -33,6 +35,8 @@ class SamplingParams:
     """The end token is impossible until so many tokens are out."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not appear."""
+    bad_texts: tuple[str, ...] = ()
+    """Texts that the output must not contain, in whatever tokens; needs `Draw.banned`."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token, what is added to its logit before everything else)."""
     seed: int = 0
@@ -50,6 +54,7 @@ class SamplingParams:
             or self.frequency_penalty != 0.0
             or self.min_tokens > 0
             or bool(self.bad_words)
+            or bool(self.bad_texts)
         )
 
 
@@ -71,6 +76,8 @@ class Draw:
     """The warped logits are asked for beside the token."""
     guess: int | None = None
     """The drafted token at this place, if the draws behind it are wanted only where it is right."""
+    banned: BannedText | None = None
+    """The request's bad texts, for the engine's vocabulary."""
 
     @property
     def position(self) -> int:

@@ -82,3 +82,6 @@ def _ban(logits: Tensor, draw: Draw) -> None:
         beginning = word[:-1]
         if tuple(draw.text[draw.position - len(beginning) :].tolist()) == beginning:
             logits[word[-1]] = NEVER
+    if draw.banned is not None:
+        tokens = draw.banned.tokens_after(draw.text[draw.num_prompt_tokens :])
+        logits[torch.from_numpy(tokens).to(logits.device)] = NEVER

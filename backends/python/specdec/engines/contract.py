@@ -53,6 +53,9 @@ DRAFT_PARENTS = "draft_parents"
 """Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, a rule
 of verification other than the backend's own, and a tree of drafts instead of a chain."""
 
+BAD_TEXTS = "bad_texts"
+"""Ours: texts that the output must not contain, in whatever tokens they could be spelt."""
+
 CACHE_SALT = "cache_salt"
 """Ours: prefixes in the KV cache are shared only between calls with the same salt (vLLM's name)."""
 

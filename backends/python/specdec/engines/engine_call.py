@@ -27,7 +27,7 @@ _SAMPLING = frozenset(
         *(contract.RUNTIME_TOP_P, contract.TEMPERATURE, contract.MIN_P),
         *(contract.REPETITION_PENALTY, contract.PRESENCE_PENALTY, contract.FREQUENCY_PENALTY),
         *(contract.MIN_TOKENS, contract.MIN_LENGTH, contract.SEED, contract.RANDOM_SEED),
-        *(contract.BAD_WORDS_LIST, contract.EMBEDDING_BIAS),
+        *(contract.BAD_WORDS_LIST, contract.BAD_TEXTS, contract.EMBEDDING_BIAS),
     }
 )
 """Inputs without which the most likely token is taken as it is."""
@@ -123,6 +123,7 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
         frequency_penalty=_number(arrays, contract.FREQUENCY_PENALTY, 0.0, -math.inf, math.inf),
         min_tokens=min_tokens,
         bad_words=_bad_words(arrays),
+        bad_texts=_bad_texts(arrays),
         logit_bias=_logit_bias(arrays),
         seed=_either(arrays, contract.SEED, contract.RANDOM_SEED, 2**64 - 1),
     )
@@ -146,6 +147,15 @@ def _bad_words(arrays: Arrays) -> tuple[tuple[int, ...], ...]:
         return contract.words_of(arrays[contract.BAD_WORDS_LIST])
     except ValueError as error:
         raise InvalidRequestError(f"bad_words_list: {error}") from None
+
+
+def _bad_texts(arrays: Arrays) -> tuple[str, ...]:
+    if contract.BAD_TEXTS not in arrays:
+        return ()
+    try:
+        return tuple(text for each in arrays[contract.BAD_TEXTS].ravel() if (text := each.decode()))
+    except UnicodeDecodeError:
+        raise InvalidRequestError("bad_texts must be UTF-8 texts") from None
 
 
 def _logit_bias(arrays: Arrays) -> tuple[tuple[int, float], ...]:

@@ -82,8 +82,7 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
         for token, bias in params.logit_bias:
             row[0, token] = bias
         yield contract.EMBEDDING_BIAS, row
-    if params.bad_words:
-        yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
+    yield from _ban_inputs(params)
     min_tokens = contract.MIN_LENGTH if sampling.has_old_names else contract.MIN_TOKENS
     if sampling.has_shared_sampler and params.looks_back:
         yield contract.PROMPT_LENGTH, _int32(sampling.num_prompt_tokens)
@@ -96,6 +95,14 @@ def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str,
     if sampling.cache_salt:
         salt = np.asarray([[sampling.cache_salt.encode()]], dtype=np.object_)
         yield contract.CACHE_SALT, salt
+
+
+def _ban_inputs(params: SamplingParams) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    if params.bad_words:
+        yield contract.BAD_WORDS_LIST, contract.word_list(params.bad_words)[None]
+    if params.bad_texts:
+        texts = [text.encode() for text in params.bad_texts]
+        yield contract.BAD_TEXTS, np.asarray([texts], dtype=np.object_)
 
 
 def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:

@@ -61,8 +61,7 @@ class Answerer:
         request = job.request
         prompt = job.prompt
         self._metrics.add(Counter.prompt_tokens_total, len(prompt))
-        decode = job.engines.decode or self._tokenizer.decoder()
-        text = TextStream(decode, request.stop_words)
+        text = self._text_stream(job)
         progress = _Progress()
         head = "" if request.exclude_input_in_output else self._tokenizer.text(prompt)
         unsent: list[Piece] = [Piece(head, ())] if head else []
@@ -86,6 +85,13 @@ class Answerer:
         ended = text.stopped or progress.rounds[-1].ended
         self._send(send, unsent, job, progress, "stop" if ended else "length")
         return context.tokens
+
+    def _text_stream(self, job: Job) -> TextStream:
+        words, special_texts = job.request.stop_words, self._tokenizer.special_texts
+        if job.engines.decode is not None:
+            return TextStream(job.engines.decode, words, special_texts=special_texts)
+        decoder = self._tokenizer.decoder()
+        return TextStream(decoder, words, rest=decoder.rest, special_texts=special_texts)
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
         """The loop's rounds, with a look at the client after every engine call."""

@@ -135,8 +135,15 @@ class JobMaker:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
         num_tokens = self._tokenizer.model_vocab_size
         size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
+        words = request.bad_words
+        # Engines without our sampler match token sequences: two spellings of each word.
+        params = (
+            replace(params, bad_texts=words, seed=seed)
+            if settings.has_shared_sampler
+            else replace(params, bad_words=self._tokenizer.words(words), seed=seed)
+        )
         return Sampling(
-            params=replace(params, bad_words=self._tokenizer.words(request.bad_words), seed=seed),
+            params=params,
             num_prompt_tokens=num_prompt,
             wants_log_probs=request.return_log_probs,
             has_shared_sampler=settings.has_shared_sampler,

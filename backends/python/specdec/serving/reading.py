@@ -25,6 +25,10 @@ JSON_GROWTH = 6
 MAX_BIAS_BYTES = 40
 """Bytes of JSON for one token and its bias, with room for spaces and long numbers."""
 
+MAX_WORDS = 256
+MAX_WORD_BYTES = 256
+"""For stop words and bad words, which cost time with every token that is drawn."""
+
 MAX_BIAS = 100.0
 """Of a logit, as OpenAI has it: enough to ban a token or to force it."""
 
@@ -78,14 +82,15 @@ class Reader:
             self._check_size(name, len(value), max_bytes or self._max_text_bytes)
         return default if value is None else self._decode(name, value)
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def words(self, name: str) -> tuple[str, ...]:
         if name not in self._arrays:
             return ()
-        total = sum(len(value) for value in self._arrays[name].ravel())
-        self._check_size(name, total, self._max_text_bytes)
-        return tuple(
-            text for value in self._arrays[name].ravel() if (text := self._decode(name, value))
-        )
+        values = self._arrays[name].ravel()
+        if len(values) > MAX_WORDS:
+            raise InvalidRequestError(f"{name} may have {MAX_WORDS} texts; given {len(values)}")
+        for index, value in enumerate(values):
+            self._check_size(f"{name}[{index}]", len(value), MAX_WORD_BYTES)
+        return tuple(text for value in values if (text := self._decode(name, value)))
 
     def label(self, name: str, default: str) -> str:
         text = self.text(name, default)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,50 @@ Decode = Callable[[int], "str | None"]
 """Adds one token to an incremental decoder; None while a character is incomplete."""
 
 
+@dataclass(frozen=True, slots=True)
+class _HeldToken:
+    """A token that may be sent later, or never."""
+
+    token: Token
+    text: str
+    """What it adds to the answer; empty while a character is incomplete."""
+    sought: str
+    """What stop texts are looked for in: `text`, or the name of a special token."""
+
+
 class TextStream:
     """Releases tokens as soon as no stop text can begin in them any more."""
 
-    def __init__(self, decode: Decode, stop_words: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        decode: Decode,
+        stop_words: Iterable[str] = (),
+        *,
+        rest: Callable[[], str] = str,
+        special_texts: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Take an incremental decoder and the texts that end the answer.
+
+        `rest` tells what the decoder still holds once the last token has come. `special_texts`:
+        tokens that add nothing to the answer, and the text under which a stop text may name them.
+        """
         self._decode = decode
+        self._rest = rest
         self._stop_words = tuple(stop_words)
-        self._held: list[tuple[Token, str]] = []
+        self._special_texts = {
+            token: text
+            for token, text in special_texts.items()
+            if any(text in word for word in self._stop_words)
+        }
+        self._held: list[_HeldToken] = []
         self.stopped = False
         """A stop text was met; nothing comes after it."""
 
     def push(self, tokens: Iterable[Token]) -> Piece:
         """Takes confirmed tokens in order; returns what may be sent now."""
         for token in tokens:
-            self._held.append((token, self._decode(token.id) or ""))
+            text = self._decode(token.id) or ""
+            self._held.append(_HeldToken(token, text, self._special_texts.get(token.id, text)))
             if self._stop_words and self._find_stop():
                 break
         if self.stopped or not self._stop_words:
@@ -54,23 +85,36 @@ class TextStream:
         return self._release(self._num_safe())
 
     def finish(self) -> Piece:
-        """The rest: no more tokens come, so no stop text can complete."""
-        return self._release(len(self._held))
+        """Return what is left once no more tokens come, incomplete characters included."""
+        rest = "" if self.stopped else self._rest()
+        if rest and self._held:
+            last = self._held[-1]
+            self._held[-1] = _HeldToken(last.token, last.text + rest, last.sought + rest)
+            self._find_stop()
+            rest = ""
+        released = self._release(len(self._held))
+        return Piece(released.text + self._before_stop(rest), released.tokens)
+
+    def _before_stop(self, rest: str) -> str:
+        """Return the part of the rest before a stop text, where no token is held any more."""
+        found = [place for word in self._stop_words if (place := rest.find(word)) >= 0]
+        self.stopped |= bool(found)
+        return rest[: min(found)] if found else rest
 
     def _find_stop(self) -> bool:
         """Cuts the held text at the first stop text, if there is one."""
-        text = "".join(piece for _, piece in self._held)
+        text = "".join(each.sought for each in self._held)
         found = [place for word in self._stop_words if (place := text.find(word)) >= 0]
         if not found:
             return False
         self.stopped = True
         left = min(found)
-        kept: list[tuple[Token, str]] = []
-        for token, piece in self._held:
+        kept: list[_HeldToken] = []
+        for each in self._held:
             if left <= 0:
                 break
-            kept.append((token, piece[:left]))
-            left -= len(piece)
+            kept.append(_HeldToken(each.token, each.text[:left], each.sought[:left]))
+            left -= len(each.sought)
         self._held = kept
         return True
 
@@ -79,7 +123,7 @@ class TextStream:
 
         Tokens at the end that complete no character may be the first bytes of one.
         """
-        text = "".join(piece for _, piece in self._held)
+        text = "".join(each.sought for each in self._held)
         longest = max(len(word) for word in self._stop_words) - 1
         start = next(
             (
@@ -90,14 +134,16 @@ class TextStream:
             len(text),
         )
         end = count = 0
-        for index, (_, piece) in enumerate(self._held):
-            end += len(piece)
+        for index, each in enumerate(self._held):
+            end += len(each.sought)
             if end > start:
                 break
-            if piece:
+            if each.sought:
                 count = index + 1
         return count
 
     def _release(self, count: int) -> Piece:
         released, self._held = self._held[:count], self._held[count:]
-        return Piece("".join(piece for _, piece in released), tuple(token for token, _ in released))
+        return Piece(
+            "".join(each.text for each in released), tuple(each.token for each in released)
+        )

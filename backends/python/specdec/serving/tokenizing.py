@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer
 
 from specdec.engines.protocol import TokenIds
-from specdec.errors import ConfigurationError, InvalidRequestError
+from specdec.errors import ConfigurationError, InvalidRequestError, UnsupportedError
+from specdec.serving.chat_prompt import ChatPrompts, Messages
 from specdec.serving.request import GenerationRequest
-from specdec.serving.text_stream import Decode
+from specdec.token_texts import read_token_texts
+
+
+class IncrementalDecoder:
+    """Turns the tokens of one answer into text: one token in, the characters it completes out."""
+
+    def __init__(self, tokenizer: RustTokenizer, token_texts: Sequence[bytes]) -> None:
+        self._tokenizer = tokenizer
+        self._token_texts = token_texts
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._held: list[int] = []
+        """The tokens since the last text: they end in U+FFFD or in a part of a character."""
+
+    def __call__(self, token: int) -> str | None:
+        """Add a token; None while its last character is incomplete."""
+        piece: str | None = self._stream.step(self._tokenizer, token)
+        self._held.append(token)
+        if piece:
+            self._held.clear()
+        return piece
+
+    def rest(self) -> str:
+        """Return the held characters that are whole; a part of one at the end is left out."""
+        held = b"".join(self._token_texts[each] for each in self._held if self._token_texts)
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(held)
 
 
 class Tokenizer:
@@ -31,6 +59,16 @@ class Tokenizer:
         self._backend = self._tokenizer.backend_tokenizer
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
+        self.special_texts: dict[int, str] = {
+            token: each.content
+            for token, each in self._backend.get_added_tokens_decoder().items()
+            if each.special
+        }
+        """Tokens that add nothing to an answer's text, and their names."""
+        self._chat = ChatPrompts(self._rendered, self._backend, tuple(self.special_texts.values()))
+        self._token_texts: Sequence[bytes] = ()
+        with suppress(UnsupportedError):  # Its answers end before a U+FFFD at their end.
+            self._token_texts = read_token_texts(directory, self.vocab_size)
         self._longest_token = max(len(text.encode()) for text in self._tokenizer.get_vocab())
         config = _model_config(directory)
         self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
@@ -59,10 +97,9 @@ class Tokenizer:
         if request.input_ids is not None:
             return np.asarray(request.input_ids, dtype=np.int32)
         if request.messages is not None:
-            text = self._chat_text(request)
+            ids = self._chat.ids(request.messages)
         else:
-            text = request.text_input or ""
-        ids = self._backend.encode(text, add_special_tokens=request.messages is None).ids
+            ids = self._backend.encode(request.text_input or "").ids
         if not ids:
             raise InvalidRequestError("the prompt has 0 tokens; at least 1 is needed")
         return np.asarray(ids, dtype=np.int32)
@@ -71,7 +108,7 @@ class Tokenizer:
         """What an engine with this tokenizer makes the tokens of `prompt` of; not of input_ids."""
         if request.messages is None:
             return request.text_input or ""
-        text = self._chat_text(request)
+        text = self._chat.text(request.messages)
         # Such an engine puts the first token in front itself, where the template already has.
         first = self._tokenizer.bos_token
         adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
@@ -102,27 +139,16 @@ class Tokenizer:
         )
         return tuple(dict.fromkeys(word for word in encoded if word))
 
-    def decoder(self) -> Decode:
-        """An incremental decoder: one token in, the whole characters it completes out."""
-        stream = DecodeStream(skip_special_tokens=True)
+    def decoder(self) -> IncrementalDecoder:
+        """Return a decoder for one answer."""
+        return IncrementalDecoder(self._backend, self._token_texts)
 
-        def decode(token: int) -> str | None:
-            piece: str | None = stream.step(self._backend, token)
-            return piece
-
-        return decode
-
-    def _chat_text(self, request: GenerationRequest) -> str:
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    [dict(message) for message in request.messages or ()],
-                    tokenize=False,
-                    add_generation_prompt=True,
-                )
+    def _rendered(self, messages: Messages) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # noqa: BLE001 - whatever the template raises
-            raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None
+        )
 
 
 def _model_config(directory: Path) -> dict[str, Any]:

@@ -7,13 +7,16 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 
+from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
 from specdec.health.board import NO_PULSE, Heartbeat, State
+from specdec.token_texts import read_token_texts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Scheduler, failure_of, send_last
@@ -24,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _Action = Callable[[Scheduler], None]
+
+BANNED_TEXTS_KEPT = 256
+"""Lists of bad texts that are kept ready: each round of a request names them again."""
 
 IDLE_BEAT_S = 0.5
 """Between two heartbeats of an engine that waits for work."""
@@ -62,6 +68,10 @@ class TorchEngine:
         self._inbox: queue.SimpleQueue[_Action] = queue.SimpleQueue()
         self._entry = threading.Lock()
         self._stopping = False
+        self._checkpoint = settings.checkpoint
+        self._vocabulary: Vocabulary | None = None
+        self._vocab_size = 0
+        self._banned = lru_cache(maxsize=BANNED_TEXTS_KEPT)(self._banned_of)
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
@@ -70,7 +80,12 @@ class TorchEngine:
         loaded.result()
 
     def submit(self, task: Task, receive: Receiver) -> None:
-        """Queues a task; `receive` gets its outputs, the last one with is_final."""
+        """Queue a task; `receive` gets its outputs, the last one with is_final.
+
+        Raises UnsupportedError for bad texts if the checkpoint's tokenizer is missing or unknown.
+        """
+        if task.params.bad_texts:
+            task = replace(task, banned=self._banned(task.params.bad_texts))
 
         def add(scheduler: Scheduler) -> None:
             try:
@@ -85,6 +100,12 @@ class TorchEngine:
                 send_last(receive, TaskOutput((), error=failure_of("queueing a task", error)))
 
         self._post(add)
+
+    def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
+        with self._entry:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
+        return BannedText([text.encode() for text in texts], self._vocabulary)
 
     def cancel(self, request_id: str) -> None:
         """Ends the tasks of that id within a pass; unknown ids are fine."""
@@ -119,6 +140,7 @@ class TorchEngine:
         # OpenMP workers makes libgomp give up spinning, and every step a third slower.
         try:
             scheduler = _load(settings)
+            self._vocab_size = scheduler.vocab_size
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
             loaded.set_exception(error)
             return

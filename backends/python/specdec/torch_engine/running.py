@@ -61,6 +61,7 @@ class RunningTask:
                 task.wants_log_probs,
                 keeps_logits,
                 guesses[offset],
+                task.banned,
             )
             for offset in range(count)
         ]

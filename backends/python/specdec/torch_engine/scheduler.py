@@ -50,6 +50,10 @@ class Scheduler:
         self._running: list[RunningTask] = []
 
     @property
+    def vocab_size(self) -> int:
+        return self._model.config.vocab_size
+
+    @property
     def has_work(self) -> bool:
         return bool(self._admission or self._running)
 
@@ -64,7 +68,7 @@ class Scheduler:
             raise InvalidRequestError(
                 f"num_next_drafts is {task.num_next}; the limit is {limit} (max_draft_len)"
             )
-        return fit(task, self._limits, self._model.config.vocab_size)
+        return fit(task, self._limits, self.vocab_size)
 
     def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
         """Queues tasks that run side by side, which is one alone or the paths of a tree.

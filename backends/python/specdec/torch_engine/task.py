@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
@@ -58,6 +59,8 @@ class Task:
     leaves it out."""
     next_depth: int | None = None
     """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
+    banned: BannedText | None = None
+    """`params.bad_texts` in the model's vocabulary; the engine fills it in."""
     cache_salt: str = ""
     """Only tasks of one salt find each other's prefixes in the KV cache."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)

@@ -57,7 +57,7 @@ class Reading:
         text = self.text[: self.end + 1]
         if guesses:
             text = np.concatenate((text, np.asarray(guesses, dtype=np.int32)))
-        return Draw(task.params, text, task.num_prompt_tokens, task.end_id, False, False, None)
+        return Draw(task.params, text, task.num_prompt_tokens, task.end_id, banned=task.banned)
 
 
 class Guesses(NamedTuple):
