@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -82,10 +83,13 @@ class RawClient:
         *,
         outputs: tuple[str, ...] = (),
         request_id: str = "",
+        parameters: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Response]:
         """Yield responses; leaving early cancels. No `outputs` asks for all of them."""
         message = service_pb2.ModelInferRequest(model_name=model, id=request_id)
         message.parameters["triton_enable_empty_final_response"].bool_param = True
+        for name, value in parameters.items():
+            message.parameters[name].string_param = value
         for name, array in inputs.items():
             datatype = np_to_triton_dtype(array.dtype)
             message.inputs.add(name=name, datatype=datatype, shape=array.shape)

@@ -66,6 +66,42 @@ def post(server, path, body):
     return response.status, response.data.decode()
 
 
+UNKNOWN = {"temprature": "temperature", "drafterr": "drafter", "MAX_TOKENS": "max_tokens"}
+
+
+@pytest.mark.parametrize("field", UNKNOWN)
+def test_unknown_field_is_refused_with_the_nearest_name(server, raw, field):
+    """A misspelt field is not dropped in silence, in the body, among its parameters, or by gRPC."""
+    bodies = {"text_input": "x", field: 1}, {"text_input": "x", "parameters": {field: 1}}
+    messages = []
+    for body in bodies:
+        status, text = post(server, "generate", json.dumps(body))
+        assert status == 400, text
+        messages.append(json.loads(text)["error"])
+    with pytest.raises(Failure) as caught:
+        raw.infer("specdec", {"text_input": tensor("x")}, parameters={field: "1"})
+    for message in [*messages, caught.value.message]:
+        assert "invalid_request" in message
+        assert f"unknown field {field!r}; did you mean {UNKNOWN[field]!r}?" in message
+
+
+def test_input_sent_as_a_grpc_parameter_is_refused(raw):
+    """It would have no effect there."""
+    with pytest.raises(Failure, match="max_tokens came as a request parameter"):
+        raw.infer("specdec", {"text_input": tensor("x")}, parameters={"max_tokens": "5"})
+
+
+def test_fields_of_nvidias_clients_are_taken_at_their_neutral_values(server):
+    """Its clients send them always; another value is refused by name."""
+    neutral = {"beam_width": 1, "length_penalty": 1.0, "early_stopping": False}
+    body = {"text_input": "x", "max_tokens": 1, **neutral}
+    status, text = post(server, "generate", json.dumps(body))
+    assert status == 200, text
+    status, text = post(server, "generate", json.dumps(body | {"beam_width": 4}))
+    assert status == 400
+    assert "beam_width must be 1; given 4" in text
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_over_grpc(raw, name):
     """The error_type is the documented one; limit and value are in the message."""

@@ -1,5 +1,7 @@
 """The board tells what each model process last said, and nothing of those that left."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -74,3 +76,35 @@ def test_board_is_named_by_the_supervisor_or_after_the_parent():
     """The launcher's variable wins; a plain tritonserver gives its process id."""
     assert str(board_directory({"SPECDEC_BOARD": "/somewhere"})) == "/somewhere"
     assert board_directory({}).name.startswith("specdec_board_")
+
+
+_BEATING = """
+import sys
+from pathlib import Path
+from specdec.health.board import Pulse
+
+pulse = Pulse("target", directory=Path(sys.argv[1]))
+print("on the board", flush=True)
+while True:
+    for _ in range(1000):
+        pulse.beat(is_working=True)
+"""
+
+
+def test_reader_sees_no_half_written_beat(directory):
+    """A time of zero, read while another one is written, would look like a hang of days."""
+    before_s = time.monotonic()
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _BEATING, str(directory)], stdout=subprocess.PIPE
+    )
+    try:
+        writer.stdout.readline()
+        deadline_s = time.monotonic() + 2.0
+        while time.monotonic() < deadline_s:
+            (beat,) = read_board(directory)
+            assert before_s < beat.beat_s <= time.monotonic()
+            assert beat.state is State.LOADING
+    finally:
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()

@@ -25,7 +25,10 @@ UNSUPERVISED_PREFIX = "specdec_board_"
 _DRAIN_FILE = "drain"
 _FORMAT = struct.Struct("=qqdqq")
 """State, 1 while the loop works, time.monotonic() of the last beat, tasks given and taken."""
-_STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = (struct.calcsize("=" + "qqdqq"[:n]) for n in range(5))
+_STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = range(5)
+"""Places of the fields, each of eight bytes."""
+_MAX_READS = 10
+"""Until two in a row are equal: a reader must not see half a change."""
 
 
 class State(IntEnum):
@@ -106,28 +109,31 @@ class Pulse:
         hidden = directory / f".{model},{os.getpid()}"
         hidden.write_bytes(_FORMAT.pack(State.LOADING, 0, time.monotonic(), 0, 0))
         with hidden.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), _FORMAT.size)
+            memory = memoryview(mmap.mmap(file.fileno(), _FORMAT.size))
+        # One store of eight bytes each: struct.pack_into would write zeros first.
+        self._integers, self._times_s = memory.cast("q"), memory.cast("d")
         hidden.rename(self._file)  # Readers see whole files only.
         self._num_given = self._num_taken = 0
 
     def enter(self, state: State) -> None:
         """Say that the process is now loading, serving, drained or failed."""
-        struct.pack_into("=q", self._memory, _STATE, state)
+        self._integers[_STATE] = state
 
     def beat(self, *, is_working: bool) -> None:
         """Say that the loop has come round, and whether it goes on to work or to wait."""
-        struct.pack_into("=q", self._memory, _IS_WORKING, is_working)
-        struct.pack_into("=d", self._memory, _BEAT, time.monotonic())
+        # The time first: work that begins after a long wait is no hang.
+        self._times_s[_BEAT] = time.monotonic()
+        self._integers[_IS_WORKING] = is_working
 
     def give(self) -> None:
         """Count a task that was put into the loop's queue; callers take turns."""
         self._num_given += 1
-        struct.pack_into("=q", self._memory, _GIVEN, self._num_given)
+        self._integers[_GIVEN] = self._num_given
 
     def take(self) -> None:
         """Count a task that the loop has taken out of its queue."""
         self._num_taken += 1
-        struct.pack_into("=q", self._memory, _TAKEN, self._num_taken)
+        self._integers[_TAKEN] = self._num_taken
 
     def close(self) -> None:
         """Take the process off the board; the last one removes the board."""
@@ -162,7 +168,7 @@ def read_board(directory: Path) -> list[Beat]:
             if len(parts) != 4:
                 continue
             with suppress(FileNotFoundError, struct.error):
-                state, is_working, beat_s, given, taken = _FORMAT.unpack(file.read_bytes())
+                state, is_working, beat_s, given, taken = _FORMAT.unpack(_settled(file))
                 beats.append(
                     Beat(
                         parts[0],
@@ -175,6 +181,16 @@ def read_board(directory: Path) -> list[Beat]:
                     )
                 )
     return beats
+
+
+def _settled(file: Path) -> bytes:
+    """Read a file that another process may be writing, until it reads the same twice."""
+    content = file.read_bytes()
+    for _ in range(_MAX_READS):
+        before, content = content, file.read_bytes()
+        if before == content:
+            break
+    return content
 
 
 def ask_to_drain(directory: Path, deadline_s: float) -> None:

@@ -1,0 +1,120 @@
+"""Plain tritonserver, without `specdec serve`: a dead engine hangs nobody, and ends the server."""
+
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import pytest
+import urllib3
+
+from clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.health.board import UNSUPERVISED_PREFIX
+from specdec.serving.child_server import remove_shared_memory
+from specdec.serving.installation import (
+    assemble_backend_directory,
+    find_installation,
+    server_environment,
+)
+from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
+from tests.server.live import PATIENCE_S, ask_http, copy_repository, wait_for
+from tests.server.prompts import COUNT
+from tests.server.test_lost_engine import process_of
+
+pytestmark = pytest.mark.engines("torch")
+
+LONG = GenerationRequest(text_input=COUNT, max_tokens=3000, min_tokens=2900)
+PREFIX = f"specdec_{os.getpid()}_plain_"
+TOLD_WITHIN_S = 3.0
+
+
+class PlainServer:
+    """A tritonserver that nobody watches."""
+
+    def __init__(self, process, settings):
+        self.process, self.pid = process, process.pid
+        self.grpc_url = f"127.0.0.1:{settings.grpc_port}"
+        self.ready_url = f"http://127.0.0.1:{settings.http_port}/v2/health/ready"
+
+
+@contextmanager
+def plain_server(directory, **parameters):
+    """Start tritonserver as a user without our launcher does."""
+    repository = copy_repository(directory, **parameters)
+    settings = with_free_ports(ServeSettings(repository, "127.0.0.1", 0, 0, 0, 0))
+    installation = find_installation()
+    backends = None
+    if installation.wheel_directory is not None:
+        backends = assemble_backend_directory(installation, directory)
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            server_command(settings, installation, backends, PREFIX),
+            env=server_environment(installation),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    server = PlainServer(process, settings)
+    try:
+        wait_for(lambda: is_ready(server), PATIENCE_S)
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        remove_shared_memory(PREFIX)
+        remove_shared_memory(f"{UNSUPERVISED_PREFIX}{process.pid}")
+
+
+def is_ready(server):
+    """Say whether Triton says that it is ready."""
+    try:
+        return ask_http("GET", server.ready_url, retries=False).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def errors_after_death(server):
+    """Kill the target under four streams; return their errors and when the last one came."""
+
+    def ask(_):
+        with pytest.raises(SpecdecError) as caught:
+            client.generate(LONG)
+        return caught.value, time.monotonic()
+
+    with (
+        GrpcClient(server.grpc_url, timeout_s=PATIENCE_S) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        waiting = [pool.submit(ask, n) for n in range(4)]
+        time.sleep(2.0)  # until they are under way
+        killed_s = time.monotonic()
+        os.kill(process_of(server, "target"), signal.SIGKILL)
+        told = [each.result() for each in waiting]
+    return {error.error_type for error, _ in told}, max(when for _, when in told) - killed_s
+
+
+def test_dead_engine_is_told_to_running_and_new_requests(tmp_path):
+    """Nobody hangs, although Triton goes on saying that it is ready."""
+    with plain_server(tmp_path) as server:
+        kinds, seconds = errors_after_death(server)
+        assert kinds == {"engine_failed"}
+        assert seconds < TOLD_WITHIN_S
+        with GrpcClient(server.grpc_url, timeout_s=PATIENCE_S) as client:
+            start_s = time.monotonic()
+            with pytest.raises(SpecdecError) as caught:
+                client.generate(LONG)
+            assert caught.value.error_type == "engine_failed"
+            assert time.monotonic() - start_s < TOLD_WITHIN_S
+        assert server.process.poll() is None
+
+
+def test_exit_on_dead_engine_ends_the_server(tmp_path):
+    """Clients are told first; then whoever started tritonserver can start it again."""
+    with plain_server(tmp_path, exit_on_dead_engine="true") as server:
+        kinds, seconds = errors_after_death(server)
+        assert kinds == {"engine_failed"}
+        assert seconds < TOLD_WITHIN_S
+        assert server.process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
