@@ -5,21 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.faulty_engine import fault_file, with_planted_faults
+from loadtest.reliability.table import Row, counted, spread
 from specdec.health.processes import all_processes, model_run_by
+from specdec.serving.triton_server import TritonServer
 
 if TYPE_CHECKING:
-    from specdec.serving.triton_server import TritonServer
+    from collections.abc import Iterator, Sequence
 
 NUM_STREAMS = 8
-VICTIMS = ("target", "draft", "specdec", "tritonserver")
-BLOWS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+EXCEPTION = "an exception in the engine's loop"
+BLOWS = {
+    "target": (*SIGNALS, EXCEPTION),
+    "draft": (*SIGNALS, EXCEPTION),
+    "specdec": tuple(SIGNALS),
+    "tritonserver": tuple(SIGNALS),
+}
+"""By victim."""
+TOLD_LIMIT_S = 3.0
+UNREADY_LIMIT_S = 2.0
+DEATHS_PER_SERVER = 2
+"""A server gives up after five; a restart waits longer each time."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
 WHOLE = GenerationRequest(text_input="Count: one, two, three,", max_tokens=300, min_tokens=290)
 """Answers that come to their end in spite of a dead draft."""
@@ -43,8 +59,47 @@ class DeathResult:
     """When the first new answer came."""
 
 
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Strike each process in each way, `rounds` times."""
+    for victim, blows in BLOWS.items():
+        for blow in blows:
+            results: list[DeathResult] = []
+            while len(results) < rounds:
+                with (
+                    tempfile.TemporaryDirectory() as folder,
+                    TritonServer(with_planted_faults(repository, Path(folder))) as server,
+                ):
+                    results += [
+                        asyncio.run(strike(server, victim, blow))
+                        for _ in range(min(DEATHS_PER_SERVER, rounds - len(results)))
+                    ]
+            yield _row(victim, blow, results)
+
+
+def _row(victim: str, blow: str, results: Sequence[DeathResult]) -> Row:
+    told = [each.slowest_error_s for each in results]
+    unready = [each.unready_s for each in results]
+    back = [each.back_s for each in results]
+    got = [error for each in results for error in each.errors]
+    what = f"{blow} of {victim} under {NUM_STREAMS} streams (×{len(results)})"
+    if victim == "draft":
+        return Row(
+            what,
+            f"streams: {counted(got)}; the server is started again after {spread(back)}",
+            "every answer whole",
+            set(got) == {"whole"},
+        )
+    return Row(
+        what,
+        f"clients got {counted(got)} after {spread(told)}; not ready after {spread(unready)}; "
+        f"answers again after {spread(back)}",
+        f"told ≤ {TOLD_LIMIT_S:g} s, not ready ≤ {UNREADY_LIMIT_S:g} s, back",
+        max(told) <= TOLD_LIMIT_S and max(unready) <= UNREADY_LIMIT_S and max(back) < float("inf"),
+    )
+
+
 async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
-    """Start streams, send the signal, and watch until answers come again."""
+    """Start streams, strike, and watch until answers come again."""
     async with Channels(server.grpc_url, NUM_STREAMS) as channels:
         started = [asyncio.Event() for _ in range(NUM_STREAMS)]
         asked = WHOLE if victim == "draft" else LONG
@@ -57,7 +112,10 @@ async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
         pid = process_of(server, victim)
         watching = asyncio.create_task(asyncio.to_thread(_first_unready, server))
         blow_s = time.monotonic()
-        os.kill(pid, BLOWS[blow])
+        if blow == EXCEPTION:
+            fault_file(server.settings.model_repository, victim).touch()
+        else:
+            os.kill(pid, SIGNALS[blow])
         answers = await asyncio.gather(*running)
     unready_s = await watching
     if victim == "draft":  # The server is started again once nothing is in flight.

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels
+from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.table import Row, spread
+from specdec.serving.triton_server import TritonServer
 
 NUM_STREAMS = 64
 NUM_REFUSED = 576
@@ -28,6 +34,29 @@ class RoundResult:
     num_refused: int
     others: tuple[str, ...]
     seconds: float
+    slowest_refusal_s: float
+    """From asking to being refused."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Play rounds of streams at the limit with refused requests beside them, on one server."""
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+        crashes = CrashWatch(Path(folder))
+        pid = server.pid
+        known = asyncio.run(references(server.grpc_url))
+        results = [asyncio.run(play_round(server.grpc_url, known, n)) for n in range(rounds)]
+        found, is_same = crashes.found(), server.pid == pid
+    others = [each for result in results for each in result.others]
+    slowest = [each.slowest_refusal_s for each in results]
+    yield Row(
+        f"{NUM_STREAMS} streams, {NUM_REFUSED} more asked at once (×{rounds})",
+        f"{sum(each.num_exact for each in results)} answers exact, "
+        f"{sum(each.num_refused for each in results)} refused (the slowest of a round after "
+        f"{spread(slowest)}), {len(others)} otherwise; crashes: {len(found)}; server "
+        f"{'the same' if is_same else 'restarted'}",
+        "0 deaths, every accepted answer exact",
+        not others and not found and is_same,
+    )
 
 
 def requests_of(count: int, seed: int) -> list[GenerationRequest]:
@@ -65,6 +94,7 @@ async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundR
         streams += more
         answers = [*(await asyncio.gather(*running)), *refused]
     num_exact = num_refused = 0
+    slowest_s = 0.0
     others = []
     for request, answer in zip(streams, answers, strict=True):
         expected = known[request.text_input or ""][: request.max_tokens]
@@ -72,6 +102,8 @@ async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundR
             num_exact += 1
         elif answer.error_type == "overloaded" and not answer.token_ids:
             num_refused += 1
+            slowest_s = max(slowest_s, answer.last_s - answer.start_s)
         else:
             others.append(answer.detail or "wrong or cut answer")
-    return RoundResult(num_exact, num_refused, tuple(others), time.monotonic() - start_s)
+    seconds = time.monotonic() - start_s
+    return RoundResult(num_exact, num_refused, tuple(others), seconds, slowest_s)

@@ -10,15 +10,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Answer, Channels
 from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.table import Row, spread
 from specdec.health.board import BOARD_VARIABLE, SHARED_MEMORY
 from specdec.health.processes import all_processes, has_in_environment
 from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.supervisor import STOP_GRACE_S
 from specdec.serving.triton_server import is_ready
 
 DRAIN_S = 8.0
@@ -49,6 +52,28 @@ class StopResult:
     num_broken: int
     leftovers: tuple[str, ...]
     """Processes and /dev/shm entries a moment after the end, and crashes in the kernel's log."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Stop a server in each situation, `rounds` times."""
+    limit_s = DRAIN_S + STOP_GRACE_S
+    for situation in SITUATIONS:
+        results = [asyncio.run(stop_in(situation, repository)) for _ in range(rounds)]
+        seconds = [each.seconds for each in results]
+        leftovers = [each for result in results for each in result.leftovers]
+        finished, refused, broken = (
+            sum(getattr(each, name) for each in results)
+            for name in ("num_finished", "num_refused", "num_broken")
+        )
+        statuses = sorted({each.status for each in results})
+        yield Row(
+            f"stop, {situation} (×{rounds})",
+            f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; {finished} finished, "
+            f"{refused} told, {broken} broken; leftovers and crashes: "
+            f"{', '.join(leftovers) or 'none'}",
+            f"≤ {limit_s:g} s, exit 0, none broken, none left",
+            max(seconds) <= limit_s and statuses == [0] and not leftovers and not broken,
+        )
 
 
 async def stop_in(situation: str, repository: Path) -> StopResult:

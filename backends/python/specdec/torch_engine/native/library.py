@@ -101,13 +101,15 @@ class RowBatch(ctypes.Structure):
 @functools.cache
 def load() -> ctypes.CDLL:
     """The library, compiled if this processor has not seen these sources. Raises NoLibraryError."""
-    path = _cached_path()
-    if path is None or not path.exists():
-        path = _compile(path)
+    kept = _cached_path()
+    path = kept if kept is not None and kept.exists() else _compile(kept)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NoLibraryError(str(error)) from error
+    finally:
+        if kept is None:  # A loaded library needs its file no more.
+            shutil.rmtree(path.parent, ignore_errors=True)
     number, pointer, matrix = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Matrix)
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
     library.pool_size.argtypes, library.pool_size.restype = (pointer,), number
@@ -134,10 +136,10 @@ def _cached_path() -> Path | None:
     digest = hashlib.sha256(" ".join((*_FLAGS, platform.machine(), _processor())).encode())
     for source in sorted(_FOLDER.glob("*.[ch]")):
         digest.update(source.read_bytes())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec"
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: no HOME, and no entry for the user
         return None
     if not os.access(folder, os.W_OK):
         return None

@@ -1,0 +1,184 @@
+"""Send random tensors and HTTP bodies: each gets an answer or a clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import urllib3
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from clients.request import INPUTS
+from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.table import Row, counted
+from specdec.serving.triton_server import TritonServer
+
+FUZZ_PER_ROUND = 850
+TIMEOUT_S = 60.0
+NUM_AT_ONCE = 8
+TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")
+MAX_DEPTH = 5
+"""Of HTTP bodies: Triton 2.51 itself dies of very deep ones (docs/reliability.md)."""
+_TEXTS = ("", "x", "auto", "null", "\U0001f680", "<|im_end|>", "[" * 200, "9" * 400, "a" * 5000)
+_NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63, 1e308, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzResult:
+    """What one random request got."""
+
+    kind: str
+    """`answered`, an error type of ours, `triton` for an error of Triton's own, or `hang`."""
+    detail: str
+    is_internal: bool
+    """gRPC's INTERNAL or HTTP's 500."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Send FUZZ_PER_ROUND random requests in each of `rounds`, on one server."""
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+        crashes, pid = CrashWatch(Path(folder)), server.pid
+        results = [
+            each
+            for seed in range(rounds)
+            for each in asyncio.run(fuzz(server.grpc_url, server.http_url, FUZZ_PER_ROUND, seed))
+        ]
+        found, is_same = crashes.found(), server.pid == pid
+    tracebacks = [each.detail for each in results if "Traceback" in each.detail]
+    lost = [each.detail for each in results if each.kind in {"hang", "broken connection"}]
+    internal = [each for each in results if each.is_internal]
+    ours = [each.detail for each in internal if each.kind != "triton"]
+    yield Row(
+        f"{len(results)} random tensors (gRPC) and bodies (HTTP)",
+        f"{counted(each.kind for each in results)}; {len(internal)} INTERNAL or 500, of which "
+        f"{len(ours)} not Triton's; tracebacks: {len(tracebacks)}; crashes: {len(found)}; server "
+        f"{'the same' if is_same else 'restarted'}"
+        f"{''.join(f'; {each[:300]}' for each in sorted({*tracebacks, *lost, *ours}))}",
+        "no death, no hang, no traceback, INTERNAL only from Triton's own checks",
+        not (tracebacks or lost or ours or found) and is_same,
+    )
+
+
+def random_message(draw: random.Random) -> service_pb2.ModelInferRequest:
+    """Return a request with inputs of random names, types, shapes and bytes."""
+    message = service_pb2.ModelInferRequest(model_name="specdec")
+    names = draw.sample([*INPUTS, "no_such_input"], draw.randint(0, 5))
+    for name in {*names, *(["text_input"] if draw.random() < 0.7 else [])}:
+        spec = INPUTS.get(name)
+        datatype = spec.datatype if spec and draw.random() < 0.8 else draw.choice(TYPES)
+        shape = [1, 1] if draw.random() < 0.8 else draw.choice(([1], [1, 0], [1, 3], [2, 1], [-1]))
+        raw = _raw(draw, datatype, max(int(np.prod(shape)), 0))
+        if draw.random() < 0.05:
+            raw = raw[: draw.randint(0, len(raw))]
+        message.inputs.add(name=name, datatype=datatype, shape=shape)
+        message.raw_input_contents.append(raw)
+    if draw.random() < 0.1:
+        message.parameters[draw.choice(("timeout", "priority", "x", "max_tokens"))].int64_param = 1
+    if "max_tokens" not in {each.name for each in message.inputs}:
+        message.inputs.add(name="max_tokens", datatype="INT32", shape=[1, 1])
+        message.raw_input_contents.append(np.int32(4).tobytes())
+    return message
+
+
+def random_body(draw: random.Random) -> bytes:
+    """Return a body of random JSON, sometimes cut or with bytes of no text."""
+    body: dict[str, Any] = {"text_input": "x", "max_tokens": 4}
+    for name in draw.sample([*INPUTS, "no_such_field", "parameters"], draw.randint(0, 4)):
+        body[name] = _random_json(draw, MAX_DEPTH)
+    if draw.random() < 0.2:
+        body.pop("text_input", None)
+    encoded = json.dumps(body).encode()
+    if draw.random() < 0.1:
+        encoded = encoded[: draw.randint(0, len(encoded))]
+    if draw.random() < 0.05:
+        encoded = encoded.replace(b"x", bytes([draw.randint(128, 255)]))
+    return encoded
+
+
+async def fuzz(grpc_url: str, http_url: str, count: int, seed: int) -> list[FuzzResult]:
+    """Send `count` requests, half of them over each door, NUM_AT_ONCE at a time."""
+    draw = random.Random(seed)
+    results: list[FuzzResult] = []
+    with urllib3.PoolManager(maxsize=NUM_AT_ONCE) as pool:
+        async with grpc.aio.insecure_channel(grpc_url) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+            async def client() -> None:
+                while len(results) < count:
+                    if draw.random() < 0.5:
+                        results.append(await _send_message(stub, random_message(draw)))
+                    else:
+                        path = draw.choice(("generate", "generate_stream"))
+                        url = f"http://{http_url}/v2/models/specdec/{path}"
+                        body = random_body(draw)
+                        results.append(await asyncio.to_thread(_send_body, pool, url, body))
+
+            await asyncio.gather(*(client() for _ in range(NUM_AT_ONCE)))
+    return results
+
+
+async def _send_message(
+    stub: service_pb2_grpc.GRPCInferenceServiceStub, message: service_pb2.ModelInferRequest
+) -> FuzzResult:
+    detail, code = "", None
+    call = stub.ModelStreamInfer(iter([message]), timeout=TIMEOUT_S)
+    try:
+        async for response in call:
+            detail = detail or response.error_message
+    except grpc.aio.AioRpcError as error:
+        detail, code = str(error.details()), error.code()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return FuzzResult("hang", repr(message)[:500], is_internal=False)
+    return FuzzResult(_kind(detail), detail, code is grpc.StatusCode.INTERNAL)
+
+
+def _send_body(pool: urllib3.PoolManager, url: str, body: bytes) -> FuzzResult:
+    try:
+        response = pool.request("POST", url, body=body, timeout=TIMEOUT_S, retries=False)
+    except urllib3.exceptions.TimeoutError:
+        return FuzzResult("hang", repr(body)[:500], is_internal=False)
+    except urllib3.exceptions.HTTPError as error:
+        return FuzzResult("broken connection", f"{error}: {body!r}"[:500], is_internal=False)
+    text = response.data.decode(errors="replace")
+    if response.status == HTTPStatus.OK and '"error"' not in text:
+        return FuzzResult("answered", "", is_internal=False)
+    is_internal = response.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    return FuzzResult(_kind(text), text, is_internal)
+
+
+def _kind(detail: str) -> str:
+    """Return the error type of ours that a message names, or that it is Triton's."""
+    if not detail:
+        return "answered"
+    known = ("invalid_request", "unsupported", "overloaded", "engine_failed", "deadline_exceeded")
+    return next((each for each in known if each in detail), "triton")
+
+
+def _raw(draw: random.Random, datatype: str, count: int) -> bytes:
+    if datatype == "BYTES":
+        texts = [draw.choice(_TEXTS).encode() for _ in range(count)]
+        return b"".join(len(each).to_bytes(4, "little") + each for each in texts)
+    types = {"BOOL": "?", "INT32": "i4", "INT64": "i8", "UINT64": "u8", "FP32": "f4"}
+    size = np.dtype(types[datatype]).itemsize * count
+    return draw.choice((bytes(size), b"\xff" * size, draw.randbytes(size)))
+
+
+def _random_json(draw: random.Random, depth: int) -> Any:
+    kind = draw.randrange(6 if depth else 4)
+    if kind == 0:
+        return draw.choice(_TEXTS)
+    if kind == 1:
+        return draw.choice(_NUMBERS)
+    if kind in {2, 3}:
+        return draw.choice((True, False, None))
+    inner = [_random_json(draw, depth - 1) for _ in range(draw.randint(0, 3))]
+    return inner if kind == 4 else {str(index): each for index, each in enumerate(inner)}

@@ -1,0 +1,246 @@
+"""Hang up thousands of times, in every way and at every moment of an answer; then load for long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Channels, tokens_of
+from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.resources import (
+    Resources,
+    num_inflight,
+    resources_of,
+    slopes_per_hour,
+)
+from loadtest.reliability.table import Row
+from specdec.serving.triton_server import TritonServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HANGUPS_PER_ROUND = 3400
+MAX_SLOPE_MB = 50.0
+"""Of some 3 GB; the measure of half an hour is no finer."""
+WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
+MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")
+NUM_CLIENTS = 24
+"""Clients that hang up at the same time."""
+STREAMS_PER_KILL = 8
+SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
+SAMPLE_PERIOD_S = 10.0
+DRAFTERS = ("auto", "none", "lookup", "draft", "eagle3", "tree")
+_TEXT = "Count: one, two, three,"
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What a client asks before it hangs up, and when it does."""
+
+    request: GenerationRequest
+    num_tokens: int
+    """It reads so many tokens first,"""
+    delay_s: float
+    """and then waits so long."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Hang up HANGUPS_PER_ROUND times in each of `rounds`, then load for 5 minutes a round."""
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+        crashes, pid = CrashWatch(Path(folder)), server.pid
+        start_s = time.monotonic()
+        count = sum(asyncio.run(hang_up(server, HANGUPS_PER_ROUND, seed)) for seed in range(rounds))
+        seconds = time.monotonic() - start_s
+        left = asyncio.run(settled(server))
+        yield Row(
+            f"{count} hang-ups ({', '.join(WAYS)}; {', '.join(MOMENTS)}) in {seconds / 60:.0f} min",
+            f"crashes: {len(crashes.found())}; server "
+            f"{'the same' if server.pid == pid else 'restarted'}; {left} requests still in flight",
+            "0 deaths, 0 in flight",
+            not crashes.found() and server.pid == pid and not left,
+        )
+        num_whole, samples = asyncio.run(load(server, 5.0 * rounds, rounds))
+        found, is_same = crashes.found(), server.pid == pid
+        left = asyncio.run(settled(server))
+    slopes = slopes_per_hour(samples)
+    yield Row(
+        f"{5 * rounds} minutes of load by 8 clients after them",
+        f"{num_whole} answers; now {samples[-1].rss_mb:.0f} MB, {samples[-1].num_fds:.0f} files, "
+        f"{samples[-1].num_threads:.0f} threads, {samples[-1].shm_mb:.0f} MB of shared memory; an "
+        f"hour adds {slopes['rss_mb']:+.1f} MB, {slopes['num_fds']:+.1f} files, "
+        f"{slopes['num_threads']:+.1f} threads, {slopes['shm_mb']:+.1f} MB; crashes: {len(found)}; "
+        f"{left} in flight",
+        f"0 deaths, 0 in flight, memory within ±{MAX_SLOPE_MB:g} MB an hour",
+        not found and is_same and not left and abs(slopes["rss_mb"]) <= MAX_SLOPE_MB,
+    )
+
+
+def plan(moment: str, draw: random.Random) -> Answering:
+    """Draw a request and the moment to hang up in it."""
+    drafter, number = draw.choice(DRAFTERS), draw.randrange(10**6)
+    text = f"{number}. {_TEXT}"
+    if moment == "in prefill":
+        text = f"{number}. " + " ".join(draw.choice(_TEXT.split()) for _ in range(700))
+    num_tokens = {"mid-round": draw.randint(1, 20), "at the last token": 7}.get(moment, 0)
+    max_tokens = 8 if moment == "at the last token" else 200
+    delay_s = {
+        "before the first token": draw.uniform(0.0, 0.02),
+        "in prefill": draw.uniform(0.02, 0.5),
+        "mid-round": draw.uniform(0.0, 0.05),
+    }.get(moment, 0.0)
+    request = GenerationRequest(
+        text_input=text, max_tokens=max_tokens, min_tokens=max_tokens, drafter=drafter
+    )
+    return Answering(request, num_tokens, delay_s)
+
+
+async def cancel_grpc(channels: Channels, number: int, answering: Answering) -> None:
+    """Cancel one stream of a connection that goes on."""
+    call = channels.call(number, answering.request)
+    await _read_some(call, answering)
+    call.cancel()
+
+
+async def close_channel(url: str, answering: Answering) -> None:
+    """Close the connection under a stream."""
+    async with Channels(url, 1) as own:
+        await _read_some(own.call(0, answering.request), answering)
+
+
+async def close_http(host: str, port: int, answering: Answering) -> None:
+    """Reset an HTTP connection under an event stream."""
+    request = answering.request
+    body = (
+        f'{{"text_input": "{request.text_input}", "stream": true, "max_tokens": '
+        f'{request.max_tokens}, "drafter": "{request.drafter}"}}'
+    ).encode()
+    head = (
+        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(head + body)
+    num_events = 0
+    with suppress(OSError):
+        while num_events < answering.num_tokens and (line := await reader.readline()):
+            num_events += line.startswith(b"data:")
+        await asyncio.sleep(answering.delay_s)
+    writer.transport.abort()
+
+
+async def kill_client(url: str, moment: str, seed: int) -> None:
+    """Kill a process that holds STREAMS_PER_KILL streams."""
+    command = [sys.executable, "-m", "loadtest.reliability.hangups", url, moment, str(seed)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    await process.stdout.readline()  # It is about to ask.
+    await asyncio.sleep(random.Random(seed).uniform(0.0, 0.6))
+    process.kill()
+    await process.wait()
+
+
+async def hang_up(server: TritonServer, count: int, seed: int) -> int:
+    """Hang up `count` times, NUM_CLIENTS at once; return how often in fact."""
+    draw = random.Random(seed)
+    settings = server.settings
+    done = 0
+
+    async def client(number: int, channels: Channels) -> None:
+        nonlocal done
+        while done < count:
+            moment = draw.choice(MOMENTS)
+            answering = plan(moment, draw)
+            way = draw.randrange(3)
+            with suppress(OSError):
+                if way == 0:
+                    await cancel_grpc(channels, number, answering)
+                elif way == 1:
+                    await close_channel(server.grpc_url, answering)
+                else:
+                    await close_http(settings.reachable_host, settings.http_port, answering)
+            done += 1
+
+    async def killer() -> None:
+        nonlocal done
+        while done < count:
+            await kill_client(server.grpc_url, draw.choice(MOMENTS), draw.randrange(10**6))
+            done += STREAMS_PER_KILL
+
+    async with Channels(server.grpc_url, NUM_CLIENTS) as channels:
+        await asyncio.gather(killer(), *(client(n, channels) for n in range(NUM_CLIENTS)))
+    return done
+
+
+async def settled(server: TritonServer) -> int:
+    """Wait until nothing is in flight; return how many requests still are at the limit."""
+    limit_s = time.monotonic() + SETTLE_LIMIT_S
+    number = 1
+    while number and time.monotonic() < limit_s:
+        number = await asyncio.to_thread(num_inflight, server)
+        await asyncio.sleep(SETTLE_PERIOD_S)
+    return number
+
+
+async def load(server: TritonServer, minutes: float, seed: int) -> tuple[int, list[Resources]]:
+    """Keep eight clients asking; return how many answers were whole, and what the server held."""
+    draw, num_whole = random.Random(seed), 0
+    end_s = time.monotonic() + 60 * minutes
+    samples: list[Resources] = []
+
+    async def client(number: int, channels: Channels) -> None:
+        nonlocal num_whole
+        while time.monotonic() < end_s:
+            request = GenerationRequest(
+                text_input=f"{draw.randrange(200)}. {_TEXT}",
+                max_tokens=draw.randint(8, 120),
+                drafter=draw.choice(DRAFTERS),
+                temperature=draw.choice((0.0, 0.8)),
+            )
+            num_whole += (await channels.ask(number, request)).is_complete
+
+    async def watch() -> None:
+        while time.monotonic() < end_s:
+            samples.append(await asyncio.to_thread(resources_of, server))
+            await asyncio.sleep(SAMPLE_PERIOD_S)
+
+    async with Channels(server.grpc_url, 8) as channels:
+        await asyncio.gather(watch(), *(client(n, channels) for n in range(8)))
+    return num_whole, samples
+
+
+async def _read_some(call: grpc.aio.StreamStreamCall, answering: Answering) -> None:
+    num_tokens = 0
+    try:
+        while num_tokens < answering.num_tokens:
+            response = await call.read()
+            if response is grpc.aio.EOF or response.error_message:
+                return
+            num_tokens += len(tokens_of(response.infer_response)[0])
+        await asyncio.sleep(answering.delay_s)
+    except (grpc.aio.AioRpcError, asyncio.CancelledError):
+        return
+
+
+async def _wait_for_death(url: str, moment: str, seed: int) -> None:
+    draw = random.Random(seed)
+    async with Channels(url, STREAMS_PER_KILL) as channels:
+        sys.stdout.write("asking\n")
+        sys.stdout.flush()
+        requests = [plan(moment, draw).request for _ in range(STREAMS_PER_KILL)]
+        await channels.ask_all(requests)
+    await asyncio.sleep(60)
+
+
+if __name__ == "__main__":
+    asyncio.run(_wait_for_death(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,143 @@
+"""Ask at the edges of all ranges beside ordinary streams, whose tokens must not change."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.table import Row, counted
+from specdec.serving.triton_server import TritonServer
+
+POISON_PER_ROUND = 350
+NUM_WITNESSES = 8
+NUM_POISONED_AT_ONCE = 8
+WITNESS_TOKENS = 120
+EDGES: dict[str, tuple[object, ...]] = {
+    "temperature": (0.0, 1e-38, 1e-5, 1.0, 10.0),
+    "top_p": (1e-38, 0.5, 1.0),
+    "top_k": (0, 1, 2, 2**31 - 1),
+    "min_p": (0.0, 1e-38, 1.0),
+    "repetition_penalty": (0.01, 1.0, 100.0),
+    "presence_penalty": (-2.0, 0.0, 2.0),
+    "frequency_penalty": (-2.0, 0.0, 2.0),
+    "min_tokens": (0, 4),
+    "seed": (0, 2**64 - 1),
+    "verification": ("exact", "rejection", "block", "typical"),
+    "num_draft_tokens": (0, 1, 16),
+    "drafter": ("auto", "none", "lookup", "draft", "eagle3", "eagle3_tree", "suffix", "tree"),
+    "logit_bias": (
+        {},
+        {0: 100.0, 1: -100.0},
+        dict.fromkeys(range(0, 49152, 2), -100.0),
+    ),
+    "bad_words": ((), ("e", " ", "a"), tuple(chr(code) for code in range(32, 127))),
+    "stop_words": ((), ("\ufffd", "<|im_end|>", "the")),
+    "return_log_probs": (False, True),
+}
+BEYOND: dict[str, tuple[object, ...]] = {
+    "temperature": (-1.0, 11.0, float("nan"), float("inf")),
+    "top_p": (0.0, -1.0, 1.5, float("nan")),
+    "min_p": (-0.1, 1.1),
+    "repetition_penalty": (0.0, 1e-38, 1e38),
+    "presence_penalty": (-2.1, float("-inf")),
+    "num_draft_tokens": (17, -1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonResult:
+    """What the witnesses and the others got."""
+
+    num_witnesses: int
+    num_changed: int
+    """Answers of witnesses that differ from those without poison, or were cut."""
+    outcomes: tuple[str, ...]
+    """Of the poisoned requests: `whole`, or the error type."""
+    details: tuple[str, ...]
+    """Messages of errors that are no `invalid_request`."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Ask POISON_PER_ROUND poisoned requests in each of `rounds`, on one server."""
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+        crashes, pid = CrashWatch(Path(folder)), server.pid
+        results = [
+            asyncio.run(play(server.grpc_url, POISON_PER_ROUND, seed)) for seed in range(rounds)
+        ]
+        found, is_same = crashes.found(), server.pid == pid
+    outcomes = [each for result in results for each in result.outcomes]
+    changed = sum(each.num_changed for each in results)
+    details = sorted({each for result in results for each in result.details})
+    yield Row(
+        f"{len(outcomes)} requests at the edges of all ranges beside {NUM_WITNESSES} streams",
+        f"{sum(each.num_witnesses for each in results)} witnesses, {changed} changed; the others: "
+        f"{counted(outcomes)}{''.join(f'; {each}' for each in details)}; crashes: {len(found)}; "
+        f"server {'the same' if is_same else 'restarted'}",
+        "no witness changed, no death",
+        not changed and not found and is_same and "broken" not in outcomes,
+    )
+
+
+async def play(url: str, count: int, seed: int) -> PoisonResult:
+    """Ask `count` poisoned requests beside witnesses that start again as they end."""
+    draw = random.Random(seed)
+    known = {}
+    async with Channels(url, 1) as channels:
+        for number in range(NUM_WITNESSES):
+            known[number] = (await channels.ask(0, _witness(number))).token_ids
+    poisoned: list[Answer] = []
+    witnesses: list[tuple[int, Answer]] = []
+    async with Channels(url, NUM_WITNESSES) as calm, Channels(url, NUM_POISONED_AT_ONCE) as other:
+
+        async def witness(number: int) -> None:
+            while len(poisoned) < count:
+                witnesses.append((number, await calm.ask(number, _witness(number))))
+
+        async def poisoner(number: int) -> None:
+            while len(poisoned) < count:
+                poisoned.append(await other.ask(number, poisoned_request(draw)))
+
+        await asyncio.gather(
+            *(witness(n) for n in range(NUM_WITNESSES)),
+            *(poisoner(n) for n in range(NUM_POISONED_AT_ONCE)),
+        )
+    others = {
+        each.detail
+        for each in poisoned
+        if not each.is_complete and each.error_type != "invalid_request"
+    }
+    return PoisonResult(
+        len(witnesses),
+        sum(each.token_ids != known[number] for number, each in witnesses),
+        tuple("whole" if each.is_complete else each.error_type or "broken" for each in poisoned),
+        tuple(sorted(others)),
+    )
+
+
+def poisoned_request(draw: random.Random) -> GenerationRequest:
+    """Draw a value at an edge for every parameter, and for one in ten requests one beyond."""
+    fields = {name: draw.choice(values) for name, values in EDGES.items()}
+    if draw.random() < 0.1:
+        name = draw.choice(list(BEYOND))
+        fields[name] = draw.choice(BEYOND[name])
+    text = draw.choice(("Count: one, two,", "x", "\U0001f680", "a" * 300))
+    return GenerationRequest(text_input=text, max_tokens=draw.choice((4, 6)), **fields)  # type: ignore[arg-type]
+
+
+def _witness(number: int) -> GenerationRequest:
+    drafters = ("auto", "none", "lookup", "draft")
+    return GenerationRequest(
+        text_input=f"{number}. Tell me about ships and the sea.",
+        max_tokens=WITNESS_TOKENS,
+        min_tokens=WITNESS_TOKENS,
+        drafter=drafters[number % len(drafters)],
+        temperature=0.8 * (number % 2),
+        seed=number,
+    )

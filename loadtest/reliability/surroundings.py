@@ -1,0 +1,114 @@
+"""Serve in poor surroundings: a small /dev/shm, no HOME and an unknown user, IPv6 alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Channels
+from loadtest.reliability.refusals import requests_of
+from loadtest.reliability.table import Row
+from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.triton_server import is_ready
+
+NUM_STREAMS = 64
+UNKNOWN_USER = 54321
+START_LIMIT_S = 120.0
+SMALL_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec"
+SURROUNDINGS = ("64 MB of shared memory", "no HOME, unknown user", "IPv6")
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundingResult:
+    """How a server did there."""
+
+    start_s: float
+    """Infinity if it did not come up; `detail` has the end of its log then."""
+    num_whole: int
+    """Of NUM_STREAMS answers at once."""
+    status: int
+    """Of its end."""
+    detail: str
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Serve once in each; `rounds` is for scenarios that repeat."""
+    del rounds
+    for surrounding in SURROUNDINGS:
+        result = serve_in(surrounding, repository)
+        yield Row(
+            f"{surrounding}: {NUM_STREAMS} answers at once",
+            f"ready after {result.start_s:.1f} s, {result.num_whole} whole, exit {result.status}"
+            f"{'; ' + result.detail if result.detail else ''}",
+            "all whole, or a clear error; exit 0",
+            result.num_whole == NUM_STREAMS and result.status == 0,
+        )
+
+
+def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
+    """Start a server there, ask NUM_STREAMS at once, and stop it. The first needs root."""
+    address = "::1" if surrounding == "IPv6" else "127.0.0.1"
+    settings = with_free_ports(ServeSettings(repository, address, 0, 0, 0, 0))
+    command = [sys.executable, "-m", "specdec", "serve", "--address", address]
+    command += ["--model-repository", str(repository)]
+    for kind, port in settings.ports.items():
+        command += [f"--{kind}-port", str(port)]
+    environment = dict(os.environ)
+    if surrounding == SURROUNDINGS[0]:
+        command = ["unshare", "--mount", "sh", "-c", f'{SMALL_SHM} "$@"', "sh", *command]
+    if surrounding == SURROUNDINGS[1]:
+        ids = [f"--map-user={UNKNOWN_USER}", f"--map-group={UNKNOWN_USER}"]
+        command = ["unshare", "--user", *ids, *command]
+        environment.pop("HOME", None)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        log = Path(folder) / "log"
+        start_s = time.monotonic()
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+            )
+        try:
+            if not _comes_up(process, settings):
+                process.kill()
+                status = process.wait()
+                return SurroundingResult(float("inf"), 0, status, log.read_text()[-2000:])
+            ready_s = time.monotonic() - start_s
+            answers = asyncio.run(_ask(f"{settings.url_host}:{settings.grpc_port}"))
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(timeout=60.0)
+        finally:
+            process.kill()
+            process.wait()
+    whole = [each for each in answers if not each]
+    others = "; ".join(sorted({each for each in answers if each}))
+    return SurroundingResult(ready_s, len(whole), status, others)
+
+
+def _comes_up(process: subprocess.Popen[bytes], settings: ServeSettings) -> bool:
+    limit_s = time.monotonic() + START_LIMIT_S
+    while process.poll() is None and time.monotonic() < limit_s:
+        if is_ready(settings):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+async def _ask(url: str) -> Sequence[str]:
+    """Return the error of each answer, empty for a whole one."""
+    requests = [
+        GenerationRequest(text_input=each.text_input, max_tokens=40)
+        for each in requests_of(NUM_STREAMS, 0)
+    ]
+    async with Channels(url, NUM_STREAMS) as channels:
+        answers = await channels.ask_all(requests)
+    return ["" if each.is_complete else each.detail or "cut" for each in answers]
