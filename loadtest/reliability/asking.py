@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,17 @@ class Answer:
     first_s: float = 0.0
     last_s: float = 0.0
     """When the last response or the error came."""
-    gaps_s: list[float] = field(default_factory=list)
-    """Seconds between responses."""
+    token_times_s: list[float] = field(default_factory=list)
+    """When each response that carries tokens came."""
+
+    def gaps_s(self, start_s: float, end_s: float) -> list[float]:
+        """Return the seconds between responses, for the gaps that overlap the given time."""
+        times_s = self.token_times_s
+        return [
+            late - early
+            for early, late in itertools.pairwise(times_s)
+            if late >= start_s and early <= end_s
+        ]
 
 
 class Channels:
@@ -65,10 +75,18 @@ class Channels:
         return stub.ModelStreamInfer(iter([message]))
 
     async def ask(
-        self, number: int, request: GenerationRequest, started: asyncio.Event | None = None
+        self,
+        number: int,
+        request: GenerationRequest,
+        started: asyncio.Event | None = None,
+        answer: Answer | None = None,
     ) -> Answer:
-        """Send one request and read its answer to the end; `started` is set at the first token."""
-        answer = Answer(start_s=time.monotonic())
+        """Send one request and read its answer to the end; `started` is set at the first token.
+
+        `answer`: filled as the responses come, for a caller that may cancel.
+        """
+        answer = answer or Answer()
+        answer.start_s = time.monotonic()
         call = self.call(number, request)
         try:
             async for response in call:
@@ -102,8 +120,8 @@ def _record(answer: Answer, response: Any) -> None:
         answer.is_complete |= is_last
         if tokens and not answer.first_s:
             answer.first_s = now_s
-        elif tokens:
-            answer.gaps_s.append(now_s - answer.last_s)
+        if tokens:
+            answer.token_times_s.append(now_s)
     answer.last_s = now_s
 
 

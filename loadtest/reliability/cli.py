@@ -19,6 +19,7 @@ from loadtest.reliability import (
     deaths,
     fuzz,
     hangups,
+    pauses,
     poison,
     refusals,
     stops,
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "refusals": refusals.rows,
     "poison": poison.rows,
     "fuzz": fuzz.rows,
+    "pauses": pauses.rows,
     "surroundings": surroundings.rows,
     "hangups": hangups.rows,
 }

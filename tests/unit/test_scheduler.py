@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.prompt_pace import PromptPace
 from tests.unit.by_hand import NUM_CACHE_TOKENS, Receiver, alone, new_scheduler, prompt, run, task
 from tests.unit.tiny_llama import VOCAB
 
@@ -160,29 +161,48 @@ def test_any_schedule_gives_the_same_tokens(model, data):
         assert receiver.tokens == tokens[: len(receiver.tokens)]
 
 
-def test_a_long_prompt_does_not_stop_who_answers(model, monkeypatch):
-    """Beside a stream a prompt is read in pieces: each pass says the stream's next token."""
-    limits = EngineLimits(max_seq_len=1024, max_num_tokens=512, num_cache_tokens=NUM_CACHE_TOKENS)
-    scheduler, stream, late = new_scheduler(model, limits), Receiver(), Receiver()
-    num_rows = []
+def rows_of_passes(model, monkeypatch):
+    """Return a list that grows by the rows of each segment of each pass."""
+    passes = []
     run_model = model.run
 
     def counted(segments):
-        num_rows.append(sum(len(segment.tokens) for segment in segments))
+        passes.append([len(segment.tokens) for segment in segments])
         return run_model(segments)
 
     monkeypatch.setattr(model, "run", counted)
-    scheduler.add([task(prompt(600), 40)], stream)
+    return passes
+
+
+LONG_LIMITS = EngineLimits(max_seq_len=1024, max_num_tokens=512, num_cache_tokens=NUM_CACHE_TOKENS)
+
+
+def test_stream_gets_a_token_in_every_pass_that_reads_a_prompt(model):
+    """A prompt that enters is read beside a stream, in passes that each bring its next token."""
+    scheduler, stream, late = new_scheduler(model, LONG_LIMITS), Receiver(), Receiver()
+    scheduler.add([task(prompt(600), 400)], stream)
     while not stream.outputs:
         scheduler.step()
-    assert num_rows == [512, 88], "alone, a prompt is read in the largest pieces"
     scheduler.add([task(prompt(500, seed=1), 1)], late)
-    num_said = len(stream.tokens)
-    num_rows.clear()
+    num_tokens = len(stream.tokens)
 
     while not late.is_done:
         scheduler.step()
-        num_said += 1
-        assert len(stream.tokens) == num_said
+        num_tokens += 1
+        assert len(stream.tokens) == num_tokens
 
-    assert num_rows == [129, 129, 129, 117]
+
+def test_short_prompt_does_not_wait_for_a_long_one(model, monkeypatch):
+    """Half of a pass's prompt rows belong to the prompt with the fewest rows left."""
+    scheduler, long, short = new_scheduler(model, LONG_LIMITS), Receiver(), Receiver()
+    monkeypatch.setattr(PromptPace, "max_rows", lambda *_, **__: 64)
+    passes = rows_of_passes(model, monkeypatch)
+    scheduler.add([task(prompt(600), 1)], long)
+    scheduler.step()
+    scheduler.add([task(prompt(60, seed=1), 1)], short)
+
+    while not short.is_done:
+        scheduler.step()
+
+    assert passes[:3] == [[64], [32, 32], [28, 36]]
+    assert not long.is_done

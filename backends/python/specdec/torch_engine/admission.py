@@ -11,12 +11,8 @@ import numpy as np
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.running import RunningTask, tokens_needed
+from specdec.torch_engine.running import NUM_ROUND_TOKENS, RunningTask, tokens_needed
 from specdec.torch_engine.task import Receiver, Task, TaskStats
-
-NUM_ROUND_TOKENS = 8
-"""Tokens of a context that a round leaves to compute, at most: what the last one said. They are few
-enough that hardly a prompt looks like it."""
 
 GROUP_SHARE = 4
 """A group of tasks that start together may hold this fraction of the cache, or be one task."""

@@ -10,6 +10,10 @@ from specdec.torch_engine.model import Segment
 from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
 
+NUM_ROUND_TOKENS = 8
+"""Context tokens that a stream's next call leaves to compute, at most: those that its last round
+confirmed. Hardly a prompt is as short."""
+
 
 @dataclass(eq=False, slots=True)
 class RunningTask:
@@ -32,8 +36,8 @@ class RunningTask:
 
     @property
     def is_prompt(self) -> bool:
-        """More is pending than one round's rows."""
-        return len(self.pending) > 1 + len(self.task.draft_ids)
+        """More is pending than the next call of a running stream leaves to compute."""
+        return len(self.pending) > NUM_ROUND_TOKENS + len(self.task.draft_ids)
 
     def chunk(self, budget: int) -> Segment:
         """The next rows to run, `budget` at most."""

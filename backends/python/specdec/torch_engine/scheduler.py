@@ -1,8 +1,4 @@
-"""Which rows run in the next pass: requests join and leave between passes.
-
-Tokens being generated and drafts being verified come first, so that no stream waits for another's
-prompt; what is left of the pass's row budget goes to prompts, oldest first, in chunks.
-"""
+"""Runs the tasks of one model pass by pass: requests join and leave between passes."""
 
 from __future__ import annotations
 
@@ -26,16 +22,14 @@ from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
+from specdec.torch_engine.prompt_pace import PromptPace
 from specdec.torch_engine.rendezvous import Rendezvous
 from specdec.torch_engine.running import RunningTask
 from specdec.torch_engine.sampler import Choice
+from specdec.torch_engine.selection import select
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
 
 logger = logging.getLogger(__name__)
-
-NUM_PROMPT_ROWS_BESIDE = 128
-"""Rows of prompts in a pass beside those that answer: a long prompt must not stop the streams. Far
-fewer would read the weights too often."""
 
 
 class Scheduler:
@@ -47,6 +41,7 @@ class Scheduler:
         self._limits = limits
         self._admission = Admission(model.cache, limits)
         self._rendezvous = Rendezvous()
+        self._pace = PromptPace()
         self._running: list[RunningTask] = []
 
     @property
@@ -108,14 +103,18 @@ class Scheduler:
             self._start(running)
         failed: dict[RunningTask, Exception] = {}
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
+        start_s = time.perf_counter()
         if num_tokens > 1:
             self._leap(num_tokens, failed)
             self._fail_each(failed)
+            seconds = (time.perf_counter() - start_s) / num_tokens
+            self._pace.passed(seconds, num_prompt_rows=0, has_streams=True)
             return
-        chunks = list(self._select())
+        chunks = list(select(self._running, self._pace, self._limits.max_num_tokens))
         if not chunks:
             return
-        start_s, has_prompt = time.perf_counter(), any(each.is_prompt for each, _ in chunks)
+        num_prompt_rows = sum(len(rows.tokens) for each, rows in chunks if each.is_prompt)
+        has_streams = not all(each.is_prompt for each, _ in chunks)
         segments = [segment for _, segment in chunks]
         states: list[Tensor] | None = None
         if any(running.task.num_next is not None for running, _ in chunks):
@@ -131,7 +130,7 @@ class Scheduler:
             if each.num_guesses or running.task.branch is not None
         }
         guesses = read(self._model, awaited)
-        if not has_prompt:
+        if not num_prompt_rows:
             self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
             with self._failing_alone(running, failed):
@@ -145,6 +144,9 @@ class Scheduler:
                 for running, each in readings.items()
                 if running not in awaited and each.sequence.blocks
             },
+        )
+        self._pace.passed(
+            time.perf_counter() - start_s, num_prompt_rows=num_prompt_rows, has_streams=has_streams
         )
 
     def _draw_and_judge(
@@ -260,20 +262,6 @@ class Scheduler:
         )
         running.num_asked = 1 + len(task.draft_ids)
         self._running.append(running)
-
-    def _select(self) -> Iterator[tuple[RunningTask, Segment]]:
-        # A path that has run may wait for others of its tree.
-        unfinished = [running for running in self._running if len(running.pending)]
-        unfinished.sort(key=lambda running: running.is_prompt)
-        budget = self._limits.max_num_tokens
-        for running in unfinished:
-            if running.is_prompt and not unfinished[0].is_prompt:
-                budget = min(budget, NUM_PROMPT_ROWS_BESIDE)
-            if budget == 0:
-                return
-            segment = running.chunk(budget)
-            budget -= len(segment.tokens)
-            yield running, segment
 
     def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
         """All pending tokens have run: they can be judged, those of a tree with the last path."""

@@ -1,0 +1,121 @@
+"""Let a long prompt enter beside running streams: how long they pause, and how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.table import Row
+from specdec.serving.triton_server import TritonServer
+
+DRAFTERS = ("none", "auto")
+NUM_STREAMS = 4
+NUM_WORDS = 4000
+"""About as many tokens."""
+USUAL_S = 8.0
+"""Time before the prompt enters and after its first token, in which the usual gaps are measured:
+the streams' own contexts grow meanwhile."""
+STREAM_TOKENS = 6000
+MAX_RATIO = 3.0
+"""Goal for a pause ÷ the usual gap."""
+PAUSE_QUANTILE = 0.95
+WORDS = ("the", "of", "and", "to", "in", "is", "that", "for", "it", "with", "as", "was", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class PauseResult:
+    """One entry of a long prompt."""
+
+    usual_s: float
+    """Mean gap between the responses of a stream before the prompt enters and after it is read."""
+    usual_high_s: float
+    """The same gaps' quantile."""
+    pause_s: float
+    """Mean gap while the prompt is read."""
+    pause_high_s: float
+    longest_s: float
+    first_token_s: float
+    """From asking with the long prompt to its first token."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Let a prompt of NUM_WORDS words enter beside streams, `rounds` times each way."""
+    with TritonServer(repository) as server:
+        for drafter in DRAFTERS:
+            results = [asyncio.run(pause(server.grpc_url, drafter, seed)) for seed in range(rounds)]
+            yield _row(drafter, results)
+
+
+def _row(drafter: str, results: list[PauseResult]) -> Row:
+    ratios = [each.pause_high_s / each.usual_high_s for each in results]
+    return Row(
+        f"a prompt of {NUM_WORDS} tokens enters beside {NUM_STREAMS} streams, drafter {drafter} "
+        f"(×{len(results)})",
+        f"{PAUSE_QUANTILE:.0%} of the gaps are within {_median(results, 'usual_high_s')} before "
+        f"and after, and within {_median(results, 'pause_high_s')} while it is read (×"
+        f"{statistics.median(ratios):.1f}); mean gap {_median(results, 'usual_s')}, meanwhile "
+        f"{_median(results, 'pause_s')}; longest {max(each.longest_s for each in results):.2f} s; "
+        f"its first token comes after {_median(results, 'first_token_s')}",
+        f"pauses ≤ {MAX_RATIO:g} × the usual gap",
+        statistics.median(ratios) <= MAX_RATIO,
+    )
+
+
+def _median(results: list[PauseResult], name: str) -> str:
+    return f"{statistics.median(getattr(each, name) for each in results):.3f} s"
+
+
+async def pause(url: str, drafter: str, seed: int) -> PauseResult:
+    """Run streams, let the prompt enter, and end them a while after its first token."""
+    draw = random.Random(f"{drafter} {seed}")
+    async with Channels(url, NUM_STREAMS + 1) as channels:
+        started = [asyncio.Event() for _ in range(NUM_STREAMS)]
+        answers = [Answer() for _ in range(NUM_STREAMS)]
+        streams = [
+            asyncio.create_task(channels.ask(n, _stream(n, drafter, draw), started[n], answers[n]))
+            for n in range(NUM_STREAMS)
+        ]
+        await asyncio.gather(*(each.wait() for each in started))
+        await asyncio.sleep(USUAL_S)
+        text = " ".join(draw.choice(WORDS) for _ in range(NUM_WORDS))
+        entering = GenerationRequest(text_input=text, max_tokens=1, drafter=drafter)
+        late = await channels.ask(NUM_STREAMS, entering)
+        await asyncio.sleep(USUAL_S)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+    start_s, end_s = late.start_s, late.first_s
+    usual = [
+        gap
+        for each in answers
+        for since_s in (start_s - USUAL_S, end_s)
+        for gap in each.gaps_s(since_s, since_s + USUAL_S)
+    ]
+    during = [gap for each in answers for gap in each.gaps_s(start_s, end_s)]
+    return PauseResult(
+        statistics.mean(usual),
+        float(np.quantile(usual, PAUSE_QUANTILE)),
+        statistics.mean(during),
+        float(np.quantile(during, PAUSE_QUANTILE)),
+        max(during),
+        end_s - start_s,
+    )
+
+
+def _stream(number: int, drafter: str, draw: random.Random) -> GenerationRequest:
+    return GenerationRequest(
+        text_input=f"{number}. Write a story about {draw.choice(WORDS)} and a dog.",
+        max_tokens=STREAM_TOKENS,
+        min_tokens=STREAM_TOKENS,
+        temperature=0.8,
+        seed=draw.randrange(1000),
+        drafter=drafter,
+    )
