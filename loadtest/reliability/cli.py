@@ -17,11 +17,14 @@ from loadtest.bench.reporting import (
 )
 from loadtest.reliability import (
     deaths,
+    flood,
     fuzz,
     hangups,
+    overload,
     pauses,
     poison,
     refusals,
+    slow_readers,
     stops,
     surroundings,
 )
@@ -35,6 +38,9 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "poison": poison.rows,
     "fuzz": fuzz.rows,
     "pauses": pauses.rows,
+    "flood": flood.rows,
+    "slow_readers": slow_readers.rows,
+    "overload": overload.rows,
     "surroundings": surroundings.rows,
     "hangups": hangups.rows,
 }

@@ -12,6 +12,7 @@ from specdec.errors import (
 )
 from specdec.serving import flight
 from specdec.serving.flight import Flight, FlightControl
+from specdec.serving.tenant_shares import TenantShares
 
 PATIENCE_S = 30.0
 
@@ -58,7 +59,7 @@ def counts():
 @pytest.fixture
 def control(counts):
     """Return a control for two flights that looks every millisecond."""
-    running = FlightControl(2, 0.001, counts.append)
+    running = FlightControl(TenantShares(2, 1.0), 0.001, counts.append)
     yield running
     running.close()
 
@@ -79,7 +80,7 @@ def test_limit_is_exact_and_places_are_given_back(control, counts):
 
 def test_many_at_once_never_exceed_the_limit(counts):
     """Admission is one step: a crowd of threads gets exactly the places there are."""
-    control = FlightControl(5, 1.0, counts.append)
+    control = FlightControl(TenantShares(5, 1.0), 1.0, counts.append)
     start, refused = threading.Barrier(20), []
 
     def come():

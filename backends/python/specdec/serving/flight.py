@@ -9,11 +9,11 @@ from typing import Protocol
 
 from specdec.errors import (
     DeadlineExceededError,
-    OverloadedError,
     RequestCancelledError,
     SpecdecError,
 )
 from specdec.health.board import NO_PULSE, Heartbeat
+from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tracing import NOT_TRACED
 
 GRACE_S = 3.0
@@ -32,9 +32,14 @@ class Flight:
     """One admitted request: polled by the watchdog, checked by its own thread every round."""
 
     def __init__(
-        self, is_cancelled: Callable[[], bool], deadline_s: float | None, start_s: float
+        self,
+        is_cancelled: Callable[[], bool],
+        deadline_s: float | None,
+        start_s: float,
+        tenant: str | None = None,
     ) -> None:
         """`deadline_s` after `start_s` (time.monotonic()) the request ends with an error."""
+        self.tenant = tenant
         self._is_cancelled = is_cancelled
         self._deadline_s = deadline_s
         self._start_s = start_s
@@ -115,7 +120,7 @@ class Flight:
 
 
 class FlightControl:
-    """Admits up to `limit` requests, and watches that ended ones do not keep an engine busy.
+    """Admits requests while there are places; ended ones must not keep an engine busy.
 
     A BLS call cannot be cancelled on Triton 24.10, and a thread that waits in one sees nothing;
     so a watchdog looks every `period_s` and sends the engine a stop request, again and again until
@@ -124,14 +129,14 @@ class FlightControl:
 
     def __init__(
         self,
-        limit: int,
+        shares: TenantShares,
         period_s: float,
         on_change: Callable[[int], None],
         pulse: Heartbeat = NO_PULSE,
     ) -> None:
         """`pulse` beats with the watchdog; `on_change` hears how many are in flight."""
         self._pulse = pulse
-        self._limit = limit
+        self._shares = shares
         self._period_s = period_s
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -141,12 +146,9 @@ class FlightControl:
         self._watchdog.start()
 
     def admit(self, flight: Flight) -> None:
-        """Takes a place. Raises OverloadedError when there is none."""
+        """Take a place. Raises OverloadedError if there is none for the flight's tenant."""
         with self._lock:
-            if len(self._flights) >= self._limit:
-                raise OverloadedError(
-                    f"{len(self._flights)} requests are in flight; the limit is {self._limit}"
-                )
+            self._shares.enter(flight.tenant)
             self._flights.add(flight)
             flight.num_at_start = len(self._flights)
             self._on_change(len(self._flights))
@@ -162,6 +164,7 @@ class FlightControl:
             if flight not in self._flights:
                 return False
             self._flights.remove(flight)
+            self._shares.leave(flight.tenant)
             self._on_change(len(self._flights))
         return True
 

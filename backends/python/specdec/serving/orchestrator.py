@@ -47,6 +47,7 @@ from specdec.serving.server_watch import ServerWatch
 from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.strangers import Stranger
 from specdec.serving.task_labels import TaskLabeler
+from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
@@ -123,7 +124,7 @@ class TritonPythonModel:
         )
         self._tracing = Tracing(self._warn)
         self._control = FlightControl(
-            settings.inflight_limit,
+            TenantShares(settings.inflight_limit, settings.max_tenant_share),
             settings.cancellation_check_period_ms / 1000,
             self._count,
             pulse,
@@ -182,7 +183,7 @@ class TritonPythonModel:
         check_parameters(request.parameters(), self._inputs)
         parsed = parse_request(input_arrays(request), self._limits)
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
-        flight = Flight(sender.is_cancelled, deadline_s, start_s)
+        flight = Flight(sender.is_cancelled, deadline_s, start_s, parsed.tenant)
         flight.give_up = lambda error: self._end(flight, sender, error)
         self._control.admit(flight)
         flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)

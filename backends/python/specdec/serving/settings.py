@@ -65,6 +65,9 @@ class OrchestratorSettings:
     inflight_limit: int = 64
     """Requests served at once; one more is refused. The Python backend's thread-pool-size must be
     at least twice as large."""
+    max_tenant_share: float = 0.75
+    """Share of `inflight_limit` that one tenant alone can hold while others ask, above 0; the
+    places that are then free are shared by all (serving/tenant_shares.py). 1 sets no bound."""
     draft_timeout_ms: int = 1000
     """A draft that takes longer is given up, and the round goes on without."""
     draft_ahead: bool = False
@@ -119,6 +122,10 @@ class OrchestratorSettings:
                 raise ConfigurationError(
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
+        if not 0 < self.max_tenant_share <= 1:
+            raise ConfigurationError(
+                f"max_tenant_share must be above 0 and at most 1; given {self.max_tenant_share:g}"
+            )
         self._check_engine_kind()
         self._check_routes()
         known = {self.tensorrt_llm_model_name, *self.draft_models}

@@ -1,0 +1,93 @@
+"""Let one tenant flood the server beside another that asks now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.parameters import set_parameters
+from clients import GenerationRequest
+from loadtest.bench.repository import with_drafts
+from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.table import Row, spread
+from specdec.serving.triton_server import TritonServer
+
+NUM_FLOODING = 96
+"""Clients of the flooding tenant, each asking again at once: more than the server's 64 places."""
+FLOOD_S = 40.0
+PERIOD_S = 2.0
+"""Between two requests of the other tenant."""
+SHARES = (1.0, 0.75)
+"""`max_tenant_share`: no bound, and the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloodResult:
+    """What the tenant that asks now and then got."""
+
+    num_whole: int
+    num_refused: int
+    first_token_s: tuple[float, ...]
+    num_flood_whole: int
+    """Whole answers of the flooding tenant."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Flood for FLOOD_S in each of `rounds`, with and without the bound."""
+    for share in SHARES:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = with_drafts(repository, Path(folder), [])
+            set_parameters(copy / "specdec", max_tenant_share=str(share))
+            with TritonServer(copy) as server:
+                results = [asyncio.run(flood(server.grpc_url)) for _ in range(rounds)]
+        first_s = [each for result in results for each in result.first_token_s]
+        whole, refused, flooding = (
+            sum(getattr(each, name) for each in results)
+            for name in ("num_whole", "num_refused", "num_flood_whole")
+        )
+        is_bounded = share < 1
+        yield Row(
+            f"one tenant's {NUM_FLOODING} clients ask all the time, another's every "
+            f"{PERIOD_S:g} s; max_tenant_share {share:g} (×{rounds})",
+            f"the other: {whole} whole, {refused} refused, first token after "
+            f"{spread(first_s) if first_s else 'never'}; the first: {flooding} whole",
+            "the other is never refused" if is_bounded else "for comparison: no bound",
+            not is_bounded or (not refused and whole > 0),
+        )
+
+
+async def flood(url: str) -> FloodResult:
+    """Run both tenants for FLOOD_S."""
+    end_s = time.monotonic() + FLOOD_S
+    num_flood_whole = 0
+
+    async def ask_all_the_time(number: int, channels: Channels) -> None:
+        nonlocal num_flood_whole
+        while time.monotonic() < end_s:
+            answer = await channels.ask(number, _request(number, "flood"))
+            num_flood_whole += answer.is_complete
+            await asyncio.sleep(0.0 if answer.is_complete else 0.05)
+
+    answers: list[Answer] = []
+    async with Channels(url, NUM_FLOODING + 1) as channels:
+        flooding = [asyncio.create_task(ask_all_the_time(n, channels)) for n in range(NUM_FLOODING)]
+        await asyncio.sleep(PERIOD_S)
+        while time.monotonic() < end_s:
+            answers.append(await channels.ask(NUM_FLOODING, _request(len(answers), "now and then")))
+            await asyncio.sleep(PERIOD_S)
+        await asyncio.gather(*flooding)
+    return FloodResult(
+        sum(each.is_complete for each in answers),
+        sum(each.error_type == "overloaded" for each in answers),
+        tuple(each.first_s - each.start_s for each in answers if each.first_s),
+        num_flood_whole,
+    )
+
+
+def _request(number: int, tenant: str) -> GenerationRequest:
+    text = f"{number}. Count: one, two, three,"
+    return GenerationRequest(text_input=text, max_tokens=60, min_tokens=60, tenant=tenant)

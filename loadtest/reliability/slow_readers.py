@@ -1,0 +1,143 @@
+"""Readers that stop reading for a minute, beside others that read on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from clients import GenerationRequest
+from loadtest.reliability.asking import Channels, tokens_of
+from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.resources import num_inflight
+from loadtest.reliability.table import Row, counted
+from specdec.serving.triton_server import TritonServer
+
+STOPS_READING_S = 60.0
+NUM_TOKENS = 1500
+NUM_WITNESSES = 4
+WITNESS = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=100)
+SLOW = GenerationRequest(
+    text_input="Tell a long story.", max_tokens=NUM_TOKENS, min_tokens=NUM_TOKENS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowResult:
+    """What readers got that stopped reading, and those beside them."""
+
+    slow: tuple[str, ...]
+    """`exact`, or what else came, over gRPC and over HTTP."""
+    num_witnesses: int
+    num_changed: int
+    slowest_witness_s: float
+    num_left: int
+    """Requests in flight after the end."""
+
+
+def rows(repository: Path, rounds: int) -> Iterator[Row]:
+    """Stop reading over gRPC and over HTTP, `rounds` times."""
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+        crashes = CrashWatch(Path(folder))
+        results = [asyncio.run(stop_reading(server)) for _ in range(rounds)]
+        found = crashes.found()
+    slow = [each for result in results for each in result.slow]
+    changed, left = (
+        sum(getattr(each, name) for each in results) for name in ("num_changed", "num_left")
+    )
+    yield Row(
+        f"a gRPC and an HTTP reader stop for {STOPS_READING_S:g} s in an answer of {NUM_TOKENS} "
+        f"tokens (×{rounds})",
+        f"their answers: {counted(slow)}; beside them "
+        f"{sum(each.num_witnesses for each in results)} answers, {changed} changed, the slowest "
+        f"{max(each.slowest_witness_s for each in results):.1f} s; crashes: {len(found)}; {left} "
+        f"in flight after",
+        "all exact, 0 in flight",
+        set(slow) == {"exact"} and not changed and not found and not left,
+    )
+
+
+async def stop_reading(server: TritonServer) -> SlowResult:
+    """Begin both answers, read nothing for a while, then read them to the end."""
+    async with Channels(server.grpc_url, NUM_WITNESSES + 2) as channels:
+        expected = (await channels.ask(0, WITNESS)).token_ids
+        whole = (await channels.ask(0, SLOW)).token_ids
+        end_s = time.monotonic() + STOPS_READING_S
+        num_witnesses = num_changed = 0
+        slowest_s = 0.0
+
+        async def witness(number: int) -> None:
+            nonlocal num_witnesses, num_changed, slowest_s
+            while time.monotonic() < end_s:
+                answer = await channels.ask(number, WITNESS)
+                num_witnesses += 1
+                num_changed += answer.token_ids != expected
+                slowest_s = max(slowest_s, answer.last_s - answer.start_s)
+
+        slow = await asyncio.gather(
+            _over_grpc(server.grpc_url, whole),
+            _over_http(server, whole),
+            *(witness(n) for n in range(NUM_WITNESSES)),
+        )
+    left = await asyncio.to_thread(num_inflight, server)
+    return SlowResult(
+        tuple(each for each in slow if each), num_witnesses, num_changed, slowest_s, left
+    )
+
+
+async def _over_grpc(url: str, expected: list[int]) -> str:
+    tokens: list[int] = []
+    async with Channels(url, 1) as own:
+        call = own.call(0, SLOW)
+        try:
+            await asyncio.sleep(STOPS_READING_S)
+            async for response in call:
+                if response.error_message:
+                    return str(response.error_message)
+                tokens += tokens_of(response.infer_response)[0]
+        except grpc.aio.AioRpcError as error:
+            return str(error.code().name)
+        finally:
+            call.cancel()
+    return "exact" if tokens == expected else f"{len(tokens)} other tokens"
+
+
+async def _over_http(server: TritonServer, expected: list[int]) -> str:
+    settings = server.settings
+    body = json.dumps(
+        {
+            "text_input": SLOW.text_input,
+            "stream": True,
+            "max_tokens": NUM_TOKENS,
+            "min_tokens": NUM_TOKENS,
+        }
+    ).encode()
+    head = (
+        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    # A small buffer of our own, or the kernel would take in the whole answer.
+    reader, writer = await asyncio.open_connection(
+        settings.reachable_host, settings.http_port, limit=1024
+    )
+    writer.write(head + body)
+    await asyncio.sleep(STOPS_READING_S)
+    text = b""
+    while (chunk := await reader.read(65536)) and b"0\r\n\r\n" not in chunk[-5:]:
+        text += chunk
+    writer.close()
+    tokens: list[int] = []
+    for line in text.splitlines():
+        if line.startswith(b"data: "):
+            event = json.loads(line[6:])
+            if "error" in event:
+                return str(event["error"])
+            ids = event.get("output_ids", [])
+            tokens += ids if isinstance(ids, list) else [ids]
+    return "exact" if tokens == expected else f"{len(tokens)} other tokens"

@@ -1,0 +1,112 @@
+"""A tenant's flood leaves places for the others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.errors import OverloadedError
+from specdec.serving.tenant_shares import OTHERS_COUNT_FOR_S, TenantShares
+
+NUM_PLACES = 64
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def shares(max_share=0.75, num_places=NUM_PLACES):
+    """Return shares and their clock."""
+    clock = Clock()
+    return TenantShares(num_places, max_share, clock), clock
+
+
+def num_entered(places, tenant, count=NUM_PLACES):
+    """Ask `count` times; return how often there was a place."""
+    entered = 0
+    for _ in range(count):
+        try:
+            places.enter(tenant)
+        except OverloadedError:
+            continue
+        entered += 1
+    return entered
+
+
+@pytest.mark.parametrize("tenant", [None, "a"])
+def test_only_tenant_may_take_all_places(tenant):
+    """One group is not bounded, named or not."""
+    places, _ = shares()
+    assert num_entered(places, tenant) == NUM_PLACES
+    with pytest.raises(OverloadedError, match="64 requests are in flight; the limit is 64"):
+        places.enter(tenant)
+
+
+@pytest.mark.parametrize("flooding", [None, "a"])
+def test_flood_leaves_a_quarter_to_others(flooding):
+    """Requests without a tenant are a group like any other."""
+    places, _ = shares()
+    places.enter("b")
+    places.leave("b")
+
+    assert num_entered(places, flooding) == 48
+    with pytest.raises(OverloadedError, match="kept for other tenants"):
+        places.enter(flooding)
+    assert num_entered(places, "b", 10) == 10
+
+
+@given(num_tenants=st.integers(1, 8), max_share=st.floats(0.3, 0.9), draw=st.randoms())
+@settings(deadline=None, max_examples=20)
+def test_newcomer_has_a_place_however_many_flood(num_tenants, max_share, draw):
+    """Once the answers that filled the server first have ended, one after another."""
+    places, _ = shares(max_share)
+    tenants = [str(number) for number in range(num_tenants)]
+    running = []
+    for _ in range(150):
+        for tenant in draw.sample(tenants, num_tenants):
+            running += [tenant] * num_entered(places, tenant, 1)
+        places.leave(running.pop(draw.randrange(len(running))))
+
+    places.enter("newcomer")
+
+
+def test_bound_ends_when_the_others_have_long_gone():
+    """A tenant that is alone again may have every place."""
+    places, clock = shares()
+    places.enter("b")
+    places.leave("b")
+    assert num_entered(places, "a") == 48
+    clock.now_s += OTHERS_COUNT_FOR_S
+
+    assert num_entered(places, "a") == 16
+
+
+def test_place_given_back_can_be_taken_again():
+    """The bound counts what is held now."""
+    places, _ = shares()
+    places.enter("b")
+    assert num_entered(places, "a") > 0
+    places.leave("a")
+    places.enter("a")
+    places.leave("b")
+
+
+def test_share_of_one_sets_no_bound():
+    """The option turns it off."""
+    places, _ = shares(1.0)
+    places.enter("b")
+    assert num_entered(places, "a") == NUM_PLACES - 1
+
+
+def test_small_limit_still_serves_everyone():
+    """With few places the multiple of the free ones is below one."""
+    places, _ = shares(0.1, num_places=2)
+    places.enter("b")
+    places.enter("a")
