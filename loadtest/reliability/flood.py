@@ -19,6 +19,8 @@ from specdec.serving.triton_server import TritonServer
 NUM_FLOODING = 96
 """Clients of the flooding tenant, each asking again at once: more than the server's 64 places."""
 FLOOD_S = 40.0
+BACK_OFF_S = 0.5
+"""A refused client of the flooding tenant asks again after this time."""
 PERIOD_S = 2.0
 """Between two requests of the other tenant."""
 SHARES = (1.0, 0.75)
@@ -70,7 +72,7 @@ async def flood(url: str) -> FloodResult:
         while time.monotonic() < end_s:
             answer = await channels.ask(number, _request(number, "flood"))
             num_flood_whole += answer.is_complete
-            await asyncio.sleep(0.0 if answer.is_complete else 0.05)
+            await asyncio.sleep(0.0 if answer.is_complete else BACK_OFF_S)
 
     answers: list[Answer] = []
     async with Channels(url, NUM_FLOODING + 1) as channels:

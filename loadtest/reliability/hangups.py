@@ -20,8 +20,8 @@ from loadtest.reliability.asking import Channels, tokens_of
 from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.resources import (
     Resources,
-    num_inflight,
     resources_of,
+    settled,
     slopes_per_hour,
 )
 from loadtest.reliability.table import Row
@@ -38,7 +38,6 @@ MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last tok
 NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
 STREAMS_PER_KILL = 8
-SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
 SAMPLE_PERIOD_S = 10.0
 DRAFTERS = ("auto", "none", "lookup", "draft", "eagle3", "tree")
 _TEXT = "Count: one, two, three,"
@@ -180,16 +179,6 @@ async def hang_up(server: TritonServer, count: int, seed: int) -> int:
     async with Channels(server.grpc_url, NUM_CLIENTS) as channels:
         await asyncio.gather(killer(), *(client(n, channels) for n in range(NUM_CLIENTS)))
     return done
-
-
-async def settled(server: TritonServer) -> int:
-    """Wait until nothing is in flight; return how many requests still are at the limit."""
-    limit_s = time.monotonic() + SETTLE_LIMIT_S
-    number = 1
-    while number and time.monotonic() < limit_s:
-        number = await asyncio.to_thread(num_inflight, server)
-        await asyncio.sleep(SETTLE_PERIOD_S)
-    return number
 
 
 async def load(server: TritonServer, minutes: float, seed: int) -> tuple[int, list[Resources]]:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.resources import num_inflight
+from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted, spread
 from specdec.serving.server_command import ServeSettings
 from specdec.serving.triton_server import TritonServer
@@ -36,7 +36,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
         crashes, pid = CrashWatch(Path(folder)), server.pid
         answers = [each for _ in range(rounds) for each in asyncio.run(ask_all(server))]
-        left = num_inflight(server)
+        left = asyncio.run(settled(server))
         found, is_same = crashes.found(), server.pid == pid
     others = {each.kind for each in answers} - {"whole", "503 overloaded"}
     refused_s = [each.seconds for each in answers if each.kind != "whole"]

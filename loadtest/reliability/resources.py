@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from specdec.serving.triton_server import TritonServer
 
 MIB = 2**20
+SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
 _INFLIGHT = "specdec_inflight_requests"
 
 
@@ -63,3 +65,13 @@ def num_inflight(server: TritonServer) -> int:
     with urllib.request.urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - our own
         lines = page.read().decode().splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_INFLIGHT))
+
+
+async def settled(server: TritonServer) -> int:
+    """Wait until nothing is in flight; return how many requests still are at the limit."""
+    limit_s = time.monotonic() + SETTLE_LIMIT_S
+    number = 1
+    while number and time.monotonic() < limit_s:
+        number = await asyncio.to_thread(num_inflight, server)
+        await asyncio.sleep(SETTLE_PERIOD_S)
+    return number

@@ -15,7 +15,7 @@ import grpc
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
 from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.resources import num_inflight
+from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted
 from specdec.serving.triton_server import TritonServer
 
@@ -85,7 +85,7 @@ async def stop_reading(server: TritonServer) -> SlowResult:
             _over_http(server, whole),
             *(witness(n) for n in range(NUM_WITNESSES)),
         )
-    left = await asyncio.to_thread(num_inflight, server)
+    left = await settled(server)
     return SlowResult(
         tuple(each for each in slow if each), num_witnesses, num_changed, slowest_s, left
     )
@@ -129,7 +129,7 @@ async def _over_http(server: TritonServer, expected: list[int]) -> str:
     writer.write(head + body)
     await asyncio.sleep(STOPS_READING_S)
     text = b""
-    while (chunk := await reader.read(65536)) and b"0\r\n\r\n" not in chunk[-5:]:
+    while not text.endswith(b"0\r\n\r\n") and (chunk := await reader.read(65536)):
         text += chunk
     writer.close()
     tokens: list[int] = []

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.errors import OverloadedError
-from specdec.serving.tenant_shares import OTHERS_COUNT_FOR_S, TenantShares
+from specdec.serving.tenant_shares import TENANTS_COUNT_FOR_S, TenantShares
 
 NUM_PLACES = 64
 
@@ -40,26 +40,34 @@ def num_entered(places, tenant, count=NUM_PLACES):
     return entered
 
 
-@pytest.mark.parametrize("tenant", [None, "a"])
-def test_only_tenant_may_take_all_places(tenant):
-    """One group is not bounded, named or not."""
+def test_server_without_tenants_has_no_bound():
+    """All places can be taken, and the error tells the limit."""
     places, _ = shares()
-    assert num_entered(places, tenant) == NUM_PLACES
+    assert num_entered(places, None) == NUM_PLACES
     with pytest.raises(OverloadedError, match="64 requests are in flight; the limit is 64"):
-        places.enter(tenant)
+        places.enter(None)
 
 
-@pytest.mark.parametrize("flooding", [None, "a"])
-def test_flood_leaves_a_quarter_to_others(flooding):
-    """Requests without a tenant are a group like any other."""
+def test_flood_of_a_tenant_leaves_a_quarter_to_others():
+    """Also before another has asked: answers may run for long."""
     places, _ = shares()
+    assert num_entered(places, "a") == 48
+    with pytest.raises(OverloadedError, match="48 requests of tenant 'a' are in flight"):
+        places.enter("a")
+    assert num_entered(places, "b", 10) == 10
+
+
+def test_flood_without_a_tenant_is_bounded_while_tenants_ask():
+    """The group without a tenant is a tenant like any other then, and free again later."""
+    places, clock = shares()
     places.enter("b")
     places.leave("b")
+    assert num_entered(places, None) == 48
+    with pytest.raises(OverloadedError, match="48 requests without a tenant are in flight"):
+        places.enter(None)
+    clock.now_s += TENANTS_COUNT_FOR_S
 
-    assert num_entered(places, flooding) == 48
-    with pytest.raises(OverloadedError, match="kept for other tenants"):
-        places.enter(flooding)
-    assert num_entered(places, "b", 10) == 10
+    assert num_entered(places, None) == 16
 
 
 @given(num_tenants=st.integers(1, 8), max_share=st.floats(0.3, 0.9), draw=st.randoms())
@@ -75,17 +83,6 @@ def test_newcomer_has_a_place_however_many_flood(num_tenants, max_share, draw):
         places.leave(running.pop(draw.randrange(len(running))))
 
     places.enter("newcomer")
-
-
-def test_bound_ends_when_the_others_have_long_gone():
-    """A tenant that is alone again may have every place."""
-    places, clock = shares()
-    places.enter("b")
-    places.leave("b")
-    assert num_entered(places, "a") == 48
-    clock.now_s += OTHERS_COUNT_FOR_S
-
-    assert num_entered(places, "a") == 16
 
 
 def test_place_given_back_can_be_taken_again():

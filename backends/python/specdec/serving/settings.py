@@ -66,8 +66,8 @@ class OrchestratorSettings:
     """Requests served at once; one more is refused. The Python backend's thread-pool-size must be
     at least twice as large."""
     max_tenant_share: float = 0.75
-    """Share of `inflight_limit` that one tenant alone can hold while others ask, above 0; the
-    places that are then free are shared by all (serving/tenant_shares.py). 1 sets no bound."""
+    """Share of `inflight_limit` that one tenant alone can hold, above 0; several get less each, so
+    that some places stay free (serving/tenant_shares.py). 1 sets no bound."""
     draft_timeout_ms: int = 1000
     """A draft that takes longer is given up, and the round goes on without."""
     draft_ahead: bool = False

@@ -2,8 +2,8 @@
 
 A tenant may hold at most a fixed multiple of the free places, so some stay free for the others
 however many tenants flood the server (A. K. Choudhury and E. L. Hahne, "Dynamic queue length
-thresholds for shared-memory packet switches", 1998). A server that only one tenant uses is not
-bounded.
+thresholds for shared-memory packet switches", 1998). Requests without a tenant are one group; it
+is bounded only while named tenants ask too, so a server without tenants has no bound.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from specdec.errors import OverloadedError
 
-OTHERS_COUNT_FOR_S = 600.0
-"""A tenant is bounded for this long after another tenant's latest request."""
+TENANTS_COUNT_FOR_S = 600.0
+"""Requests without a tenant are bounded for this long after a named tenant's latest request."""
 
 
 class TenantShares:
-    """Places held by each tenant; requests without a tenant are one group. Not thread-safe."""
+    """Places held by each tenant. Not thread-safe."""
 
     def __init__(
         self, num_places: int, max_share: float, clock: Callable[[], float] = time.monotonic
@@ -29,18 +29,19 @@ class TenantShares:
         self._max_share = max_share
         self._clock = clock
         self._held: Counter[str | None] = Counter()
-        self._asked_s: dict[str | None, float] = {}
-        """When each of the two tenants that asked last did, the later one last."""
+        self._named_asked_s = float("-inf")
+        """When a named tenant last asked."""
 
     def enter(self, tenant: str | None) -> None:
         """Take a place. Raises OverloadedError if none is free or this tenant may not have it."""
         num_held, num_taken = self._held[tenant], self._held.total()
-        has_others = self._has_others(tenant)
+        if tenant is not None:
+            self._named_asked_s = self._clock()
         if num_taken >= self._num_places:
             raise OverloadedError(
                 f"{num_taken} requests are in flight; the limit is {self._num_places}"
             )
-        if has_others and num_held + 1 > self._bound(self._num_places - num_taken):
+        if self._has_tenants and num_held + 1 > self._bound(self._num_places - num_taken):
             name = "without a tenant" if tenant is None else f"of tenant {tenant!r}"
             raise OverloadedError(
                 f"{num_held} requests {name} are in flight, and {num_taken} in all; the limit is "
@@ -61,10 +62,6 @@ class TenantShares:
             return self._num_places
         return max(1.0, num_free * self._max_share / (1 - self._max_share))
 
-    def _has_others(self, tenant: str | None) -> bool:
-        """Note that `tenant` asks; return whether another has asked not long ago."""
-        now_s = self._clock()
-        self._asked_s.pop(tenant, None)
-        latest_s = max(self._asked_s.values(), default=float("-inf"))
-        self._asked_s = {**dict(list(self._asked_s.items())[-1:]), tenant: now_s}
-        return now_s - latest_s < OTHERS_COUNT_FOR_S
+    @property
+    def _has_tenants(self) -> bool:
+        return self._clock() - self._named_asked_s < TENANTS_COUNT_FOR_S
