@@ -69,7 +69,8 @@ async def _ask(server: TritonServer, number: int) -> HttpAnswer:
     except (OSError, asyncio.TimeoutError) as error:
         return HttpAnswer(type(error).__name__, time.monotonic() - start_s)
     status = int(text.split(b" ", 2)[1])
-    payload = json.loads(text.split(b"\r\n\r\n", 1)[1])
+    # Triton sends some bodies in chunks: the JSON object is what counts.
+    payload = json.loads(text[text.index(b"{") : text.rindex(b"}") + 1])
     kind = str(payload.get("error", "")).split(":")[0]
     return HttpAnswer(
         "whole" if status == HTTPStatus.OK else f"{status} {kind}", time.monotonic() - start_s
