@@ -40,6 +40,9 @@ NUM_CLIENTS = 24
 STREAMS_PER_KILL = 8
 SAMPLE_PERIOD_S = 10.0
 DRAFTERS = ("auto", "none", "lookup", "draft", "eagle3", "tree")
+PREFILL_WORDS = 150
+"""Words of a prompt that is hung up on while it is read: long enough to be met, and short enough
+for thousands of them."""
 _TEXT = "Count: one, two, three,"
 
 
@@ -90,7 +93,7 @@ def plan(moment: str, draw: random.Random) -> Answering:
     drafter, number = draw.choice(DRAFTERS), draw.randrange(10**6)
     text = f"{number}. {_TEXT}"
     if moment == "in prefill":
-        text = f"{number}. " + " ".join(draw.choice(_TEXT.split()) for _ in range(700))
+        text = f"{number}. " + " ".join(draw.choice(_TEXT.split()) for _ in range(PREFILL_WORDS))
     num_tokens = {"mid-round": draw.randint(1, 20), "at the last token": 7}.get(moment, 0)
     max_tokens = 8 if moment == "at the last token" else 200
     delay_s = {
