@@ -67,6 +67,19 @@ def test_refused_request_takes_no_slot(faulty_server):
     wait_for(lambda: num_inflight(faulty_server) == 0)
 
 
+def test_tenant_leaves_a_place_to_others(faulty_server):
+    """A tenant's flood is refused at three quarters of the places; another's request is served."""
+    mine = replace(ADMITTED, tenant="flooding")
+    with GrpcClient(faulty_server.grpc_url, timeout_s=240.0) as client, ExitStack() as leaving:
+        for _ in range(INFLIGHT_LIMIT - 1):
+            next(leaving.enter_context(closing(client.stream(mine))))
+
+        with pytest.raises(SpecdecError, match="3 requests of tenant 'flooding' are in flight"):
+            client.generate(replace(ONE_MORE, tenant="flooding"))
+        assert client.generate(replace(ONE_MORE, tenant="other")).token_ids
+    wait_for(lambda: num_inflight(faulty_server) == 0)
+
+
 def test_what_a_request_asks_for_holds_beside_others(server):
     """`auto` may leave it to the target; what names a drafter or a k is obeyed; the text stays."""
     asked = GenerationRequest(

@@ -1,5 +1,6 @@
 """The compiled decoder: right, and the same bits for a row whatever runs beside it."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -324,3 +325,23 @@ assert [library.load().pool_size(pool) for pool in pools] == [1, 2, 3, 1]
 assert pools[0] == pools[3]
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_without_a_home_the_library_is_loaded_and_leaves_nothing(tmp_path, monkeypatch):
+    """A container's user may have neither HOME nor a name: engines start all the same."""
+    compiled = Path(library.load()._name)
+
+    def compile_for(kept):
+        assert kept is None
+        (tmp_path / "scratch").mkdir()
+        return Path(shutil.copy(compiled, tmp_path / "scratch"))
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(library, "_compile", compile_for)
+
+    assert library.load.__wrapped__().pool_size is not None
+    assert list(tmp_path.iterdir()) == []
