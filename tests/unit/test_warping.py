@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from transformers.generation import logits_process as hf
 
+from specdec.acceptance import warping
 from specdec.acceptance.chance import SeededChance
 from specdec.acceptance.noise import gumbel
 from specdec.acceptance.rules import RULES
@@ -262,3 +263,14 @@ def test_model_and_request_are_told_apart(top_p):
         draw_token(some_logits(), overflowing)
     with pytest.raises(EngineFailedError, match="not finite"):
         draw_token(broken, draw(temperature=1.0, top_p=top_p))
+
+
+def test_bias_is_prepared_once_for_all_rows_of_a_request():
+    """Thousands of entries prepared anew for each row of a pass held every other stream up."""
+    params = SamplingParams(logit_bias=tuple((token, 1.0) for token in range(VOCAB)))
+    before = warping._bias_tensors.cache_info().misses
+    for length in range(3, 9):
+        row = torch.zeros(VOCAB)
+        warp(row, Draw(params, np.arange(length, dtype=np.int32), NUM_PROMPT))
+        assert row.tolist() == [1.0] * VOCAB
+    assert warping._bias_tensors.cache_info().misses == before + 1

@@ -6,6 +6,7 @@ Every function works on the row of one draw, so that a row's result cannot depen
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from specdec.acceptance.sampling import Draw, SamplingParams
 
 NEVER = float("-inf")
+
+BIASES_KEPT = 64
+"""Requests whose logit_bias is kept as tensors: a pass draws many rows of each."""
 
 
 def warp(logits: Tensor, draw: Draw) -> Tensor:
@@ -24,8 +28,8 @@ def warp(logits: Tensor, draw: Draw) -> Tensor:
     bans, temperature, top-k, top-p, min-p.
     """
     if draw.params.logit_bias:
-        tokens, biases = zip(*draw.params.logit_bias, strict=True)
-        logits[list(tokens)] += torch.tensor(biases, dtype=logits.dtype, device=logits.device)
+        tokens, biases = _bias_tensors(_Identity(draw.params.logit_bias), logits.device)
+        logits[tokens] += biases
     if draw.params.looks_back:
         _penalize(logits, draw)
         _ban(logits, draw)
@@ -33,6 +37,31 @@ def warp(logits: Tensor, draw: Draw) -> Tensor:
         logits.div_(draw.params.temperature)
         truncate(logits, draw.params)
     return logits
+
+
+class _Identity:
+    """A key equal only for the same pairs object: hashing all pairs for each row would be slow."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: tuple[tuple[int, float], ...]) -> None:
+        self.pairs = pairs
+
+    def __hash__(self) -> int:
+        return id(self.pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.pairs is self.pairs
+
+
+@lru_cache(maxsize=BIASES_KEPT)
+def _bias_tensors(bias: _Identity, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return tokens [n] int64 and biases [n] float32 on `device`."""
+    tokens, biases = zip(*bias.pairs, strict=True)
+    return (
+        torch.tensor(tokens, dtype=torch.int64, device=device),
+        torch.tensor(biases, dtype=torch.float32, device=device),
+    )
 
 
 def truncate(logits: Tensor, params: SamplingParams) -> None:
