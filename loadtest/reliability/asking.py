@@ -26,7 +26,7 @@ STREAMS_PER_CHANNEL = 64
 
 @dataclass(slots=True)
 class Answer:
-    """What one request received; times are time.monotonic()."""
+    """One request's answer; times are time.monotonic()."""
 
     token_ids: list[int] = field(default_factory=list)
     is_complete: bool = False

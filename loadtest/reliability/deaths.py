@@ -31,7 +31,7 @@ BLOWS = {
     "specdec": tuple(SIGNALS),
     "tritonserver": tuple(SIGNALS),
 }
-"""By victim."""
+"""The ways in which each process is struck."""
 TOLD_LIMIT_S = 3.0
 UNREADY_LIMIT_S = 2.0
 DEATHS_PER_SERVER = 2
@@ -46,12 +46,12 @@ BACK_LIMIT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class DeathResult:
-    """What one blow did; seconds count from the blow."""
+    """The effects of one blow; seconds count from the blow."""
 
     victim: str
     blow: str
     errors: tuple[str, ...]
-    """What each stream got: its error type, or `whole` for an answer that came to its end."""
+    """The outcome of each stream: its error type, or `whole` for an answer that came to its end."""
     slowest_error_s: float
     unready_s: float
     """When readiness first said no; infinity if never."""

@@ -29,7 +29,7 @@ SHARES = (1.0, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class FloodResult:
-    """What the tenant that asks now and then got."""
+    """The answers of the tenant that asks now and then."""
 
     num_whole: int
     num_refused: int

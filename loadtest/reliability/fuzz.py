@@ -27,14 +27,15 @@ TIMEOUT_S = 60.0
 NUM_AT_ONCE = 8
 TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")
 MAX_DEPTH = 5
-"""Of HTTP bodies: Triton 2.51 itself dies of very deep ones (docs/reliability.md)."""
+"""Deepest nesting of HTTP bodies: Triton 2.51 itself dies of very deep ones
+(docs/reliability.md)."""
 _TEXTS = ("", "x", "auto", "null", "\U0001f680", "<|im_end|>", "[" * 200, "9" * 400, "a" * 5000)
 _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63, 1e308, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzResult:
-    """What one random request got."""
+    """The outcome of one random request."""
 
     kind: str
     """`answered`, an error type of ours, `triton` for an error of Triton's own, or `hang`."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HANGUPS_PER_ROUND = 3400
 MAX_SLOPE_MB = 50.0
-"""Of some 3 GB; the measure of half an hour is no finer."""
+"""Growth of some 3 GB per hour that counts as none; half an hour measures no finer."""
 WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
 MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")
 NUM_CLIENTS = 24
@@ -48,13 +48,13 @@ _TEXT = "Count: one, two, three,"
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What a client asks before it hangs up, and when it does."""
+    """A client's request, and when the client hangs up."""
 
     request: GenerationRequest
     num_tokens: int
-    """It reads so many tokens first,"""
+    """Tokens that it reads first."""
     delay_s: float
-    """and then waits so long."""
+    """Wait after these tokens."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:

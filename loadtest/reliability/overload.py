@@ -24,7 +24,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What one request got, and when."""
+    """The outcome of one request."""
 
     kind: str
     """`whole`, or the HTTP status with the error's type."""

@@ -53,13 +53,13 @@ BEYOND: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PoisonResult:
-    """What the witnesses and the others got."""
+    """The outcomes of one round."""
 
     num_witnesses: int
     num_changed: int
     """Answers of witnesses that differ from those without poison, or were cut."""
     outcomes: tuple[str, ...]
-    """Of the poisoned requests: `whole`, or the error type."""
+    """The poisoned requests' outcomes: `whole`, or the error type."""
     details: tuple[str, ...]
     """Messages of errors that are no `invalid_request`."""
 

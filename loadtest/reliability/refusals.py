@@ -1,4 +1,4 @@
-"""Refuse hundreds of requests beside streams at the limit: nobody dies, every answer is exact."""
+"""Refuse hundreds of requests beside streams at the limit: no death, every answer exact."""
 
 from __future__ import annotations
 

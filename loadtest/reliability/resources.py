@@ -1,4 +1,4 @@
-"""What a server's processes hold: memory, file descriptors, threads, shared memory."""
+"""Measure what a server's processes hold: memory, file descriptors, threads, shared memory."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SLOW = GenerationRequest(
 
 @dataclass(frozen=True, slots=True)
 class SlowResult:
-    """What readers got that stopped reading, and those beside them."""
+    """The answers of readers that stopped reading, and of those beside them."""
 
     slow: tuple[str, ...]
     """`exact`, or what else came, over gRPC and over HTTP."""

@@ -34,9 +34,9 @@ class SurroundingResult:
     start_s: float
     """Infinity if it did not come up; `detail` has the end of its log then."""
     num_whole: int
-    """Of NUM_STREAMS answers at once."""
+    """Whole answers among NUM_STREAMS asked at once."""
     status: int
-    """Of its end."""
+    """The exit status."""
     detail: str
 
 

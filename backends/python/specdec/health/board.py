@@ -39,11 +39,11 @@ class State(IntEnum):
     DRAINED = 2
     """An orchestrator that has answered everybody and written its files, after a stop."""
     FAILED = 3
-    """The engine's loop has ended by an error; the process lives but answers nobody."""
+    """The engine's loop has ended by an error; the process lives but answers no request."""
 
 
 class Role(IntEnum):
-    """What a model process is for."""
+    """A model process's role."""
 
     ENGINE = 0
     ORCHESTRATOR = 1
@@ -51,13 +51,13 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What the board says of one model process."""
+    """One model process as the board shows it."""
 
     model: str
     pid: int
     role: Role
     needs: tuple[str, ...]
-    """Models without which an orchestrator answers nobody."""
+    """Models without which an orchestrator can answer no request."""
     state: State
     beat_s: float
     """time.monotonic() when the process' loop last came round."""
@@ -72,7 +72,7 @@ def board_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 class Heartbeat(Protocol):
-    """What a loop tells of itself; each call may come from any thread."""
+    """A loop's report of itself; each call may come from any thread."""
 
     def enter(self, state: State) -> None:
         """Say that the process is now loading, serving, drained or failed."""
@@ -202,7 +202,7 @@ def ask_to_drain(directory: Path, deadline_s: float) -> None:
 
 
 def drain_deadline_s(directory: Path) -> float | None:
-    """Return until when running requests may go on, None if nobody asked to drain."""
+    """Return until when running requests may go on, None if no drain was asked for."""
     try:
         return float((directory / _DRAIN_FILE).read_text("utf-8"))
     except FileNotFoundError:

@@ -39,14 +39,14 @@ def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is wrong with a server's model processes; each text is empty where nothing is."""
+    """The faults of a server's model processes; a text is empty where there is none."""
 
     fatal: str
     """Why no token can come until the server is started again."""
     degraded: str
     """A draft engine that is dead: answers stay right, and come without it."""
     waiting: str
-    """What is not ready yet."""
+    """The model that is not ready yet."""
 
     @property
     def is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the kernel says of processes: gone, stopped, and whose children they are."""
+"""Ask the kernel about processes: gone, stopped, and whose children they are."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tracing import NOT_TRACED
 
 GRACE_S = 3.0
-"""So long after a request is over its thread may take to say so: the engine ends a call within a
-pass. Then the watchdog says it, for an engine that hangs would keep the client waiting with it."""
+"""Time that a request's thread may take to answer once the request is over: the engine ends a call
+within a pass. After that the watchdog answers, or a hung engine would keep the client waiting."""
 
 
 class Watched(Protocol):
