@@ -1,5 +1,6 @@
 """The board tells what each model process last said, and nothing of those that left."""
 
+import os
 import subprocess
 import sys
 import time
@@ -62,6 +63,21 @@ def test_last_process_removes_the_board(directory):
 
     assert not directory.exists()
     assert read_board(directory) == []
+
+
+def test_model_that_is_loaded_again_replaces_its_dead_processes(directory):
+    """A plain tritonserver, told to load a dead target again, has a healthy one: others stay."""
+    script = (
+        "from pathlib import Path; import sys, os; from specdec.health.board import Pulse;"
+        "[Pulse(name, directory=Path(sys.argv[1])) for name in ('target', 'draft')]; os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(directory)], check=False)
+    assert [each.model for each in read_board(directory)] == ["draft", "target"]
+
+    Pulse("target", directory=directory)
+
+    beats = {each.model: each.pid for each in read_board(directory)}
+    assert beats["target"] == os.getpid() != beats["draft"]
 
 
 def test_wish_to_drain_carries_its_deadline(directory):

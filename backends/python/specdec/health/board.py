@@ -18,6 +18,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
+from specdec.health.processes import DIED, fault_of
+
 BOARD_VARIABLE = "SPECDEC_BOARD"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts its regions
 UNSUPERVISED_PREFIX = "specdec_board_"
@@ -104,6 +106,7 @@ class Pulse:
         directory = directory or board_directory()
         directory.mkdir(mode=0o700, exist_ok=True)
         _remove_dead_boards(directory)
+        _remove_dead_processes(directory, model)
         self._directory = directory
         self._file = directory / f"{model},{os.getpid()},{role.value},{'+'.join(needs)}"
         hidden = directory / f".{model},{os.getpid()}"
@@ -215,3 +218,10 @@ def _remove_dead_boards(own: Path) -> None:
         pid = board.name.removeprefix(UNSUPERVISED_PREFIX)
         if board != own and pid.isdigit() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(board, ignore_errors=True)
+
+
+def _remove_dead_processes(board: Path, model: str) -> None:
+    """Remove processes of a model that died: it is loaded again, and they are replaced."""
+    for file in board.glob(f"{model},*,*,*"):
+        if fault_of(int(file.name.split(",")[1])) == DIED:
+            file.unlink(missing_ok=True)
