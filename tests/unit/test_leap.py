@@ -10,7 +10,7 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu.leap import MAX_STEPS
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.prompt_pace import PromptPace
+from specdec.torch_engine.pace import Pace
 from specdec.torch_engine.task import Task
 from tests.unit.by_hand import CPU, Receiver, ids, prompt, run, task
 from tests.unit.graph_path import (
@@ -107,7 +107,7 @@ def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
 
 def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
     """Room for all its tokens is there before the first is known."""
-    monkeypatch.setattr(PromptPace, "max_rows", lambda *_, limit, **__: limit)
+    monkeypatch.setattr(Pace, "max_prompt_rows", lambda *_, limit, **__: limit)
     for length in range(250, 258):
         start = prompt(length)
         (short,) = tokens_of(model, [task(start, 12)], DRAFTING)

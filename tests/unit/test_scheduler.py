@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.prompt_pace import PromptPace
+from specdec.torch_engine.pace import Pace
 from tests.unit.by_hand import NUM_CACHE_TOKENS, Receiver, alone, new_scheduler, prompt, run, task
 from tests.unit.tiny_llama import VOCAB
 
@@ -195,7 +195,7 @@ def test_stream_gets_a_token_in_every_pass_that_reads_a_prompt(model):
 def test_short_prompt_does_not_wait_for_a_long_one(model, monkeypatch):
     """Half of a pass's prompt rows belong to the prompt with the fewest rows left."""
     scheduler, long, short = new_scheduler(model, LONG_LIMITS), Receiver(), Receiver()
-    monkeypatch.setattr(PromptPace, "max_rows", lambda *_, **__: 64)
+    monkeypatch.setattr(Pace, "max_prompt_rows", lambda *_, **__: 64)
     passes = rows_of_passes(model, monkeypatch)
     scheduler.add([task(prompt(600), 1)], long)
     scheduler.step()

@@ -22,7 +22,7 @@ from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
 from specdec.torch_engine.leaping import num_tokens_at_once
 from specdec.torch_engine.model import LlamaModel, Segment
-from specdec.torch_engine.prompt_pace import PromptPace
+from specdec.torch_engine.pace import Pace
 from specdec.torch_engine.rendezvous import Rendezvous
 from specdec.torch_engine.running import RunningTask
 from specdec.torch_engine.sampler import Choice
@@ -41,7 +41,7 @@ class Scheduler:
         self._limits = limits
         self._admission = Admission(model.cache, limits)
         self._rendezvous = Rendezvous()
-        self._pace = PromptPace()
+        self._pace = Pace()
         self._running: list[RunningTask] = []
 
     @property
@@ -105,16 +105,17 @@ class Scheduler:
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         start_s = time.perf_counter()
         if num_tokens > 1:
+            num_tasks = len(self._running)
             self._leap(num_tokens, failed)
             self._fail_each(failed)
             seconds = (time.perf_counter() - start_s) / num_tokens
-            self._pace.passed(seconds, num_prompt_rows=0, has_streams=True)
+            self._pace.passed(seconds, num_rows=num_tasks, num_prompt_rows=0)
             return
         chunks = list(select(self._running, self._pace, self._limits.max_num_tokens))
         if not chunks:
             return
         num_prompt_rows = sum(len(rows.tokens) for each, rows in chunks if each.is_prompt)
-        has_streams = not all(each.is_prompt for each, _ in chunks)
+        num_rows = sum(len(rows.tokens) for _, rows in chunks)
         segments = [segment for _, segment in chunks]
         states: list[Tensor] | None = None
         if any(running.task.num_next is not None for running, _ in chunks):
@@ -146,7 +147,7 @@ class Scheduler:
             },
         )
         self._pace.passed(
-            time.perf_counter() - start_s, num_prompt_rows=num_prompt_rows, has_streams=has_streams
+            time.perf_counter() - start_s, num_rows=num_rows, num_prompt_rows=num_prompt_rows
         )
 
     def _draw_and_judge(

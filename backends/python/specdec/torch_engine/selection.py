@@ -1,7 +1,7 @@
 """Selects the rows of the next pass.
 
 Running streams come first, so that none waits for another request's prompt. Prompts share the rows
-that PromptPace allows: the one with the fewest rows left gets half of them, and the oldest the
+that Pace allows: the one with the fewest rows left gets half of them, and the oldest the
 rest, so that neither waits for all of the other.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specdec.torch_engine.model import Segment
-from specdec.torch_engine.prompt_pace import PromptPace
+from specdec.torch_engine.pace import Pace
 from specdec.torch_engine.running import RunningTask
 
 Chunk = tuple[RunningTask, Segment]
 
 
-def select(running: Sequence[RunningTask], pace: PromptPace, max_rows: int) -> Iterator[Chunk]:
+def select(running: Sequence[RunningTask], pace: Pace, max_rows: int) -> Iterator[Chunk]:
     """Yield each task that takes part in the next pass with its rows, `max_rows` in all at most.
 
     `running`: all running tasks, oldest first. A task without pending rows waits for other paths
@@ -25,7 +25,7 @@ def select(running: Sequence[RunningTask], pace: PromptPace, max_rows: int) -> I
     unfinished = [each for each in running if len(each.pending)]
     streams = [each for each in unfinished if not each.is_prompt]
     prompts = [each for each in unfinished if each.is_prompt]
-    num_left = max_rows
+    num_left = pace.max_rows(max_rows)
     for each in streams:
         if num_left == 0:
             return
@@ -34,7 +34,7 @@ def select(running: Sequence[RunningTask], pace: PromptPace, max_rows: int) -> I
         yield each, chunk
     if not prompts or not num_left:
         return
-    num_left = pace.max_rows(has_streams=bool(streams), limit=num_left)
+    num_left = pace.max_prompt_rows(has_streams=bool(streams), limit=num_left)
     if len(prompts) > 1 and num_left > 1:
         shortest = min(prompts, key=lambda each: len(each.pending))
         chunk = shortest.chunk(num_left // 2)

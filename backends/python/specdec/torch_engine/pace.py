@@ -1,15 +1,22 @@
-"""Decides how many prompt rows the next pass may read.
+"""Decides how many rows the next pass may have.
 
-Beside streams, prompt rows may make a pass take twice its usual time, so that running answers
+No pass takes longer than about MAX_PASS_S: the supervisor takes an engine without a heartbeat for
+hung. Beside streams, prompt rows may make a pass take twice its usual time, so that running answers
 pause little; prompts alone are read in passes of about PASS_ALONE_S, so that a cancel, a new
-request and the engine's heartbeat never wait for long. Both need the cost of a prompt row, which
-is measured: it depends on the machine and grows with the context.
+request never wait for long. All need the cost of a row, which is measured: it depends on the
+machine and grows with the context.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+MAX_PASS_S = 2.5
+"""Longest pass: a quarter of the supervisor's default hang limit."""
+
+MIN_PASS_ROWS = 64
+"""Rows of a pass however long they take: a token for each of 64 streams."""
 
 PASS_ALONE_S = 0.5
 """Duration of a pass that reads prompts only."""
@@ -27,11 +34,13 @@ WEIGHT = 1 / 4
 """Weight of the newest pass in the means: a few passes after a change they have followed."""
 
 
-class PromptPace:
+class Pace:
     """Means of recent passes, and the rows that follow from them; used by the engine's thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._mean_row_s = 0.0
+        """Seconds of a pass per row, whatever the row is for."""
         self._row_s: float | None = None
         """Seconds that one prompt row adds to a pass."""
         self._usual_s: float | None = None
@@ -41,7 +50,13 @@ class PromptPace:
         self._stream_ran_s = float("-inf")
         """When a pass with rows of streams last ended."""
 
-    def max_rows(self, *, has_streams: bool, limit: int) -> int:
+    def max_rows(self, limit: int) -> int:
+        """Return how many rows the next pass may have in all, `limit` at most."""
+        if not self._mean_row_s:
+            return limit
+        return min(limit, max(MIN_PASS_ROWS, int(MAX_PASS_S / self._mean_row_s)))
+
+    def max_prompt_rows(self, *, has_streams: bool, limit: int) -> int:
         """Return how many prompt rows the next pass may hold, `limit` at most.
 
         `has_streams`: rows of running streams are in the pass. Returns 0 where the pass is to run
@@ -56,9 +71,10 @@ class PromptPace:
         seconds = self._usual_s if is_beside and self._usual_s is not None else PASS_ALONE_S
         return min(limit, max(1, int(seconds / max(self._row_s, 1e-9))))
 
-    def passed(self, seconds: float, *, num_prompt_rows: int, has_streams: bool) -> None:
-        """Learn from a pass that took `seconds`."""
-        now_s = self._clock()
+    def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
+        """Learn from a pass of `num_rows` ≥ 1 that took `seconds`."""
+        now_s, has_streams = self._clock(), num_rows > num_prompt_rows
+        self._mean_row_s = _mean(self._mean_row_s or None, seconds / num_rows)
         if has_streams:
             self._stream_ran_s = now_s
         if not num_prompt_rows:

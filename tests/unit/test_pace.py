@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.torch_engine.prompt_pace import (
+from specdec.torch_engine.pace import (
+    MAX_PASS_S,
+    MIN_PASS_ROWS,
     PASS_ALONE_S,
     ROWS_AT_FIRST,
     STREAM_RETURNS_S,
     USUAL_IS_KNOWN_S,
-    PromptPace,
+    Pace,
 )
 
 LIMIT = 512
@@ -23,14 +25,14 @@ class Machine:
     def __init__(self, row_s):
         self.now_s = 100.0
         self.row_s = row_s
-        self.pace = PromptPace(lambda: self.now_s)
+        self.pace = Pace(lambda: self.now_s)
 
     def run(self, *, has_streams, has_prompt=True):
         """Run a pass; return its seconds and its prompt rows."""
-        rows = self.pace.max_rows(has_streams=has_streams, limit=LIMIT) if has_prompt else 0
+        rows = self.pace.max_prompt_rows(has_streams=has_streams, limit=LIMIT) if has_prompt else 0
         seconds = USUAL_S * has_streams + rows * self.row_s
         self.now_s += seconds
-        self.pace.passed(seconds, num_prompt_rows=rows, has_streams=has_streams)
+        self.pace.passed(seconds, num_rows=rows + has_streams, num_prompt_rows=rows)
         return seconds, rows
 
 
@@ -95,3 +97,17 @@ def test_usual_time_is_looked_up_again():
 
     assert machine.run(has_streams=True)[1] == 0
     assert machine.run(has_streams=True)[1] > 0
+
+
+@pytest.mark.parametrize("row_s", [0.0001, 0.005, 0.03, 1.0])
+def test_no_pass_is_taken_for_a_hang(row_s):
+    """Rows of verification beside long contexts are dear; each stream still gets its token."""
+    pace = Pace()
+    assert pace.max_rows(LIMIT) == LIMIT
+    for _ in range(20):
+        pace.passed(100 * row_s, num_rows=100, num_prompt_rows=0)
+
+    rows = pace.max_rows(LIMIT)
+
+    assert rows in (LIMIT, MIN_PASS_ROWS) or rows * row_s <= MAX_PASS_S
+    assert rows >= min(LIMIT, 0.9 * MAX_PASS_S / row_s)
