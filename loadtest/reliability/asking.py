@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2_grpc
 
 from clients.errors import SpecdecError
 from clients.grpc_client import encode_request
@@ -132,6 +132,3 @@ def tokens_of(response: Any) -> tuple[list[int], bool]:
         return [], False
     raw = response.raw_output_contents[names.index("output_ids")]
     return np.frombuffer(raw, dtype=np.int32).tolist(), "finish_reason" in names
-
-
-__all__ = ["Answer", "Channels", "service_pb2", "tokens_of"]

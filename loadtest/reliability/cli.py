@@ -59,6 +59,7 @@ def main(argv: list[str]) -> int:
             print("a planted crash was not seen: no kernel log, no core files", file=sys.stderr)
             return 1
     repository = arguments.model_repository.resolve()
+    is_met = True
     for name in arguments.scenarios or SCENARIOS:
         rows = []
         for row in SCENARIOS[name](repository, arguments.rounds):
@@ -70,6 +71,5 @@ def main(argv: list[str]) -> int:
         )
         facts = {"conditions": conditions(command_line("reliability", argv)), "rows": rows}
         write_result(f"reliability_{name}", arguments.out, facts, table)
-        if not all(row.is_met for row in rows):
-            return 1
-    return 0
+        is_met &= all(row.is_met for row in rows)
+    return 0 if is_met else 1

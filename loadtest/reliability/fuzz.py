@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from clients.request import INPUTS
 from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.table import Row, counted
+from specdec import errors
 from specdec.serving.triton_server import TritonServer
 
 FUZZ_PER_ROUND = 850
@@ -29,6 +30,12 @@ TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")
 MAX_DEPTH = 5
 """Deepest nesting of HTTP bodies: Triton 2.51 itself dies of very deep ones
 (docs/reliability.md)."""
+OURS = tuple(
+    each.error_type
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, errors.SpecdecError)
+)
+"""Every error type of ours."""
 _TEXTS = ("", "x", "auto", "null", "\U0001f680", "<|im_end|>", "[" * 200, "9" * 400, "a" * 5000)
 _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63, 1e308, 0.5)
 
@@ -57,11 +64,12 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
     tracebacks = [each.detail for each in results if "Traceback" in each.detail]
     lost = [each.detail for each in results if each.kind in {"hang", "broken connection"}]
     internal = [each for each in results if each.is_internal]
-    ours = [each.detail for each in internal if each.kind != "triton"]
+    ours = [each.detail for each in results if each.kind == "internal"]
     yield Row(
         f"{len(results)} random tensors (gRPC) and bodies (HTTP)",
-        f"{counted(each.kind for each in results)}; {len(internal)} INTERNAL or 500, of which "
-        f"{len(ours)} not Triton's; tracebacks: {len(tracebacks)}; crashes: {len(found)}; server "
+        f"{counted(each.kind for each in results)}; {len(internal)} INTERNAL or 500 of "
+        f"Triton's, {len(ours)} internal errors of ours; tracebacks: {len(tracebacks)}; "
+        f"crashes: {len(found)}; server "
         f"{'the same' if is_same else 'restarted'}"
         f"{''.join(f'; {each[:300]}' for each in sorted({*tracebacks, *lost, *ours}))}",
         "no death, no hang, no traceback, INTERNAL only from Triton's own checks",
@@ -113,8 +121,10 @@ async def fuzz(grpc_url: str, http_url: str, count: int, seed: int) -> list[Fuzz
         async with grpc.aio.insecure_channel(grpc_url) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
+            numbers = iter(range(count))
+
             async def client() -> None:
-                while len(results) < count:
+                for _ in numbers:
                     if draw.random() < 0.5:
                         results.append(await _send_message(stub, random_message(draw)))
                     else:
@@ -157,11 +167,10 @@ def _send_body(pool: urllib3.PoolManager, url: str, body: bytes) -> FuzzResult:
 
 
 def _kind(detail: str) -> str:
-    """Return the error type of ours that a message names, or that it is Triton's."""
+    """Return the error type of ours that a message names, else `triton`; `answered` for none."""
     if not detail:
         return "answered"
-    known = ("invalid_request", "unsupported", "overloaded", "engine_failed", "deadline_exceeded")
-    return next((each for each in known if each in detail), "triton")
+    return next((each for each in OURS if f"{each}: " in detail), "triton")
 
 
 def _raw(draw: random.Random, datatype: str, count: int) -> bytes:

@@ -69,6 +69,8 @@ async def _ask(server: TritonServer, number: int) -> HttpAnswer:
         text = await asyncio.wait_for(_exchange(settings, head + body), TIMEOUT_S)
     except (OSError, asyncio.TimeoutError) as error:
         return HttpAnswer(type(error).__name__, time.monotonic() - start_s)
+    if b"{" not in text:
+        return HttpAnswer("broken connection", time.monotonic() - start_s)
     status = int(text.split(b" ", 2)[1])
     # Triton sends some bodies in chunks: the JSON object is what counts.
     payload = json.loads(text[text.index(b"{") : text.rindex(b"}") + 1])

@@ -61,7 +61,7 @@ class PoisonResult:
     outcomes: tuple[str, ...]
     """The poisoned requests' outcomes: `whole`, or the error type."""
     details: tuple[str, ...]
-    """Messages of errors that are no `invalid_request`."""
+    """Messages of errors that are wrong: all but refusals of values beyond a range."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -80,8 +80,8 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         f"{sum(each.num_witnesses for each in results)} witnesses, {changed} changed; the others: "
         f"{counted(outcomes)}{''.join(f'; {each}' for each in details)}; crashes: {len(found)}; "
         f"server {'the same' if is_same else 'restarted'}",
-        "no witness changed, no death",
-        not changed and not found and is_same and "broken" not in outcomes,
+        "no witness changed, no death, refused only beyond a range",
+        not (changed or found or details) and is_same,
     )
 
 
@@ -92,7 +92,8 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
     async with Channels(url, 1) as channels:
         for number in range(NUM_WITNESSES):
             known[number] = (await channels.ask(0, _witness(number))).token_ids
-    poisoned: list[Answer] = []
+    poisoned: list[tuple[bool, Answer]] = []
+    numbers = iter(range(count))
     witnesses: list[tuple[int, Answer]] = []
     async with Channels(url, NUM_WITNESSES) as calm, Channels(url, NUM_POISONED_AT_ONCE) as other:
 
@@ -101,8 +102,9 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
                 witnesses.append((number, await calm.ask(number, _witness(number))))
 
         async def poisoner(number: int) -> None:
-            while len(poisoned) < count:
-                poisoned.append(await other.ask(number, poisoned_request(draw)))
+            for _ in numbers:
+                request, is_legal = poisoned_request(draw)
+                poisoned.append((is_legal, await other.ask(number, request)))
 
         await asyncio.gather(
             *(witness(n) for n in range(NUM_WITNESSES)),
@@ -110,25 +112,31 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
         )
     others = {
         each.detail
-        for each in poisoned
-        if not each.is_complete and each.error_type != "invalid_request"
+        for is_legal, each in poisoned
+        if not each.is_complete and (is_legal or each.error_type != "invalid_request")
     }
     return PoisonResult(
         len(witnesses),
         sum(each.token_ids != known[number] for number, each in witnesses),
-        tuple("whole" if each.is_complete else each.error_type or "broken" for each in poisoned),
+        tuple("whole" if each.is_complete else each.error_type or "broken" for _, each in poisoned),
         tuple(sorted(others)),
     )
 
 
-def poisoned_request(draw: random.Random) -> GenerationRequest:
-    """Draw a value at an edge for every parameter, and for one in ten requests one beyond."""
+def poisoned_request(draw: random.Random) -> tuple[GenerationRequest, bool]:
+    """Draw a value at an edge for every parameter, and for one in ten requests one beyond.
+
+    Returns the request, and whether all its values are legal.
+    """
     fields = {name: draw.choice(values) for name, values in EDGES.items()}
-    if draw.random() < 0.1:
+    is_legal = draw.random() >= 0.1
+    if not is_legal:
         name = draw.choice(list(BEYOND))
         fields[name] = draw.choice(BEYOND[name])
     text = draw.choice(("Count: one, two,", "x", "\U0001f680", "a" * 300))
-    return GenerationRequest(text_input=text, max_tokens=draw.choice((4, 6)), **fields)  # type: ignore[arg-type]
+    max_tokens = draw.choice((4, 6))
+    request = GenerationRequest(text_input=text, max_tokens=max_tokens, **fields)  # type: ignore[arg-type]
+    return request, is_legal
 
 
 def _witness(number: int) -> GenerationRequest:

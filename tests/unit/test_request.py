@@ -63,6 +63,22 @@ def test_values_at_the_limits_are_taken(name, value, field, parsed):
     assert getattr(parse(**{name: value}), field) == parsed
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("temperature", value) for value in (0.0, 10.0)],
+        ("top_p", 1.0),
+        *[("min_p", value) for value in (0.0, 1.0)],
+        *[("repetition_penalty", value) for value in (0.01, 100.0)],
+        *[("presence_penalty", value) for value in (-2.0, 2.0)],
+        *[("frequency_penalty", value) for value in (-2.0, 2.0)],
+    ],
+)
+def test_sampling_values_at_the_limits_are_taken(name, value):
+    """Clients send FP32, which holds 0.01 as a little less."""
+    assert getattr(parse(**{name: value}).sampling, name) == pytest.approx(value)
+
+
 NEUTRAL = {
     "temperature": 0.0,
     "top_p": 1.0,

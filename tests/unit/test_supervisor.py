@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from specdec.health.judging import Judgement
+from specdec.serving import child_server, supervisor
 from specdec.serving.launcher import main
 from specdec.serving.server_command import ServeSettings, with_free_ports
 from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
@@ -48,7 +50,7 @@ def serve(tmp_path, monkeypatch):
         code = (
             "import sys\n"
             "from specdec.serving import launcher, supervisor\n"
-            "supervisor.LONGEST_PAUSE_S = 0.05\n"
+            "supervisor.FIRST_PAUSE_S = 0.01\n"
             "sys.exit(launcher.main(sys.argv[1:]))"
         )
         arguments = [f"--{kind}-port={port}" for kind, port in ports.items()]
@@ -173,3 +175,26 @@ def test_old_option_names_the_new_one(capsys):
     with pytest.raises(SystemExit):
         main(["--exit-timeout-s", "5"])
     assert "--drain-s" in capsys.readouterr().err
+
+
+def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
+    """In a container every supervisor is process 1: its own id marks what an earlier one left."""
+    monkeypatch.setattr(child_server, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(child_server.tempfile, "gettempdir", lambda: str(tmp_path))
+    for owner in (os.getpid(), os.getppid()):
+        (tmp_path / f"specdec_{owner}_1_board").mkdir()
+        (tmp_path / f"specdec_{owner}_1_region").touch()
+
+    child_server.remove_leftovers()
+
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {f"specdec_{os.getppid()}_1_{kind}" for kind in ("board", "region")}
+
+
+def test_line_never_says_ready_where_a_model_is_dead():
+    """What `specdec health` prints agrees with its exit code."""
+    dead = Judgement(fatal="target has died", degraded="", waiting="")
+    starting = Judgement(fatal="", degraded="", waiting="")
+    assert supervisor._line(dead, is_ready=False) == "target has died"
+    assert supervisor._line(starting, is_ready=False) == "starting"
+    assert supervisor._line(starting, is_ready=True) == "ready"

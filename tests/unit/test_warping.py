@@ -19,7 +19,7 @@ from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.acceptance.warping import warp
 from specdec.errors import EngineFailedError, InvalidRequestError
-from specdec.serving.request import MAX_REPETITION_PENALTY
+from specdec.serving.request import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from specdec.torch_engine.sampler import draw_token, law_of
 
 VOCAB = 40
@@ -173,7 +173,7 @@ EDGES = {
     "top_k": (0, 1, 2, VOCAB, 2**31 - 1),
     "top_p": (1e-45, 1e-38, 0.5, 1.0 - 2**-24, 1.0),
     "min_p": (0.0, 1e-45, 0.5, 1.0),
-    "repetition_penalty": (1 / MAX_REPETITION_PENALTY, 1.0, MAX_REPETITION_PENALTY),
+    "repetition_penalty": (MIN_REPETITION_PENALTY, 1.0, MAX_REPETITION_PENALTY),
     "presence_penalty": (-2.0, 0.0, 2.0),
     "frequency_penalty": (-2.0, 0.0, 2.0),
     "min_tokens": (0, 100),

@@ -240,13 +240,22 @@ def remove_leftovers() -> list[str]:
     found = []
     for board in SHARED_MEMORY.glob(f"{REGION_PREFIX}*_board"):
         owner = board.name.removeprefix(REGION_PREFIX).partition("_")[0]
-        if not owner.isdigit() or Path(f"/proc/{owner}").exists() or not os.access(board, os.W_OK):
+        if not owner.isdigit() or _is_running(owner) or not os.access(board, os.W_OK):
             continue
         found += [f"process {pid}" for pid in kill_processes_of(board)]
         found += remove_shared_memory(board.name.removesuffix("board"))
     for directory in Path(tempfile.gettempdir()).glob(f"{RUN_PREFIX}*"):
         owner = directory.name.removeprefix(RUN_PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+        if owner.isdigit() and not _is_running(owner):
             shutil.rmtree(directory, ignore_errors=True)
             found.append(str(directory))
     return found
+
+
+def _is_running(supervisor: str) -> bool:
+    """Say whether another supervisor has this process id.
+
+    Our own id on something that was here before our first child is an earlier supervisor's: in a
+    container each is process 1, and a pod's /dev/shm outlives the container.
+    """
+    return supervisor != str(os.getpid()) and Path(f"/proc/{supervisor}").exists()

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
 from specdec.serving.drafter_names import AUTO, check_drafter
@@ -21,6 +23,9 @@ VERIFICATIONS = ("exact", "rejection", "block", "typical")
 DEFAULT_TASK = "default"
 
 MAX_REPETITION_PENALTY = 100.0
+
+MIN_REPETITION_PENALTY = float(np.float32(0.01))
+"""As clients send it: 0.01 in FP32 is a little less than 0.01."""
 """And 1 ÷ this is the least: beyond, logits leave the range of float32 or all mean the same."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
@@ -108,7 +113,7 @@ def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
         top_p=read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True),
         min_p=read.number("min_p", 0.0, 0.0, 1.0),
         repetition_penalty=read.number(
-            "repetition_penalty", 1.0, 1 / MAX_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+            "repetition_penalty", 1.0, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
         ),
         presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),

@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
 from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
 from specdec.health.judging import fault_in
-from specdec.serving.flight import FlightControl
+from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1
 PROBE_PERIOD_S = 2.0
@@ -112,24 +114,42 @@ class ServerWatch:
             time.sleep(PERIOD_S / 10)
 
     def _probe(self) -> None:
-        """Ask a target that is not on the board, as long as there are requests."""
+        """Ask a target that is not on the board: while there are requests, and until it is back."""
+        target: Watched | None = None
+        answer: Future[str | None] = Future()
+        answer.set_result("")
         while not self._closing.wait(PROBE_PERIOD_S):
-            target = self._flights.any_target()
+            target = self._flights.any_target() or (target if self._lost else None)
             if target is None or any(
                 each.model == self._target for each in read_board(self._board)
             ):
                 continue
-            answer = threading.Thread(target=self._ask, args=(target.check,), daemon=True)
-            answer.start()
-            answer.join(self._hang_s)
-            if answer.is_alive():
+            if answer.done():  # One question at a time: a hung engine keeps its thread.
+                answer = _asked(target)
+            try:
+                fault = answer.result(self._hang_s)
+            except FutureTimeoutError:  # in Python 3.10 a class of its own
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
-                self._flights.lose_all(EngineLostError(fault))
-                self._warn(fault)
-                answer.join()
+            if fault:
+                self._lose(EngineLostError(fault), fault)
+            elif fault is not None:
+                self._lost = ""
 
-    def _ask(self, check: Callable[[], None]) -> None:
+
+def _asked(target: Watched) -> Future[str | None]:
+    """Ask an engine whether it lives: its fault, empty for none, None if that cannot be told."""
+    answer: Future[str | None] = Future()
+
+    def ask() -> None:
         try:
-            check()
+            target.check()
         except EngineLostError as error:
-            self._lose(error, str(error))
+            answer.set_result(str(error))
+        except Exception:  # noqa: BLE001 - another error says nothing of its process
+            answer.set_result(None)
+        else:
+            answer.set_result("")
+
+    # Not waited for at the end: it may hang with an engine.
+    threading.Thread(target=ask, name="target question", daemon=True).start()
+    return answer

@@ -28,8 +28,9 @@ ANSWER_S = 1.0
 SETTLE_S = 0.3
 """Between an orchestrator's last response and the end: Triton writes it to the connection."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
-"""More deaths than this within the window mean that a restart does not help."""
-LONGEST_PAUSE_S = 30.0
+"""At this many deaths within the window the supervisor gives up: restarts do not help."""
+FIRST_PAUSE_S = 1.0
+"""Pause before the second restart; it doubles with each further one."""
 EXIT_GAVE_UP = 70
 """EX_SOFTWARE of sysexits.h: the server died too often."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -113,22 +114,24 @@ class _Supervisor:
             if child.ended():
                 return "tritonserver has ended by itself"
             judgement = child.look()
-            if judgement.fatal and child.was_ready:
+            if judgement.fatal:
                 return judgement.fatal
             if judgement.degraded and child.was_ready and not child.has_requests():
                 return f"{judgement.degraded}; nothing is in flight"
-            self._report(is_ready=child.was_ready and judgement.is_ready, reason=_line(judgement))
+            is_ready = child.was_ready and judgement.is_ready
+            self._report(is_ready=is_ready, reason=_line(judgement, is_ready=is_ready))
             time.sleep(POLL_INTERVAL_S)
         return ""
 
     def _stop(self, child: ChildServer) -> int:
         """Drain, then end; a second signal ends at once."""
-        self._report(is_ready=False, reason="shutting down")
         num_signals, start_s = len(self._signals), time.monotonic()
         deadline_s = start_s + self._settings.drain_s
+        self._report(is_ready=False, reason="shutting down")
         if child.was_ready:
             child.drain(deadline_s)
             while not child.is_drained() and not child.ended():
+                self._report(is_ready=False, reason="shutting down")
                 if len(self._signals) > num_signals:
                     _say("a second signal: ending at once")
                     return 128 + self._signals[-1]
@@ -162,7 +165,7 @@ class _Supervisor:
     def _pause(self) -> bool:
         """Wait before a restart, twice as long each time; False if it shall stop instead."""
         num_deaths = len(self._deaths)
-        pause_s = 0.0 if num_deaths < 2 else min(2.0 ** (num_deaths - 2), LONGEST_PAUSE_S)
+        pause_s = 0.0 if num_deaths < 2 else FIRST_PAUSE_S * 2 ** (num_deaths - 2)
         deadline_s = time.monotonic() + pause_s
         while time.monotonic() < deadline_s and not self._should_stop():
             self._report(is_ready=False, reason="waiting before a restart")
@@ -179,9 +182,9 @@ class _Supervisor:
         self._endpoint.report(Health(is_ready, reason, time.monotonic()))
 
 
-def _line(judgement: Judgement) -> str:
-    if judgement.waiting:
-        return judgement.waiting
+def _line(judgement: Judgement, *, is_ready: bool) -> str:
+    if not is_ready:
+        return judgement.fatal or judgement.waiting or "starting"
     return f"ready, without a draft: {judgement.degraded}" if judgement.degraded else "ready"
 
 

@@ -1,9 +1,10 @@
 """Keeps one tenant's flood from taking every place: dynamic thresholds.
 
-A tenant may hold at most a fixed multiple of the free places, so some stay free for the others
-however many tenants flood the server (A. K. Choudhury and E. L. Hahne, "Dynamic queue length
-thresholds for shared-memory packet switches", 1998). Requests without a tenant are one group; it
-is bounded only while named tenants ask too, so a server without tenants has no bound.
+A tenant may hold at most a fixed multiple of the free places (A. K. Choudhury and E. L. Hahne,
+"Dynamic queue length thresholds for shared-memory packet switches", 1998). Above its bound it gets
+no new place, so its answers that end leave theirs to others; tenants that flood one after another
+can fill the server until then. Requests without a tenant are one group; it is bounded only while
+named tenants ask too, so a server without tenants has no bound.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Decides how many rows the next pass may have.
 
-No pass takes longer than about MAX_PASS_S: the supervisor takes an engine without a heartbeat for
-hung. Beside streams, prompt rows may make a pass take twice its usual time, so that running answers
-pause little; prompts alone are read in passes of about PASS_ALONE_S, so that a cancel, a new
-request never wait for long. All need the cost of a row, which is measured: it depends on the
-machine and grows with the context.
+The supervisor takes an engine without a heartbeat for hung, so a pass takes about MAX_PASS_S at
+most. Beside streams, prompt rows may double a pass's usual time, so that running answers pause
+little. Prompts alone are read in passes of about PASS_ALONE_S, so that cancels and new requests do
+not wait long. The cost of a row is measured: it depends on the machine and grows with the context.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MAX_PASS_S = 2.5
 """Longest pass: a quarter of the supervisor's default hang limit."""
 
 MIN_PASS_ROWS = 64
-"""Rows of a pass however long they take: a token for each of 64 streams."""
+"""Rows that a pass may always have, however long they take: one for each of 64 streams."""
 
 PASS_ALONE_S = 0.5
 """Duration of a pass that reads prompts only."""
@@ -25,13 +24,13 @@ STREAM_RETURNS_S = 0.5
 """A stream between two calls counts as running for this long."""
 
 USUAL_IS_KNOWN_S = 1.0
-"""After this long without one, a pass without prompts is run to see what it takes now."""
+"""A pass without prompts is run when the last one is older than this, to measure its time."""
 
 ROWS_AT_FIRST = 64
 """Rows of a pass while the cost of a row is unknown."""
 
 WEIGHT = 1 / 4
-"""Weight of the newest pass in the means: a few passes after a change they have followed."""
+"""Weight of the newest pass in the means, which follow a change within a few passes."""
 
 
 class Pace:
@@ -39,9 +38,9 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._mean_row_s = 0.0
-        """Seconds of a pass per row, whatever the row is for."""
-        self._row_s: float | None = None
+        self._any_row_s: float | None = None
+        """Seconds of a pass per row, whatever the row is for; None before the first pass."""
+        self._prompt_row_s: float | None = None
         """Seconds that one prompt row adds to a pass."""
         self._usual_s: float | None = None
         """Duration of a pass of streams without prompts."""
@@ -52,9 +51,9 @@ class Pace:
 
     def max_rows(self, limit: int) -> int:
         """Return how many rows the next pass may have in all, `limit` at most."""
-        if not self._mean_row_s:
+        if self._any_row_s is None:
             return limit
-        return min(limit, max(MIN_PASS_ROWS, int(MAX_PASS_S / self._mean_row_s)))
+        return min(limit, max(MIN_PASS_ROWS, int(MAX_PASS_S / max(self._any_row_s, 1e-9))))
 
     def max_prompt_rows(self, *, has_streams: bool, limit: int) -> int:
         """Return how many prompt rows the next pass may hold, `limit` at most.
@@ -65,16 +64,16 @@ class Pace:
         now_s = self._clock()
         if has_streams and now_s - self._usual_known_s > USUAL_IS_KNOWN_S:
             return 0
-        if self._row_s is None:
+        if self._prompt_row_s is None:
             return min(limit, ROWS_AT_FIRST)
         is_beside = has_streams or now_s - self._stream_ran_s < STREAM_RETURNS_S
         seconds = self._usual_s if is_beside and self._usual_s is not None else PASS_ALONE_S
-        return min(limit, max(1, int(seconds / max(self._row_s, 1e-9))))
+        return min(limit, max(1, int(seconds / max(self._prompt_row_s, 1e-9))))
 
     def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
         """Learn from a pass of `num_rows` ≥ 1 that took `seconds`."""
         now_s, has_streams = self._clock(), num_rows > num_prompt_rows
-        self._mean_row_s = _mean(self._mean_row_s or None, seconds / num_rows)
+        self._any_row_s = _mean(self._any_row_s, seconds / num_rows)
         if has_streams:
             self._stream_ran_s = now_s
         if not num_prompt_rows:
@@ -82,7 +81,9 @@ class Pace:
             self._usual_known_s = now_s
             return
         others_s = self._usual_s if has_streams and self._usual_s is not None else 0.0
-        self._row_s = _mean(self._row_s, max(0.0, seconds - others_s) / num_prompt_rows)
+        self._prompt_row_s = _mean(
+            self._prompt_row_s, max(0.0, seconds - others_s) / num_prompt_rows
+        )
 
 
 def _mean(old: float | None, new: float) -> float:

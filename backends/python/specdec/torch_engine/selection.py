@@ -26,24 +26,26 @@ def select(running: Sequence[RunningTask], pace: Pace, max_rows: int) -> Iterato
     streams = [each for each in unfinished if not each.is_prompt]
     prompts = [each for each in unfinished if each.is_prompt]
     num_left = pace.max_rows(max_rows)
-    for each in streams:
-        if num_left == 0:
-            return
-        chunk = each.chunk(num_left)
+    for each, chunk in _in_order(streams, num_left):
         num_left -= len(chunk.tokens)
         yield each, chunk
     if not prompts or not num_left:
         return
     num_left = pace.max_prompt_rows(has_streams=bool(streams), limit=num_left)
-    if len(prompts) > 1 and num_left > 1:
+    if len(prompts) > 1:
         shortest = min(prompts, key=lambda each: len(each.pending))
-        chunk = shortest.chunk(num_left // 2)
-        num_left -= len(chunk.tokens)
         prompts.remove(shortest)
-        yield shortest, chunk
-    for each in prompts:
-        if num_left == 0:
+        for each, chunk in _in_order([shortest], num_left // 2):
+            num_left -= len(chunk.tokens)
+            yield each, chunk
+    yield from _in_order(prompts, num_left)
+
+
+def _in_order(tasks: Sequence[RunningTask], num_rows: int) -> Iterator[Chunk]:
+    """Yield the tasks' next rows, the first task's first, until `num_rows` are given out."""
+    for each in tasks:
+        if num_rows == 0:
             return
-        chunk = each.chunk(num_left)
-        num_left -= len(chunk.tokens)
+        chunk = each.chunk(num_rows)
+        num_rows -= len(chunk.tokens)
         yield each, chunk
