@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 STREAMS_PER_CHANNEL = 64
 """HTTP/2 servers allow about 100 streams on a connection."""
 
+WHOLE = "whole"
+"""The outcome of an answer that came to its end."""
+
 
 @dataclass(slots=True)
 class Answer:
@@ -39,6 +42,11 @@ class Answer:
     """When the last response or the error came."""
     token_times_s: list[float] = field(default_factory=list)
     """When each response that carries tokens came."""
+
+    @property
+    def outcome(self) -> str:
+        """WHOLE, the error's type, or `cut` for an answer that ended without either."""
+        return WHOLE if self.is_complete else self.error_type or "cut"
 
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
         """Return the seconds between responses, for the gaps that overlap the given time."""
@@ -111,8 +119,7 @@ class Channels:
 def _record(answer: Answer, response: Any) -> None:
     now_s = time.monotonic()
     if response.error_message:
-        error = SpecdecError.from_server(response.error_message)
-        answer.error_type = error.error_type or "unnamed"
+        answer.error_type = error_type_of(response.error_message)
         answer.detail = response.error_message
     else:
         tokens, is_last = tokens_of(response.infer_response)
@@ -123,6 +130,11 @@ def _record(answer: Answer, response: Any) -> None:
         if tokens:
             answer.token_times_s.append(now_s)
     answer.last_s = now_s
+
+
+def error_type_of(message: str) -> str:
+    """Return the type that the server names at the start of an error's text."""
+    return SpecdecError.from_server(message).error_type or "unnamed"
 
 
 def tokens_of(response: Any) -> tuple[list[int], bool]:

@@ -8,12 +8,13 @@ import signal
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clients import GenerationRequest
-from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.asking import WHOLE, Channels
 from loadtest.reliability.faulty_engine import fault_file, with_planted_faults
 from loadtest.reliability.table import Row, counted, spread
 from specdec.health.processes import all_processes, model_run_by
@@ -32,12 +33,19 @@ BLOWS = {
     "tritonserver": tuple(SIGNALS),
 }
 """The ways in which each process is struck."""
+TOLD = {
+    "target": {"engine_failed"},
+    "specdec": {"engine_failed", "UNAVAILABLE"},
+    "tritonserver": {"engine_failed", "UNAVAILABLE"},
+}
+"""Outcomes that a stream may have. Where the process died that writes the answers, the connection
+breaks, which gRPC calls UNAVAILABLE."""
 TOLD_LIMIT_S = 3.0
 UNREADY_LIMIT_S = 2.0
 DEATHS_PER_SERVER = 2
 """A server gives up after five; a restart waits longer each time."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
-WHOLE = GenerationRequest(text_input="Count: one, two, three,", max_tokens=300, min_tokens=290)
+ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=300, min_tokens=290)
 """Answers that come to their end in spite of a dead draft."""
 SHORT = GenerationRequest(text_input="Count: one, two, three,", max_tokens=8)
 PROBE_PERIOD_S = 0.05
@@ -51,12 +59,14 @@ class DeathResult:
     victim: str
     blow: str
     errors: tuple[str, ...]
-    """The outcome of each stream: its error type, or `whole` for an answer that came to its end."""
+    """The outcome of each stream: Answer.outcome."""
     slowest_error_s: float
     unready_s: float
     """When readiness first said no; infinity if never."""
+    is_restarted: bool
+    """Another tritonserver answers than before."""
     back_s: float
-    """When the first new answer came."""
+    """When the first new answer came; infinity if none did."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -82,19 +92,25 @@ def _row(victim: str, blow: str, results: Sequence[DeathResult]) -> Row:
     back = [each.back_s for each in results]
     got = [error for each in results for error in each.errors]
     what = f"{blow} of {victim} under {NUM_STREAMS} streams (×{len(results)})"
+    num_restarts = sum(each.is_restarted for each in results)
+    is_back = num_restarts == len(results) and max(back) < float("inf")
+    again = f"{num_restarts} restarts; answers again after {spread(back)}"
     if victim == "draft":
         return Row(
             what,
-            f"streams: {counted(got)}; the server is started again after {spread(back)}",
-            "every answer whole",
-            set(got) == {"whole"},
+            f"streams: {counted(got)}; {again}",
+            "every answer whole, restarted",
+            set(got) == {WHOLE} and is_back,
         )
     return Row(
         what,
-        f"clients got {counted(got)} after {spread(told)}; not ready after {spread(unready)}; "
-        f"answers again after {spread(back)}",
-        f"told ≤ {TOLD_LIMIT_S:g} s, not ready ≤ {UNREADY_LIMIT_S:g} s, back",
-        max(told) <= TOLD_LIMIT_S and max(unready) <= UNREADY_LIMIT_S and max(back) < float("inf"),
+        f"streams: {counted(got)} after {spread(told)}; not ready after {spread(unready)}; {again}",
+        f"only {', '.join(sorted(TOLD[victim]))}, told ≤ {TOLD_LIMIT_S:g} s, "
+        f"not ready ≤ {UNREADY_LIMIT_S:g} s, restarted",
+        set(got) <= TOLD[victim]
+        and max(told) <= TOLD_LIMIT_S
+        and max(unready) <= UNREADY_LIMIT_S
+        and is_back,
     )
 
 
@@ -102,32 +118,32 @@ async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
     """Start streams, strike, and watch until answers come again."""
     async with Channels(server.grpc_url, NUM_STREAMS) as channels:
         started = [asyncio.Event() for _ in range(NUM_STREAMS)]
-        asked = WHOLE if victim == "draft" else LONG
+        asked = ENDING if victim == "draft" else LONG
         requests = [_nth(asked, n) for n in range(NUM_STREAMS)]
         running = [
             asyncio.create_task(channels.ask(n, each, started[n]))
             for n, each in enumerate(requests)
         ]
         await asyncio.gather(*(each.wait() for each in started))
-        pid = process_of(server, victim)
+        server_pid, victim_pid = server.pid, process_of(server, victim)
         watching = asyncio.create_task(asyncio.to_thread(_first_unready, server))
         blow_s = time.monotonic()
         if blow == EXCEPTION:
             fault_file(server.settings.model_repository, victim).touch()
         else:
-            os.kill(pid, SIGNALS[blow])
+            os.kill(victim_pid, SIGNALS[blow])
         answers = await asyncio.gather(*running)
+    # A dead draft is missed by no stream: the server is started again once nothing is in flight.
+    is_restarted = await asyncio.to_thread(_is_another, server, server_pid)
     unready_s = await watching
-    if victim == "draft":  # The server is started again once nothing is in flight.
-        unready_s = await asyncio.to_thread(_first_unready, server)
     back_s = await _back(server)
-    slowest = max((each.last_s - blow_s for each in answers if not each.is_complete), default=0.0)
     return DeathResult(
         victim,
         blow,
-        tuple(_outcome(each) for each in answers),
-        slowest,
+        tuple(each.outcome for each in answers),
+        max((each.last_s - blow_s for each in answers if not each.is_complete), default=0.0),
         unready_s - blow_s,
+        is_restarted,
         back_s - blow_s,
     )
 
@@ -153,10 +169,6 @@ def _nth(request: GenerationRequest, number: int) -> GenerationRequest:
     )
 
 
-def _outcome(answer: Answer) -> str:
-    return "whole" if answer.is_complete else answer.error_type or "broken"
-
-
 def _is_ready(server: TritonServer) -> bool:
     try:
         with urllib.request.urlopen(server.health_url, timeout=1.0) as response:  # noqa: S310 - our own
@@ -175,13 +187,26 @@ def _first_unready(server: TritonServer) -> float:
     return float("inf")
 
 
+def _is_another(server: TritonServer, pid: int) -> bool:
+    """Wait until another tritonserver than `pid` runs; False if none does in time."""
+    limit_s = time.monotonic() + BACK_LIMIT_S
+    while time.monotonic() < limit_s:
+        with suppress(OSError, ValueError):  # The file is being written.
+            if server.pid != pid:
+                return True
+        time.sleep(PROBE_PERIOD_S)
+    return False
+
+
 async def _back(server: TritonServer) -> float:
+    """Return time.monotonic() at the end of the first whole answer, infinity if none comes."""
     limit_s = time.monotonic() + BACK_LIMIT_S
     while time.monotonic() < limit_s:
         if _is_ready(server):
             async with Channels(server.grpc_url, 1) as channels:
-                answer = await asyncio.wait_for(channels.ask(0, SHORT), 10.0)
-            if answer.is_complete:
-                return answer.last_s
+                with suppress(asyncio.TimeoutError):
+                    answer = await asyncio.wait_for(channels.ask(0, SHORT), 10.0)
+                    if answer.is_complete:
+                        return answer.last_s
         await asyncio.sleep(PROBE_PERIOD_S)
     return float("inf")

@@ -55,8 +55,9 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         yield Row(
             f"one tenant's {NUM_FLOODING} clients ask all the time, another's every "
             f"{PERIOD_S:g} s; max_tenant_share {share:g} (×{rounds})",
-            f"the other: {whole} whole, {refused} refused, first token after "
-            f"{spread(first_s) if first_s else 'never'}; the first: {flooding} whole",
+            f"the other: {whole} whole, {refused} refused"
+            f"{', first token after ' + spread(first_s) if first_s else ''}; "
+            f"the first: {flooding} whole",
             "the other is never refused" if is_bounded else "for comparison: no bound",
             not is_bounded or (not refused and whole > 0),
         )

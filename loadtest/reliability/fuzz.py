@@ -53,7 +53,10 @@ class FuzzResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Send FUZZ_PER_ROUND random requests in each of `rounds`, on one server."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TritonServer(repository, working_directory=Path(folder)) as server,
+    ):
         crashes, pid = CrashWatch(Path(folder)), server.pid
         results = [
             each

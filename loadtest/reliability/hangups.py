@@ -18,6 +18,7 @@ import grpc
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
 from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.http_answers import events_of, post, token_ids_of
 from loadtest.reliability.resources import (
     Resources,
     resources_of,
@@ -29,6 +30,8 @@ from specdec.serving.triton_server import TritonServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from specdec.serving.server_command import ServeSettings
 
 HANGUPS_PER_ROUND = 3400
 MAX_SLOPE_MB = 50.0
@@ -59,7 +62,10 @@ class Answering:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Hang up HANGUPS_PER_ROUND times in each of `rounds`, then load for 5 minutes a round."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TritonServer(repository, working_directory=Path(folder)) as server,
+    ):
         crashes, pid = CrashWatch(Path(folder)), server.pid
         start_s = time.monotonic()
         count = sum(asyncio.run(hang_up(server, HANGUPS_PER_ROUND, seed)) for seed in range(rounds))
@@ -120,34 +126,34 @@ async def close_channel(url: str, answering: Answering) -> None:
         await _read_some(own.call(0, answering.request), answering)
 
 
-async def close_http(host: str, port: int, answering: Answering) -> None:
+async def close_http(settings: ServeSettings, answering: Answering) -> None:
     """Reset an HTTP connection under an event stream."""
     request = answering.request
-    body = (
-        f'{{"text_input": "{request.text_input}", "stream": true, "max_tokens": '
-        f'{request.max_tokens}, "drafter": "{request.drafter}"}}'
-    ).encode()
-    head = (
-        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(head + body)
-    num_events = 0
+    fields = {
+        "text_input": request.text_input,
+        "stream": True,
+        "max_tokens": request.max_tokens,
+        "drafter": request.drafter,
+    }
+    reader, writer = await post(settings, "generate_stream", fields)
+    num_tokens = 0
+    events = events_of(reader)
     with suppress(OSError):
-        while num_events < answering.num_tokens and (line := await reader.readline()):
-            num_events += line.startswith(b"data:")
+        while num_tokens < answering.num_tokens:
+            event = await anext(events, None)
+            if event is None:
+                break
+            num_tokens += len(token_ids_of(event))
         await asyncio.sleep(answering.delay_s)
     writer.transport.abort()
 
 
 async def kill_client(url: str, moment: str, seed: int) -> None:
-    """Kill a process that holds STREAMS_PER_KILL streams."""
+    """Kill a process that holds STREAMS_PER_KILL streams once one of them has come to `moment`."""
     command = [sys.executable, "-m", "loadtest.reliability.hangups", url, moment, str(seed)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    await process.stdout.readline()  # It is about to ask.
-    await asyncio.sleep(random.Random(seed).uniform(0.0, 0.6))
+    await process.stdout.readline()
     process.kill()
     await process.wait()
 
@@ -155,7 +161,6 @@ async def kill_client(url: str, moment: str, seed: int) -> None:
 async def hang_up(server: TritonServer, count: int, seed: int) -> int:
     """Hang up `count` times, NUM_CLIENTS at once; return how often in fact."""
     draw = random.Random(seed)
-    settings = server.settings
     done = 0
 
     async def client(number: int, channels: Channels) -> None:
@@ -163,14 +168,14 @@ async def hang_up(server: TritonServer, count: int, seed: int) -> int:
         while done < count:
             moment = draw.choice(MOMENTS)
             answering = plan(moment, draw)
-            way = draw.randrange(3)
             with suppress(OSError):
-                if way == 0:
-                    await cancel_grpc(channels, number, answering)
-                elif way == 1:
-                    await close_channel(server.grpc_url, answering)
-                else:
-                    await close_http(settings.reachable_host, settings.http_port, answering)
+                match draw.choice(WAYS[:-1]):
+                    case "gRPC cancel":
+                        await cancel_grpc(channels, number, answering)
+                    case "channel close":
+                        await close_channel(server.grpc_url, answering)
+                    case "HTTP close":
+                        await close_http(server.settings, answering)
             done += 1
 
     async def killer() -> None:
@@ -225,13 +230,18 @@ async def _read_some(call: grpc.aio.StreamStreamCall, answering: Answering) -> N
 
 
 async def _wait_for_death(url: str, moment: str, seed: int) -> None:
+    """Begin STREAMS_PER_KILL streams; write a line when one has come to `moment`."""
     draw = random.Random(seed)
     async with Channels(url, STREAMS_PER_KILL) as channels:
-        sys.stdout.write("asking\n")
+        answerings = [plan(moment, draw) for _ in range(STREAMS_PER_KILL)]
+        calls = [channels.call(n, each.request) for n, each in enumerate(answerings)]
+        readings = [
+            asyncio.create_task(_read_some(*each)) for each in zip(calls, answerings, strict=True)
+        ]
+        await asyncio.wait(readings, return_when=asyncio.FIRST_COMPLETED)
+        sys.stdout.write(f"{moment}\n")
         sys.stdout.flush()
-        requests = [plan(moment, draw).request for _ in range(STREAMS_PER_KILL)]
-        await channels.ask_all(requests)
-    await asyncio.sleep(60)
+        await asyncio.sleep(60)
 
 
 if __name__ == "__main__":

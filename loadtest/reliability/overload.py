@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
+from loadtest.reliability.asking import WHOLE, error_type_of
 from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.http_answers import post
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted, spread
 from specdec.serving.server_command import ServeSettings
@@ -27,24 +30,28 @@ class HttpAnswer:
     """The outcome of one request."""
 
     kind: str
-    """`whole`, or the HTTP status with the error's type."""
+    """WHOLE, or the error's type and the HTTP status."""
     seconds: float
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Ask NUM_REQUESTS at once, `rounds` times, on one server."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TritonServer(repository, working_directory=Path(folder)) as server,
+    ):
         crashes, pid = CrashWatch(Path(folder)), server.pid
         answers = [each for _ in range(rounds) for each in asyncio.run(ask_all(server))]
         left = asyncio.run(settled(server))
         found, is_same = crashes.found(), server.pid == pid
     # Triton 2.51 answers every error of a decoupled model with status 400.
-    others = {each.kind for each in answers} - {"whole", "400 overloaded"}
-    refused_s = [each.seconds for each in answers if each.kind != "whole"]
+    others = {each.kind for each in answers} - {WHOLE, "overloaded (status 400)"}
+    refused_s = [each.seconds for each in answers if each.kind != WHOLE]
     yield Row(
         f"{NUM_REQUESTS} requests at once over HTTP, ten times the limit (×{rounds})",
-        f"{counted(each.kind for each in answers)}; refused after "
-        f"{spread(refused_s) if refused_s else 'never'}; crashes: {len(found)}; {left} in flight",
+        f"{counted(each.kind for each in answers)}"
+        f"{', refusals after ' + spread(refused_s) if refused_s else ''}; crashes: {len(found)}; "
+        f"{left} in flight",
         "whole or a clear error, 0 deaths",
         not others and is_same and not found and not left,
     )
@@ -56,17 +63,10 @@ async def ask_all(server: TritonServer) -> list[HttpAnswer]:
 
 
 async def _ask(server: TritonServer, number: int) -> HttpAnswer:
-    settings = server.settings
-    body = json.dumps(
-        {"text_input": f"{number}. Count: one, two,", "max_tokens": NUM_TOKENS}
-    ).encode()
-    head = (
-        "POST /v2/models/specdec/generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
+    fields = {"text_input": f"{number}. Count: one, two,", "max_tokens": NUM_TOKENS}
     start_s = time.monotonic()
     try:
-        text = await asyncio.wait_for(_exchange(settings, head + body), TIMEOUT_S)
+        text = await asyncio.wait_for(_exchange(server.settings, fields), TIMEOUT_S)
     except (OSError, asyncio.TimeoutError) as error:
         return HttpAnswer(type(error).__name__, time.monotonic() - start_s)
     if b"{" not in text:
@@ -74,15 +74,13 @@ async def _ask(server: TritonServer, number: int) -> HttpAnswer:
     status = int(text.split(b" ", 2)[1])
     # Triton sends some bodies in chunks: the JSON object is what counts.
     payload = json.loads(text[text.index(b"{") : text.rindex(b"}") + 1])
-    kind = str(payload.get("error", "")).split(":")[0]
-    return HttpAnswer(
-        "whole" if status == HTTPStatus.OK else f"{status} {kind}", time.monotonic() - start_s
-    )
+    error_type = error_type_of(str(payload.get("error", "")))
+    kind = WHOLE if status == HTTPStatus.OK else f"{error_type} (status {status})"
+    return HttpAnswer(kind, time.monotonic() - start_s)
 
 
-async def _exchange(settings: ServeSettings, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(settings.reachable_host, settings.http_port)
-    writer.write(request)
+async def _exchange(settings: ServeSettings, fields: dict[str, Any]) -> bytes:
+    reader, writer = await post(settings, "generate", fields)
     answer = await reader.read()
     writer.close()
     return answer

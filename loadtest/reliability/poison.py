@@ -59,14 +59,17 @@ class PoisonResult:
     num_changed: int
     """Answers of witnesses that differ from those without poison, or were cut."""
     outcomes: tuple[str, ...]
-    """The poisoned requests' outcomes: `whole`, or the error type."""
+    """Answer.outcome of the poisoned requests."""
     details: tuple[str, ...]
     """Messages of errors that are wrong: all but refusals of values beyond a range."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Ask POISON_PER_ROUND poisoned requests in each of `rounds`, on one server."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TritonServer(repository, working_directory=Path(folder)) as server,
+    ):
         crashes, pid = CrashWatch(Path(folder)), server.pid
         results = [
             asyncio.run(play(server.grpc_url, POISON_PER_ROUND, seed)) for seed in range(rounds)
@@ -118,7 +121,7 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
     return PoisonResult(
         len(witnesses),
         sum(each.token_ids != known[number] for number, each in witnesses),
-        tuple("whole" if each.is_complete else each.error_type or "broken" for _, each in poisoned),
+        tuple(each.outcome for _, each in poisoned),
         tuple(sorted(others)),
     )
 

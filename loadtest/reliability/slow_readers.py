@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import grpc
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
 from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.http_answers import events_of, post, token_ids_of
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted
 from specdec.serving.triton_server import TritonServer
@@ -22,6 +22,8 @@ from specdec.serving.triton_server import TritonServer
 STOPS_READING_S = 60.0
 NUM_TOKENS = 1500
 NUM_WITNESSES = 4
+RECEIVE_BUFFER_BYTES = 4096
+"""A few tens of events, of about 300 bytes each."""
 WITNESS = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=100)
 SLOW = GenerationRequest(
     text_input="Tell a long story.", max_tokens=NUM_TOKENS, min_tokens=NUM_TOKENS
@@ -43,7 +45,10 @@ class SlowResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Stop reading over gRPC and over HTTP, `rounds` times."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TritonServer(repository, working_directory=Path(folder)) as server,
+    ):
         crashes = CrashWatch(Path(folder))
         results = [asyncio.run(stop_reading(server)) for _ in range(rounds)]
         found = crashes.found()
@@ -109,35 +114,21 @@ async def _over_grpc(url: str, expected: list[int]) -> str:
 
 
 async def _over_http(server: TritonServer, expected: list[int]) -> str:
-    settings = server.settings
-    body = json.dumps(
-        {
-            "text_input": SLOW.text_input,
-            "stream": True,
-            "max_tokens": NUM_TOKENS,
-            "min_tokens": NUM_TOKENS,
-        }
-    ).encode()
-    head = (
-        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
-    # A small buffer of our own, or the kernel would take in the whole answer.
-    reader, writer = await asyncio.open_connection(
-        settings.reachable_host, settings.http_port, limit=1024
+    fields = {
+        "text_input": SLOW.text_input,
+        "stream": True,
+        "max_tokens": NUM_TOKENS,
+        "min_tokens": NUM_TOKENS,
+    }
+    # With buffers of its own size, the kernel would take in the whole answer.
+    reader, writer = await post(
+        server.settings, "generate_stream", fields, receive_buffer_bytes=RECEIVE_BUFFER_BYTES
     )
-    writer.write(head + body)
     await asyncio.sleep(STOPS_READING_S)
-    text = b""
-    while not text.endswith(b"0\r\n\r\n") and (chunk := await reader.read(65536)):
-        text += chunk
-    writer.close()
     tokens: list[int] = []
-    for line in text.splitlines():
-        if line.startswith(b"data: "):
-            event = json.loads(line[6:])
-            if "error" in event:
-                return str(event["error"])
-            ids = event.get("output_ids", [])
-            tokens += ids if isinstance(ids, list) else [ids]
+    async for event in events_of(reader):
+        if "error" in event:
+            return str(event["error"])
+        tokens += token_ids_of(event)
+    writer.close()
     return "exact" if tokens == expected else f"{len(tokens)} other tokens"

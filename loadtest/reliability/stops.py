@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
-from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.asking import WHOLE, Answer, Channels, error_type_of
 from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.table import Row, spread
+from loadtest.reliability.http_answers import events_of, post, token_ids_of
+from loadtest.reliability.table import Row, counted, spread
 from specdec.health.board import BOARD_VARIABLE, SHARED_MEMORY
 from specdec.health.processes import all_processes, has_in_environment
 from specdec.serving.server_command import ServeSettings, with_free_ports
@@ -34,8 +35,13 @@ SITUATIONS = (
     "during start-up",
     "under overload",
 )
+EXPECTED = {
+    "8 gRPC and 4 HTTP streams": {WHOLE},
+    "under overload": {WHOLE, "shutting_down", "overloaded"},
+}
+"""Outcomes that a stream may have, where they differ from whole or `shutting_down`."""
 START_LIMIT_S = 90.0
-SHORT, LONG = 150, 4000
+SHORT, LONG = 24, 4000
 """Tokens of an answer that ends within the drain limit, and of one that does not."""
 
 
@@ -46,10 +52,8 @@ class StopResult:
     situation: str
     seconds: float
     status: int
-    num_finished: int
-    num_refused: int
-    """Streams that ended with the error `shutting_down`."""
-    num_broken: int
+    outcomes: tuple[str, ...]
+    """Answer.outcome of each stream."""
     leftovers: tuple[str, ...]
     """Processes and /dev/shm entries a moment after the end, and crashes in the kernel's log."""
 
@@ -61,18 +65,18 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         results = [asyncio.run(stop_in(situation, repository)) for _ in range(rounds)]
         seconds = [each.seconds for each in results]
         leftovers = [each for result in results for each in result.leftovers]
-        finished, refused, broken = (
-            sum(getattr(each, name) for each in results)
-            for name in ("num_finished", "num_refused", "num_broken")
-        )
+        outcomes = [each for result in results for each in result.outcomes]
         statuses = sorted({each.status for each in results})
         yield Row(
             f"stop, {situation} (×{rounds})",
-            f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; {finished} finished, "
-            f"{refused} told, {broken} broken; leftovers and crashes: "
+            f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; streams: "
+            f"{counted(outcomes) or 'none'}; leftovers and crashes: "
             f"{', '.join(leftovers) or 'none'}",
-            f"≤ {limit_s:g} s, exit 0, none broken, none left",
-            max(seconds) <= limit_s and statuses == [0] and not leftovers and not broken,
+            f"≤ {limit_s:g} s, exit 0, streams whole or told why, none left",
+            max(seconds) <= limit_s
+            and statuses == [0]
+            and not leftovers
+            and set(outcomes) <= EXPECTED.get(situation, {WHOLE, "shutting_down"}),
         )
 
 
@@ -111,14 +115,11 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
             if any(has_in_environment(each.pid, f"{BOARD_VARIABLE}={board}") for board in boards)
         ]
         leftovers += crashes.found()
-    outcomes = [_outcome(each) for each in answers]
     return StopResult(
         situation,
         round(seconds, 2),
         status,
-        outcomes.count("finished"),
-        outcomes.count("refused"),
-        outcomes.count("broken"),
+        tuple(each.outcome for each in answers),
         tuple(leftovers),
     )
 
@@ -163,26 +164,21 @@ def _request(number: int, max_tokens: int) -> GenerationRequest:
 
 
 async def _http_stream(settings: ServeSettings, number: int, max_tokens: int) -> Answer:
-    """Ask over HTTP's generate_stream; the answer's tokens are not read, its end is."""
+    """Ask over HTTP's generate_stream, and read the answer to its end."""
     answer = Answer(start_s=time.monotonic())
-    body = (
-        f'{{"text_input": "{number}. Count: one, two,", "stream": true, "max_tokens": '
-        f'{max_tokens}, "min_tokens": {max_tokens}}}'
-    ).encode()
-    head = (
-        "POST /v2/models/specdec/generate_stream HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
-    reader, writer = await asyncio.open_connection(settings.reachable_host, settings.http_port)
-    writer.write(head + body)
-    text = b""
+    fields = {
+        "text_input": f"{number}. Count: one, two,",
+        "stream": True,
+        "max_tokens": max_tokens,
+        "min_tokens": max_tokens,
+    }
+    reader, writer = await post(settings, "generate_stream", fields)
     with contextlib.suppress(OSError):
-        while chunk := await reader.read(65536):
-            text += chunk
-            if b"0\r\n\r\n" in chunk:
-                break
-    answer.is_complete = b'"finish_reason":"length"' in text
-    answer.error_type = "shutting_down" if b"shutting_down" in text else ""
+        async for event in events_of(reader):
+            answer.token_ids += token_ids_of(event)
+            answer.is_complete |= bool(event.get("finish_reason"))
+            if "error" in event:
+                answer.error_type = error_type_of(str(event["error"]))
     answer.last_s = time.monotonic()
     writer.close()
     return answer
@@ -193,13 +189,6 @@ async def _open_connection(host: str, port: int, stack: contextlib.AsyncExitStac
     writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.read(1024)
     stack.callback(writer.close)
-
-
-def _outcome(answer: Answer) -> str:
-    if answer.is_complete:
-        return "finished"
-    refused = {"shutting_down", "overloaded"}
-    return "refused" if answer.error_type in refused else "broken"
 
 
 def _wait_until_ready(settings: ServeSettings) -> None:

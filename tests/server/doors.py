@@ -12,7 +12,7 @@ from loadtest.bench.hopeless import random_draft
 from loadtest.bench.repository import add_front_door
 from specdec.serving.launcher import TritonServer
 from tests.doubles.repository import compiled_repository
-from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics
+from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
 NUM_INSTANCES = 2
@@ -67,7 +67,7 @@ def make_repository_of_doors(directory: Path, engines: str) -> Path:
     _add_door(repository, HOPELESS, "random", **measured, **memory)
     rules = {"speculation": "schedule", "speculation_schedule": "else:0"}
     _add_door(repository, SCHEDULED, "draft", **rules)
-    _add_door(repository, AHEAD, "draft", draft_ahead="true")
+    _add_door(repository, AHEAD, "draft", draft_ahead="true", draft_timeout_ms=SLOW_DRAFT_MS)
     config = repository / AHEAD / "config.pbtxt"
     text = config.read_text("utf-8")
     assert text.count("count: 1") == 1

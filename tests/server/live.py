@@ -19,10 +19,13 @@ from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, ser
 
 from builder.parameters import set_parameters
 from loadtest.bench.repository import with_drafts
+from specdec.serving.admin_key import ADMIN_HEADER, read_admin_key
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
 PATIENCE_S = 120.0
 """The longest wait for anything; the machine may be busy with other work."""
+SLOW_DRAFT_MS = "20000"
+"""A draft's time limit where a test counts failures: a busy machine is none."""
 
 _FINAL = "triton_final_response"
 
@@ -144,11 +147,14 @@ def unload(server: Any, model: str) -> None:
 
 def _switch(server: Any, model: str, what: str, state: str) -> None:
     url = f"http://{server.http_url}/v2/repository"
-    answer = ask_http("POST", f"{url}/models/{model}/{what}", json={}, timeout=PATIENCE_S)
+    key = {ADMIN_HEADER: read_admin_key(server.settings.admin_key_file)}
+    answer = ask_http(
+        "POST", f"{url}/models/{model}/{what}", json={}, headers=key, timeout=PATIENCE_S
+    )
     assert answer.status == 200, answer.data
 
     def states() -> set[str]:
-        found = ask_http("POST", f"{url}/index", json={}).json()
+        found = ask_http("POST", f"{url}/index", json={}, headers=key).json()
         return {each.get("state", "") for each in found if each["name"] == model}
 
     wait_for(lambda: states() == {state})

@@ -18,7 +18,13 @@ from specdec.serving.freshness import trained_on, write_trained_on
 from specdec.serving.launcher import TritonServer
 from specdec.serving.prompt_log import read_log
 from specdec.serving.versions import served_version
-from tests.server.live import MODEL_REPOSITORY, copy_repository, metrics, wait_for
+from tests.server.live import (
+    MODEL_REPOSITORY,
+    SLOW_DRAFT_MS,
+    copy_repository,
+    metrics,
+    wait_for,
+)
 from tests.server.prompts import PLAIN
 
 pytestmark = pytest.mark.engines("torch")  # the weights of our own engines
@@ -39,7 +45,7 @@ def repository(tmp_path_factory):
     repository = copy_repository(
         directory, prompt_log_dir=str(directory / "log"), prompt_log_tenants="acme"
     )
-    set_parameters(repository / "specdec", prompt_log_share="1")
+    set_parameters(repository / "specdec", prompt_log_share="1", draft_timeout_ms=SLOW_DRAFT_MS)
     served = repository / "draft" / "1" / "checkpoint"
     served.unlink()
     shutil.copytree(DRAFT, served)

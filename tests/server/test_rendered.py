@@ -109,7 +109,12 @@ def copied(repository, directory):
 
 def refusal(repository, directory, *extra_args):
     """Start a server that must not become ready; return its log."""
-    server = TritonServer(repository, log_path=directory / "server.log", extra_args=extra_args)
+    server = TritonServer(
+        repository,
+        log_path=directory / "server.log",
+        admin_key_file=directory / "admin.key",
+        extra_args=extra_args,
+    )
     with pytest.raises(LaunchError), server:
         pass
     return (directory / "server.log").read_text()

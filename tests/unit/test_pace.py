@@ -8,6 +8,7 @@ from specdec.torch_engine.pace import (
     MAX_PASS_S,
     MIN_PASS_ROWS,
     PASS_ALONE_S,
+    PAUSE_S,
     ROWS_AT_FIRST,
     STREAM_RETURNS_S,
     USUAL_IS_KNOWN_S,
@@ -20,17 +21,17 @@ USUAL_S = 0.03
 
 
 class Machine:
-    """Passes on a clock: each costs `USUAL_S` if it has streams, and `row_s` per prompt row."""
+    """Passes on a clock: each costs `usual_s` if it has streams, and `row_s` per prompt row."""
 
-    def __init__(self, row_s):
+    def __init__(self, row_s, usual_s=USUAL_S):
         self.now_s = 100.0
-        self.row_s = row_s
+        self.row_s, self.usual_s = row_s, usual_s
         self.pace = Pace(lambda: self.now_s)
 
     def run(self, *, has_streams, has_prompt=True):
         """Run a pass; return its seconds and its prompt rows."""
         rows = self.pace.max_prompt_rows(has_streams=has_streams, limit=LIMIT) if has_prompt else 0
-        seconds = USUAL_S * has_streams + rows * self.row_s
+        seconds = self.usual_s * has_streams + rows * self.row_s
         self.now_s += seconds
         self.pace.passed(seconds, num_rows=rows + has_streams, num_prompt_rows=rows)
         return seconds, rows
@@ -51,6 +52,19 @@ def test_pass_beside_streams_takes_at_most_twice_its_usual_time(row_s):
     reading_s = sum(rows for _, rows in passes) * row_s
     limit_s = sum(min(LIMIT * row_s, USUAL_S) for _ in passes)
     assert reading_s >= 0.3 * min(spent, limit_s), "prompts keep a fair share of the time"
+
+
+def test_prompts_are_read_fast_where_passes_are_short():
+    """A pass of 1 ms would leave two rows for them, and a draft of 200 tokens 100 passes."""
+    machine = Machine(0.0005, usual_s=0.001)
+    for _ in range(5):
+        machine.run(has_streams=True, has_prompt=False)
+    machine.run(has_streams=True)
+
+    seconds, rows = machine.run(has_streams=True)
+
+    assert rows == int(PAUSE_S / 0.0005)
+    assert seconds <= 0.001 + PAUSE_S + 1e-9
 
 
 def test_row_that_grows_dearer_is_followed():

@@ -35,7 +35,7 @@ def test_what_changes_nothing_is_taken():
     """Triton's own, trace context, forwarded headers, NVIDIA's fields at neutral values."""
     check()
     check_parameters("", INPUTS)
-    check(triton_enable_empty_final_response=True, timeout=5, traceparent="00-a-b-01")
+    check(triton_enable_empty_final_response=True, id="7", timeout=5, traceparent="00-a-b-01")
     check(**{"x-request-id": "7", "beam_width": 1, "return_num_input_tokens": True})
 
 

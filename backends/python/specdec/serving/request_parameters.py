@@ -28,8 +28,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """NVIDIA's fields that change nothing at these values; its clients send them always."""
 
 _TRACE_CONTEXT = {"traceparent", "tracestate", "baggage"}
-_TRITONS_OWN = {"binary_data_output", "priority", "timeout", "sequence_id", "sequence_start"}
-_TRITONS_OWN |= {"sequence_end", "headers"}
+_TRITONS_OWN = {"id", "binary_data_output", "priority", "timeout", "headers"}
+_TRITONS_OWN |= {"sequence_id", "sequence_start", "sequence_end"}
 
 
 def check_parameters(text: str, inputs: Collection[str]) -> None:

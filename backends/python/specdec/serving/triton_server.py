@@ -58,6 +58,7 @@ class TritonServer:
         hang_s: float = DEFAULT_HANG_S,
         ready_timeout_s: float = 180.0,
         log_path: Path | None = None,
+        working_directory: Path | None = None,
         trace_url: str = "",
         admin_key_file: Path | None = None,
         extra_args: tuple[str, ...] = (),
@@ -79,6 +80,7 @@ class TritonServer:
         self._ready_timeout_s = ready_timeout_s
         self._directory: Path | None = None
         self._given_log_path = log_path
+        self._working_directory = working_directory
         self._process: subprocess.Popen[bytes] | None = None
         self.settings = self._wanted
         self.log_path = log_path or Path(os.devnull)
@@ -196,6 +198,7 @@ class TritonServer:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            cwd=self._working_directory,
             start_new_session=True,
         )
 

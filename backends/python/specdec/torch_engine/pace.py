@@ -1,9 +1,10 @@
 """Decides how many rows the next pass may have.
 
 The supervisor takes an engine without a heartbeat for hung, so a pass takes about MAX_PASS_S at
-most. Beside streams, prompt rows may double a pass's usual time, so that running answers pause
-little. Prompts alone are read in passes of about PASS_ALONE_S, so that cancels and new requests do
-not wait long. The cost of a row is measured: it depends on the machine and grows with the context.
+most. Beside streams, prompt rows may double a pass's usual time, or add PAUSE_S where that is more,
+so that running answers pause little. Prompts alone are read in passes of about PASS_ALONE_S, so
+that cancels and new requests do not wait long. The cost of a row is measured: it depends on the
+machine and grows with the context.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ MAX_PASS_S = 2.5
 
 MIN_PASS_ROWS = 64
 """Rows that a pass may always have, however long they take: one for each of 64 streams."""
+
+PAUSE_S = 0.03
+"""Running streams may always wait this long for prompt rows. Where passes are short, as in a small
+draft model, its prompts would otherwise be read in many small passes, and drafts come late."""
 
 PASS_ALONE_S = 0.5
 """Duration of a pass that reads prompts only."""
@@ -67,7 +72,9 @@ class Pace:
         if self._prompt_row_s is None:
             return min(limit, ROWS_AT_FIRST)
         is_beside = has_streams or now_s - self._stream_ran_s < STREAM_RETURNS_S
-        seconds = self._usual_s if is_beside and self._usual_s is not None else PASS_ALONE_S
+        seconds = PASS_ALONE_S
+        if is_beside and self._usual_s is not None:
+            seconds = max(self._usual_s, PAUSE_S)
         return min(limit, max(1, int(seconds / max(self._prompt_row_s, 1e-9))))
 
     def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
