@@ -1,8 +1,9 @@
 """The key without which nobody changes a running server: its models, shared memory, trace, log.
 
 Whoever may load a model may run code in the server, so Triton's APIs for that are never open: they
-ask for the header `admin-key`. The key comes from a file; without one it is a random text that
-nobody knows. Triton takes it on its command line, which other users of the machine can read.
+ask for the header `admin-key`. The key comes from a file; without one it is a random text that is
+told to nobody. Triton takes the key on its command line only, so who can list the processes of this
+machine can read it.
 """
 
 from __future__ import annotations
