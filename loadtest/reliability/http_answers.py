@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+MAX_LINE_BYTES = 16384
+"""Longest event. The reader holds twice as much before it lets the server wait."""
+
 _END_OF_BODY = b"0\r\n"
 """The last chunk of a body that is sent in chunks (RFC 9112, section 7.1)."""
 
@@ -44,7 +47,7 @@ async def post(
     except OSError:
         own.close()
         raise
-    reader, writer = await asyncio.open_connection(sock=own)
+    reader, writer = await asyncio.open_connection(sock=own, limit=MAX_LINE_BYTES)
     writer.write(head + body)
     return reader, writer
 
@@ -52,7 +55,7 @@ async def post(
 async def events_of(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
     """Yield the JSON object of each server-sent event until the body or the connection ends."""
     while (line := await reader.readline()) and line != _END_OF_BODY:
-        if line.startswith(b"data:"):
+        if line.startswith(b"data:") and line.endswith(b"\n"):  # Else the connection broke in it.
             yield json.loads(line.removeprefix(b"data:"))
 
 

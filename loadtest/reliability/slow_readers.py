@@ -23,7 +23,7 @@ STOPS_READING_S = 60.0
 NUM_TOKENS = 1500
 NUM_WITNESSES = 4
 RECEIVE_BUFFER_BYTES = 4096
-"""A few tens of events, of about 300 bytes each."""
+"""About a dozen events, of some 300 bytes each; the kernel doubles it."""
 WITNESS = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=100)
 SLOW = GenerationRequest(
     text_input="Tell a long story.", max_tokens=NUM_TOKENS, min_tokens=NUM_TOKENS

@@ -23,10 +23,10 @@ VERIFICATIONS = ("exact", "rejection", "block", "typical")
 DEFAULT_TASK = "default"
 
 MAX_REPETITION_PENALTY = 100.0
+"""Beyond this, logits leave the range of float32 or all mean the same."""
 
 MIN_REPETITION_PENALTY = float(np.float32(0.01))
-"""As clients send it: 0.01 in FP32 is a little less than 0.01."""
-"""And 1 ÷ this is the least: beyond, logits leave the range of float32 or all mean the same."""
+"""1 ÷ the maximum, as clients send it: 0.01 in FP32 is a little less than 0.01."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 

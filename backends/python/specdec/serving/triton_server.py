@@ -42,6 +42,7 @@ class TritonServer:
 
     Attributes:
         settings: what was started, ports resolved.
+        working_directory: where the processes run and core files come to lie; ours by default.
         log_path: the server's log; removed by stop() unless the caller named the file.
     """
 
