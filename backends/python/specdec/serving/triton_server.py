@@ -38,11 +38,11 @@ class TritonServer:
     """A tritonserver started by `specdec serve`, as a context manager.
 
     Ports of 0 (the default here) are replaced by free ones. The server ends with `stop()`, with
-    the context, and when this process dies, however it dies.
+    the context, and when this process dies, however it dies. Its processes run, and write core
+    files, in `working_directory`, by default in that of the caller.
 
     Attributes:
         settings: what was started, ports resolved.
-        working_directory: where the processes run and core files come to lie; ours by default.
         log_path: the server's log; removed by stop() unless the caller named the file.
     """
 
