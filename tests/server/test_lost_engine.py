@@ -5,10 +5,10 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil
 import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
+from loadtest.reliability.deaths import process_of
 from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
 from tests.server.prompts import COUNT
@@ -27,14 +27,6 @@ def running(tmp_path_factory):
     log = tmp_path_factory.mktemp("lost") / "server.log"
     with TritonServer(MODEL_REPOSITORY, log_path=log) as server:
         yield server
-
-
-def process_of(server, model):
-    """Return the process that runs a model."""
-    for each in psutil.Process(server.pid).children(recursive=True):
-        if any(f"/{model}/1/model.py" in part for part in each.cmdline()):
-            return each.pid
-    raise AssertionError(f"no process runs {model}")
 
 
 def test_whoever_waits_for_a_dead_engine_is_told(running):

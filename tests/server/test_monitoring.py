@@ -18,9 +18,23 @@ from tests.server.live import num_inflight, wait_for
 from tests.server.prompts import COUNT, SHIP
 
 
+class Prometheus:
+    """Queries of a running Prometheus."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def __call__(self, expression):
+        """Return the result of a query."""
+        url = f"http://{self.address}/api/v1/query"
+        answer = urllib3.request("GET", url, fields={"query": expression}, retries=False).json()
+        assert answer["status"] == "success", answer
+        return answer["data"]["result"]
+
+
 @pytest.fixture(scope="module")
 def prometheus(faulty_server, tmp_path_factory):
-    """Return a query function of a Prometheus that has seen all sorts of requests."""
+    """Return a Prometheus that has seen all sorts of requests."""
     directory = tmp_path_factory.mktemp("prometheus")
     target = faulty_server.metrics_url.split("/")[2]
     configuration = {
@@ -42,11 +56,7 @@ def prometheus(faulty_server, tmp_path_factory):
         f"--web.listen-address={address}",
     ]
 
-    def query(expression):
-        url = f"http://{address}/api/v1/query"
-        answer = urllib3.request("GET", url, fields={"query": expression}, retries=False).json()
-        assert answer["status"] == "success", answer
-        return answer["data"]["result"]
+    query = Prometheus(address)
 
     def is_scraping():
         with suppress(urllib3.exceptions.HTTPError, json.JSONDecodeError):  # not up itself yet
@@ -65,7 +75,6 @@ def prometheus(faulty_server, tmp_path_factory):
     try:
         wait_for(is_scraping)  # What happens before the first scrape is no growth.
         wait_for(has_seen_enough)
-        query.address = address
         yield query
     finally:
         process.terminate()

@@ -11,6 +11,7 @@ import pytest
 import urllib3
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
+from loadtest.reliability.deaths import process_of
 from specdec.health.board import UNSUPERVISED_PREFIX
 from specdec.serving.child_server import remove_shared_memory
 from specdec.serving.installation import (
@@ -21,7 +22,6 @@ from specdec.serving.installation import (
 from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
 from tests.server.live import PATIENCE_S, ask_http, copy_repository, wait_for
 from tests.server.prompts import COUNT
-from tests.server.test_lost_engine import process_of
 
 pytestmark = pytest.mark.engines("torch")
 

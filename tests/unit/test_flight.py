@@ -104,11 +104,11 @@ def test_many_at_once_never_exceed_the_limit(counts):
 def test_reason_why_a_flight_is_over():
     """Still wanted; gone; overdue, with limit and time passed in the message."""
     client = Client()
-    assert new_flight(client, deadline_s=1000.0).over() is None
+    assert new_flight(client, deadline_s=1000.0).reason_to_end() is None
     client.has_gone = True
     left = new_flight(client)
     left.poll()
-    assert isinstance(left.over(), RequestCancelledError)
+    assert isinstance(left.reason_to_end(), RequestCancelledError)
     overdue = Flight(Client().is_cancelled, 0.25, time.monotonic() - 0.5)
     with pytest.raises(DeadlineExceededError, match=r"deadline_ms is 250; passed: 5\d\d ms"):
         overdue.check()
@@ -150,7 +150,7 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
     assert not control.release(stuck)
 
 
-def test_nobody_asks_about_a_flight_that_has_landed(control):
+def test_nobody_asks_about_a_flight_that_has_ended(control):
     """Triton frees a request with its last response: from then on it must not be asked."""
     client = Client()
     landing = new_flight(client, deadline_s=0.0)
@@ -160,5 +160,5 @@ def test_nobody_asks_about_a_flight_that_has_landed(control):
 
     num_asked = client.num_asked
     landing.poll()
-    assert landing.over() is None
+    assert landing.reason_to_end() is None
     assert client.num_asked == num_asked

@@ -48,7 +48,7 @@ class Flights:
         """Return the target as a request calls it."""
         return self.target
 
-    def lose_all(self, error):
+    def fail_all(self, error):
         """End the requests."""
         self.errors.append(error)
         self.target = None

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
 from specdec.health.board import Beat, Role, State
 from specdec.health.judging import judge
+from specdec.health.processes import status_of
 
 HANG_S = 10.0
 
@@ -22,14 +24,22 @@ def process():
     running.wait()
 
 
+def identity_of(pid):
+    """Return the id of a process and when it started; of one that has gone, at any time."""
+    status = status_of(pid)
+    return pid, status.start_ticks if status else 0
+
+
 def beats(target_pid=None, draft_pid=None, **of_target):
     """Return the beats of a pair and its orchestrator, all well."""
-    own, now_s = os.getpid(), time.monotonic()
-    target = {"state": State.SERVING, "beat_s": now_s, "has_work": False} | of_target
+    own, now_s = identity_of(os.getpid()), time.monotonic()
+    target = identity_of(target_pid) if target_pid else own
+    draft = identity_of(draft_pid) if draft_pid else own
+    state = {"state": State.SERVING, "beat_s": now_s, "has_work": False} | of_target
     return [
-        Beat("specdec", own, Role.ORCHESTRATOR, ("target",), State.SERVING, now_s, False),
-        Beat("target", target_pid or own, Role.ENGINE, (), **target),
-        Beat("draft", draft_pid or own, Role.ENGINE, (), State.SERVING, now_s, False),
+        Beat("specdec", *own, Role.ORCHESTRATOR, ("target",), State.SERVING, now_s, False),
+        Beat("target", *target, Role.ENGINE, (), **state),
+        Beat("draft", *draft, Role.ENGINE, (), State.SERVING, now_s, False),
     ]
 
 
@@ -55,8 +65,8 @@ def test_loading_is_waited_for_without_a_limit():
 
 def test_version_that_loads_beside_the_served_one_changes_nothing():
     """A refreshed engine is loaded while the old one answers."""
-    own = os.getpid()
-    new = Beat("target", own, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
+    own = identity_of(os.getpid())
+    new = Beat("target", *own, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
     assert judge([*beats(), new], {}, HANG_S).is_ready
 
 
@@ -64,10 +74,19 @@ def test_version_that_cannot_load_leaves_the_served_one(process):
     """Triton reports it; the process that ended while loading is no death of the server."""
     process.kill()
     process.wait()
-    failed = Beat("target", process.pid, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
+    failed = Beat("target", process.pid, 0, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
     judgement = judge([failed, *beats()], {}, HANG_S)
     assert judgement.is_ready
     assert not judgement.degraded
+
+
+def test_another_process_with_the_id_of_a_dead_one_is_no_witness():
+    """The kernel gives ids again: a process that started later is not the one on the board."""
+    orchestrator, target, draft = beats()
+    dead = replace(target, start_ticks=target.start_ticks - 1)
+    assert judge([orchestrator, dead, draft], {}, HANG_S).fatal == (
+        "the process of target has died"
+    )
 
 
 def test_death_counts_whichever_version_is_named_last(process):

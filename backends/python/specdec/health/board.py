@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
-from specdec.health.processes import DIED, fault_of
+from specdec.health.processes import DIED, fault_of, status_of
 
 BOARD_VARIABLE = "SPECDEC_BOARD"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts its regions
@@ -57,6 +57,8 @@ class Beat:
 
     model: str
     pid: int
+    start_ticks: int
+    """ProcessStatus.start_ticks: with `pid` it names one process for ever."""
     role: Role
     needs: tuple[str, ...]
     """Models without which an orchestrator can answer no request."""
@@ -65,6 +67,11 @@ class Beat:
     """time.monotonic() when the process' loop last came round."""
     has_work: bool
     """Something is being computed or waits to be."""
+
+    @property
+    def process_fault(self) -> str:
+        """Why its process can do nothing (DIED or STOPPED); empty where it can."""
+        return fault_of(self.pid, self.start_ticks)
 
 
 def board_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -108,8 +115,10 @@ class Pulse:
         _remove_dead_boards(directory)
         _remove_dead_processes(directory, model)
         self._directory = directory
-        self._file = directory / f"{model},{os.getpid()},{role.value},{'+'.join(needs)}"
-        hidden = directory / f".{model},{os.getpid()}"
+        own = status_of(os.getpid())
+        process = f"{os.getpid()},{own.start_ticks if own else 0}"
+        self._file = directory / f"{model},{process},{role.value},{'+'.join(needs)}"
+        hidden = directory / f".{model},{process}"
         hidden.write_bytes(_FORMAT.pack(State.LOADING, 0, time.monotonic(), 0, 0))
         with hidden.open("r+b") as file:
             memory = memoryview(mmap.mmap(file.fileno(), _FORMAT.size))
@@ -168,7 +177,7 @@ def read_board(directory: Path) -> list[Beat]:
     with suppress(FileNotFoundError):
         for file in sorted(directory.iterdir()):
             parts = file.name.split(",")
-            if len(parts) != 4:
+            if len(parts) != 5:
                 continue
             with suppress(FileNotFoundError, struct.error):
                 state, is_working, beat_s, given, taken = _FORMAT.unpack(_settled(file))
@@ -176,8 +185,9 @@ def read_board(directory: Path) -> list[Beat]:
                     Beat(
                         parts[0],
                         int(parts[1]),
-                        Role(int(parts[2])),
-                        tuple(filter(None, parts[3].split("+"))),
+                        int(parts[2]),
+                        Role(int(parts[3])),
+                        tuple(filter(None, parts[4].split("+"))),
                         State(state),
                         beat_s,
                         bool(is_working) or given != taken,
@@ -222,6 +232,7 @@ def _remove_dead_boards(own: Path) -> None:
 
 def _remove_dead_processes(board: Path, model: str) -> None:
     """Remove processes of a model that died: it is loaded again, and they are replaced."""
-    for file in board.glob(f"{model},*,*,*"):
-        if fault_of(int(file.name.split(",")[1])) == DIED:
+    for file in board.glob(f"{model},*,*,*,*"):
+        _, pid, start_ticks, *_ = file.name.split(",")
+        if fault_of(int(pid), int(start_ticks)) == DIED:
             file.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.health.board import Beat, Role, State
-from specdec.health.processes import DIED, fault_of
+from specdec.health.processes import DIED
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
 DEFAULT_HANG_S = 10.0
@@ -26,7 +26,7 @@ def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
     Loading may take any time, and a process that ends meanwhile is Triton's to report: an earlier
     version of its model goes on serving.
     """
-    if fault := fault_of(beat.pid):
+    if fault := beat.process_fault:
         is_refused = beat.state is State.LOADING and fault == DIED
         return "" if is_refused else f"the process of {beat.model} {fault}"
     if beat.state is State.FAILED:
@@ -70,7 +70,7 @@ def judge(
     degraded = [fault for fault in faults.values() if fault not in fatal]
     serving = {each.model for each in beats if each.state is State.SERVING}
     loading = {
-        each.model for each in beats if each.state is State.LOADING and not fault_of(each.pid)
+        each.model for each in beats if each.state is State.LOADING and not each.process_fault
     }
     return Judgement(
         "; ".join(fatal),

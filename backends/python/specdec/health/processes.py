@@ -19,6 +19,9 @@ class ProcessStatus:
     parent: int
     letter: str
     """R, S, D …; Z for one that has ended, T and t for one that is stopped."""
+    start_ticks: int
+    """When it started, in clock ticks since the machine did: another process that is given the
+    same id later has a greater one."""
 
     @property
     def fault(self) -> str:
@@ -32,14 +35,19 @@ def status_of(pid: int) -> ProcessStatus | None:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    letter, parent, *_ = text.rpartition(")")[2].split()  # the name may hold anything
-    return ProcessStatus(pid, int(parent), letter)
+    fields = text.rpartition(")")[2].split()  # the name may hold anything; then field 3, proc(5)
+    return ProcessStatus(pid, int(fields[1]), fields[0], int(fields[19]))
 
 
-def fault_of(pid: int) -> str:
-    """Return why a process can do nothing, DIED or STOPPED; empty where it can."""
+def fault_of(pid: int, start_ticks: int | None = None) -> str:
+    """Return why a process can do nothing, DIED or STOPPED; empty where it can.
+
+    With `start_ticks` (ProcessStatus), a process that was given the id since does not count.
+    """
     status = status_of(pid)
-    return DIED if status is None else status.fault
+    if status is None or start_ticks not in {None, status.start_ticks}:
+        return DIED
+    return status.fault
 
 
 def all_processes() -> Iterator[ProcessStatus]:

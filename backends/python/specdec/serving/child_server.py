@@ -141,7 +141,7 @@ class ChildServer:
     def has_requests(self) -> bool:
         """Say whether an orchestrator has requests that it can still answer."""
         return any(
-            each.role is Role.ORCHESTRATOR and each.has_work and not fault_of(each.pid)
+            each.role is Role.ORCHESTRATOR and each.has_work and not each.process_fault
             for each in self.beats()
         )
 

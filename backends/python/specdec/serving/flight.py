@@ -1,4 +1,4 @@
-"""Requests on their way: how many there may be, and how one is ended early."""
+"""Admit requests, count those in flight, and end one early when its time or its client is gone."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tracing import NOT_TRACED
 
 GRACE_S = 3.0
-"""Time that a request's thread may take to answer once the request is over: the engine ends a call
-within a pass. After that the watchdog answers, or a hung engine would keep the client waiting."""
+"""Seconds that a request's own thread has to answer after the request must end: an engine ends a
+call within a pass. Then the watchdog answers, so that a hung engine keeps no client waiting."""
 
 
 class Watched(Protocol):
-    """The calls of a request to one engine, as far as a watchdog knows them."""
+    """The calls of a request to one engine, as the watchdog sees them."""
 
     def abort(self) -> None: ...
     def check(self) -> None: ...
 
 
 class Flight:
-    """One admitted request: polled by the watchdog, checked by its own thread every round."""
+    """One admitted request; the watchdog polls it, and its own thread checks it every round."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Flight:
         start_s: float,
         tenant: str | None = None,
     ) -> None:
-        """`deadline_s` after `start_s` (time.monotonic()) the request ends with an error."""
+        """The request ends with an error `deadline_s` after `start_s` (time.monotonic())."""
         self.tenant = tenant
         self._is_cancelled = is_cancelled
         self._deadline_s = deadline_s
@@ -46,47 +46,48 @@ class Flight:
         self.num_at_start = 1
         """Requests in flight when this one was admitted, itself included."""
         self.trace = NOT_TRACED
-        """Where its engine calls are shown."""
+        """The trace that its engine calls are added to."""
         self.give_up: Callable[[SpecdecError], object] = lambda _: None
-        """Answers the client in the place of the request's thread, which waits for ever."""
+        """Answer the client in the place of the request's thread, which waits for an engine."""
         self._calls: list[Watched] = []
         self._target: Watched | None = None
-        self.has_landed = False
-        """Its last response is on its way."""
-        self._gone = False
-        self._lost: SpecdecError | None = None
-        self._over_s: float | None = None
+        self.has_ended = False
+        """Whether its last response is being sent."""
+        self._is_client_gone = False
+        self._failure: SpecdecError | None = None
+        self._overdue_s: float | None = None
+        """time.monotonic() when the watchdog first found that the request must end."""
         self._lock = threading.Lock()
 
     def watch(self, call: Watched, *, is_target: bool = False) -> None:
-        """Lets the watchdog end this engine call when the request is over."""
+        """Let the watchdog abort this engine call when the request must end."""
         self._calls.append(call)
         if is_target:
             self._target = call
 
     @property
     def target(self) -> Watched | None:
-        """The calls to the target, once there are any."""
+        """The calls to the target; None before the first."""
         return self._target
 
-    def lose(self, error: SpecdecError) -> None:
+    def fail(self, error: SpecdecError) -> None:
         """End with `error`: the answer that the request's thread waits for will not come."""
-        self._lost = self._lost or error
+        self._failure = self._failure or error
 
     def poll(self) -> None:
-        """Asks Triton whether the client is still there: a round trip to the server process."""
+        """Ask Triton whether the client is still there: a round trip to the server process."""
         with self._lock:
-            if not (self.has_landed or self._gone):
-                self._gone = self._is_cancelled()
+            if not (self.has_ended or self._is_client_gone):
+                self._is_client_gone = self._is_cancelled()
 
-    def over(self) -> SpecdecError | None:
-        """Why the request must end now, if it must; of the client as last polled."""
-        if self.has_landed:
+    def reason_to_end(self) -> SpecdecError | None:
+        """Return why the request must end now, None if it may go on; the client as last polled."""
+        if self.has_ended:
             return None
-        if self._gone:
+        if self._is_client_gone:
             return RequestCancelledError("the client has gone or cancelled the request")
-        if self._lost is not None:
-            return self._lost
+        if self._failure is not None:
+            return self._failure
         elapsed_s = time.monotonic() - self._start_s
         if self._deadline_s is not None and elapsed_s > self._deadline_s:
             return DeadlineExceededError(
@@ -94,37 +95,44 @@ class Flight:
             )
         return None
 
-    def is_stuck(self) -> bool:
-        """The request has been over for long, and its thread has not noticed."""
-        now_s = time.monotonic()
-        self._over_s = self._over_s or now_s
-        return self._lost is not None or now_s - self._over_s > GRACE_S
+    def check(self) -> None:
+        """Raise what `reason_to_end` returns."""
+        if (error := self.reason_to_end()) is not None:
+            raise error
 
-    def land(self) -> None:
-        """From here on nobody asks Triton about the request.
+    def mark_ended(self) -> None:
+        """Never ask Triton about the request again.
 
         Triton frees it with its last response, and a question about a freed request can take the
         whole server down.
         """
         with self._lock:
-            self.has_landed = True
+            self.has_ended = True
 
-    def check(self) -> None:
-        """Raises what `over` returns."""
-        if (error := self.over()) is not None:
-            raise error
+    def abort(self, error: SpecdecError) -> None:
+        """Abort the engine calls of a request that must end; the watchdog repeats this.
+
+        Answers the client with `error` where the request's thread cannot: at once after a failure,
+        else GRACE_S after the first abort.
+        """
+        now_s = time.monotonic()
+        self._overdue_s = self._overdue_s or now_s
+        if self._failure is not None or now_s - self._overdue_s > GRACE_S:
+            self.give_up(error)
+        self.abort_calls()
 
     def abort_calls(self) -> None:
+        """Ask every engine to end what it computes for this request."""
         for call in self._calls:
             call.abort()
 
 
 class FlightControl:
-    """Admits requests while there are places; ended ones must not keep an engine busy.
+    """Admits requests while there are places, and aborts those that must end.
 
-    A BLS call cannot be cancelled on Triton 24.10, and a thread that waits in one sees nothing;
-    so a watchdog looks every `period_s` and sends the engine a stop request, again and again until
-    the request is gone (a stop that overtakes its request is lost).
+    A BLS call cannot be cancelled on Triton 24.10, and a thread that waits in one sees nothing. So
+    a watchdog looks every `period_s` and sends the engine a stop request, again and again until the
+    request has ended: a stop that overtakes its request is lost.
     """
 
     def __init__(
@@ -134,7 +142,7 @@ class FlightControl:
         on_change: Callable[[int], None],
         pulse: Heartbeat = NO_PULSE,
     ) -> None:
-        """`pulse` beats with the watchdog; `on_change` hears how many are in flight."""
+        """The watchdog beats `pulse`; `on_change` is given the number of requests in flight."""
         self._pulse = pulse
         self._shares = shares
         self._period_s = period_s
@@ -146,7 +154,7 @@ class FlightControl:
         self._watchdog.start()
 
     def admit(self, flight: Flight) -> None:
-        """Take a place. Raises OverloadedError if there is none for the flight's tenant."""
+        """Take a place. Raises OverloadedError if the flight's tenant may have no more."""
         with self._lock:
             self._shares.enter(flight.tenant)
             self._flights.add(flight)
@@ -154,12 +162,12 @@ class FlightControl:
             self._on_change(len(self._flights))
 
     def release(self, flight: Flight) -> bool:
-        """Gives a flight's place back; to be called just before its last response is sent.
+        """Give a flight's place back, just before its last response is sent.
 
-        Just before, so that a client who asks again at once is not refused. False if it was given
+        A client who asks again at once is not refused then. Returns False if the place was given
         back before: there is a last response already.
         """
-        flight.land()
+        flight.mark_ended()
         with self._lock:
             if flight not in self._flights:
                 return False
@@ -170,17 +178,17 @@ class FlightControl:
 
     @property
     def num_inflight(self) -> int:
-        """Requests that were admitted and have no last response yet."""
+        """Requests that were admitted and whose last response has not been sent."""
         return len(self._flights)
 
-    def lose_all(self, error: SpecdecError) -> None:
-        """Answer everybody with `error`: the target has died, or the time of a stop is over."""
+    def fail_all(self, error: SpecdecError) -> None:
+        """End every request with `error`: the target has died, or the time of a stop is over."""
         with self._lock:
             for flight in self._flights:
-                flight.lose(error)
+                flight.fail(error)
 
     def any_target(self) -> Watched | None:
-        """Return the target as some request in flight calls it, None without any."""
+        """Return the target's calls of some request in flight, None if none calls it."""
         with self._lock:
             flights = list(self._flights)
         return next((each.target for each in flights if each.target is not None), None)
@@ -197,9 +205,7 @@ class FlightControl:
             for flight in flights:
                 try:
                     flight.poll()
-                    if (error := flight.over()) is not None:
-                        if flight.is_stuck():
-                            flight.give_up(error)
-                        flight.abort_calls()
+                    if (error := flight.reason_to_end()) is not None:
+                        flight.abort(error)
                 except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
                     continue

@@ -201,10 +201,10 @@ class TritonPythonModel:
         wanted: frozenset[str],
         arrival_s: float,
     ) -> None:
-        """The whole life of an admitted request; exactly one FINAL is sent in every case."""
+        """Serve an admitted request to its end; exactly one FINAL is sent in every case."""
 
         def send(outputs: Outputs, is_last: bool) -> None:
-            if flight.has_landed or (is_last and not self._control.release(flight)):
+            if flight.has_ended or (is_last and not self._control.release(flight)):
                 raise RequestCancelledError("the watchdog has answered")
             # Triton 24.10 drops outputs that were not asked for without holding the GIL.
             asked = {name: array for name, array in outputs.items() if name in wanted}
@@ -219,18 +219,18 @@ class TritonPythonModel:
             self._metrics.add(Counter.requests_total, outcome=outcome)
             self._drafters.memory.learn(request.tenant, text)
         except Exception as error:  # noqa: BLE001 - the client gets it
-            # What an engine call returned after its request was over says nothing.
+            # The error of an aborted call only follows from the reason for which it was aborted.
             flight.poll()
-            outcome = self._end(flight, sender, flight.over() or error)
+            outcome = self._end(flight, sender, flight.reason_to_end() or error)
             if isinstance(error, EngineLostError):
-                self._control.lose_all(error)
-        flight.abort_calls()  # A draft that was begun ahead is for nobody now.
+                self._control.fail_all(error)
+        flight.abort_calls()  # The drafter may still be working on the next round.
         flight.trace.end(outcome)
         if job is not None:
             self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
 
     def _end(self, flight: Flight, sender: Any, error: Exception) -> str:
-        """The last response is an error, unless there has been a last one; its type."""
+        """Send an error as the last response, unless one was sent; return the outcome's label."""
         outcome = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._log_unexpected(error)
         if self._control.release(flight):
@@ -278,7 +278,7 @@ class TritonPythonModel:
         self._warn(f"drafter {drafter} failed: {error}")
 
     def _refuse(self, error: Exception, sender: Any) -> None:
-        """A request that was not admitted."""
+        """Answer a request that was not admitted."""
         self._log_unexpected(error)
         error_type = error.error_type if isinstance(error, SpecdecError) else "internal"
         if isinstance(error, OverloadedError | ShuttingDownError):

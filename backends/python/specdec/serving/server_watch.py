@@ -1,4 +1,4 @@
-"""Watch the target's process and the supervisor's wish to stop, for all requests of a model."""
+"""Watch the target's process and the board's request to drain, for all requests of a model."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1
 PROBE_PERIOD_S = 2.0
-"""Between two questions to an engine that writes no heartbeat, whether it still lives."""
-LAST_WORDS_S = 1.0
-"""Clients are told before `exit_on_dead_engine` ends the server."""
+"""Seconds between two probes of an engine that writes no heartbeat."""
+ANSWER_S = 1.0
+"""Seconds that clients have to get their errors before `exit_on_dead_engine` ends the server."""
 
 
 class ServerWatch:
-    """Ends requests that nobody will answer, and the model's work when the server stops.
+    """Ends requests when the target is dead or hung, and drains the model when the server stops.
 
-    Engines of this package write heartbeats, which say at once that they are dead or hung. Others
+    Engines of this package write heartbeats, which show at once that they are dead or hung. Others
     are asked over BLS while requests are in flight: Triton knows of a dead process, and one that
     does not answer for `hang_s` counts as hung.
     """
@@ -43,12 +43,12 @@ class ServerWatch:
         *,
         exits_on_dead_engine: bool,
     ) -> None:
-        """`flush` writes what has to be kept; it is called once, when a stop has drained."""
+        """`flush` writes state to disk; it is called once, when a stop has drained."""
         self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
         self._exits = exits_on_dead_engine
         self._is_draining = False
-        self._lost = ""
+        self._target_fault = ""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="server watch", daemon=True)
         self._thread.start()
@@ -59,8 +59,8 @@ class ServerWatch:
         """Raise ShuttingDownError or EngineLostError where a new request cannot be answered."""
         if self._is_draining:
             raise ShuttingDownError("the server is stopping; it takes no new requests")
-        if self._lost:
-            raise EngineLostError(self._lost)
+        if self._target_fault:
+            raise EngineLostError(self._target_fault)
 
     def close(self) -> None:
         self._closing.set()
@@ -73,7 +73,7 @@ class ServerWatch:
                 if deadline_s is not None and self._drain(deadline_s):
                     return
                 self._look_at_target()
-            except Exception as error:  # noqa: BLE001 - a watch that ends watches nothing
+            except Exception as error:  # noqa: BLE001 - it must go on watching
                 self._warn(f"the watch over {self._target} failed: {error!r}")
 
     def _drain(self, deadline_s: float) -> bool:
@@ -81,10 +81,10 @@ class ServerWatch:
         self._is_draining = True
         if self._flights.num_inflight and time.monotonic() < deadline_s:
             return False
-        self._flights.lose_all(
+        self._flights.fail_all(
             ShuttingDownError("the server is stopping, and the time for its last answers is over")
         )
-        self._wait_for_last_words()
+        self._wait_until_answered()
         self._flush()
         self._pulse.enter(State.DRAINED)
         return True
@@ -94,32 +94,32 @@ class ServerWatch:
         faults = [fault for each in beats if (fault := fault_in(each, self._hang_s))]
         if not faults:
             if beats:
-                self._lost = ""
+                self._target_fault = ""
             return
-        self._lose(EngineLostError(faults[0]), faults[0])
+        self._fail_requests(EngineLostError(faults[0]), faults[0])
 
-    def _lose(self, error: SpecdecError, fault: str) -> None:
-        if not self._lost:
+    def _fail_requests(self, error: SpecdecError, fault: str) -> None:
+        if not self._target_fault:
             self._warn(f"{fault}; {self._flights.num_inflight} requests in flight get an error")
-        self._lost = fault
-        self._flights.lose_all(error)
+        self._target_fault = fault
+        self._flights.fail_all(error)
         if self._exits:
-            self._wait_for_last_words()
+            self._wait_until_answered()
             self._warn("exit_on_dead_engine: ending the server")
             os.kill(os.getppid(), signal.SIGKILL)
 
-    def _wait_for_last_words(self) -> None:
-        limit_s = time.monotonic() + LAST_WORDS_S
+    def _wait_until_answered(self) -> None:
+        limit_s = time.monotonic() + ANSWER_S
         while self._flights.num_inflight and time.monotonic() < limit_s:
             time.sleep(PERIOD_S / 10)
 
     def _probe(self) -> None:
-        """Ask a target that is not on the board: while there are requests, and until it is back."""
+        """Ask a target that is not on the board, while requests are in flight or it is lost."""
         target: Watched | None = None
         answer: Future[str | None] = Future()
         answer.set_result("")
         while not self._closing.wait(PROBE_PERIOD_S):
-            target = self._flights.any_target() or (target if self._lost else None)
+            target = self._flights.any_target() or (target if self._target_fault else None)
             if target is None or any(
                 each.model == self._target for each in read_board(self._board)
             ):
@@ -131,13 +131,13 @@ class ServerWatch:
             except FutureTimeoutError:  # in Python 3.10 a class of its own
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
             if fault:
-                self._lose(EngineLostError(fault), fault)
+                self._fail_requests(EngineLostError(fault), fault)
             elif fault is not None:
-                self._lost = ""
+                self._target_fault = ""
 
 
 def _asked(target: Watched) -> Future[str | None]:
-    """Ask an engine whether it lives: its fault, empty for none, None if that cannot be told."""
+    """Ask an engine whether it lives; the answer is its fault, "" for none, None for unknown."""
     answer: Future[str | None] = Future()
 
     def ask() -> None:

@@ -1,11 +1,9 @@
-"""Runs the tasks of one model pass by pass: requests join and leave between passes."""
+"""Run the tasks of one model pass by pass: requests join and leave between passes."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +12,10 @@ from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import Draw
-from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
+from specdec.errors import InvalidRequestError
 from specdec.torch_engine.admission import Admission
 from specdec.torch_engine.config import EngineLimits
+from specdec.torch_engine.failures import PassFailures, send_last
 from specdec.torch_engine.following import read, readings_of
 from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
@@ -29,11 +28,9 @@ from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.selection import select
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
 
-logger = logging.getLogger(__name__)
-
 
 class Scheduler:
-    """Waiting and running tasks of one model; driven by the engine's thread."""
+    """The waiting and running tasks of one model; used by the engine's thread only."""
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
@@ -53,7 +50,7 @@ class Scheduler:
         return bool(self._admission or self._running)
 
     def check(self, task: Task) -> Task:
-        """The task as it will run. Raises InvalidRequestError for one that never can."""
+        """Return the task as it will run. Raises InvalidRequestError if it never can."""
         limit = self._limits.max_draft_len
         if task.num_next is not None and self._model.drafting_head is None:
             raise InvalidRequestError(
@@ -66,25 +63,25 @@ class Scheduler:
         return fit(task, self._limits, self.vocab_size)
 
     def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
-        """Queues tasks that run side by side, which is one alone or the paths of a tree.
+        """Queue tasks that run side by side: a single one, or the paths of a tree.
 
-        Raises InvalidRequestError for what can never run.
+        Raises InvalidRequestError if one can never run.
         """
         self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
         self._rendezvous.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
 
     @property
     def patience_s(self) -> float:
-        """How long the next pass should wait for rounds that are about to come."""
+        """Seconds that the next pass should wait for rounds that are about to come."""
         num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
         return self._rendezvous.patience_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
-        """How many tasks like this one may run side by side; 0 for one that is too large."""
+        """Return how many tasks like this may run side by side; 0 for one that is too large."""
         return self._admission.num_together(task)
 
     def is_cached(self, task: Task) -> bool:
-        """All of its context but the last token needs no computing."""
+        """Say whether the cache holds its whole context but the last token."""
         is_read = task.num_next is not None
         num_cached = self._model.cache.num_cached(
             task.input_ids, is_read=is_read, salt=task.cache_salt
@@ -92,22 +89,22 @@ class Scheduler:
         return num_cached == len(task.input_ids) - 1
 
     def cancel(self, request_id: str) -> None:
-        """Ends every task of that id with an empty last output; unknown ids are fine."""
+        """End every task of that id with an empty last output; an unknown id is no error."""
         for running in self._all():
             if running.task.request_id == request_id:
                 self._finish(running)
 
     def step(self) -> None:
-        """One forward pass, or several without a look; hands every task its new tokens."""
+        """Run one forward pass, or a leap of several; hand every task its new tokens."""
         for running in self._admission.enter():
             self._start(running)
-        failed: dict[RunningTask, Exception] = {}
+        failures = PassFailures()
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         start_s = time.perf_counter()
         if num_tokens > 1:
             num_tasks = len(self._running)
-            self._leap(num_tokens, failed)
-            self._fail_each(failed)
+            self._leap(num_tokens, failures)
+            self._end_failed(failures)
             seconds = (time.perf_counter() - start_s) / num_tokens
             self._pace.passed(seconds, num_rows=num_tasks, num_prompt_rows=0)
             return
@@ -122,9 +119,9 @@ class Scheduler:
             hidden, states = self._model.run_tapped(segments)
         else:
             hidden = self._model.run(segments)
-        verdicts = self._draw_and_judge(hidden, chunks, failed)
+        verdicts = self._draw_and_judge(hidden, chunks, failures)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
-        # A tree's paths are sorted out behind what is read of them.
+        # Paths of a tree that were not accepted end only after the head has read them.
         awaited = {
             running: each
             for running, each in readings.items()
@@ -134,10 +131,10 @@ class Scheduler:
         if not num_prompt_rows:
             self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
-            with self._failing_alone(running, failed):
+            with failures.alone(running):
                 self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
-        self._fail_each(failed)
-        # Nobody waits for a head that only reads along; what a tree made superfluous is gone.
+        self._end_failed(failures)
+        # Clients have their tokens before the head reads what it needs for later proposals only.
         read(
             self._model,
             {
@@ -154,37 +151,26 @@ class Scheduler:
         self,
         hidden: Tensor,
         chunks: Sequence[tuple[RunningTask, Segment]],
-        failed: dict[RunningTask, Exception],
+        failures: PassFailures,
     ) -> dict[RunningTask, Verdict]:
-        """Draw the tokens of a pass, and judge the drafts of tasks that have run completely."""
+        """Draw the tokens of a pass, and verify the drafts of tasks that have run completely."""
         draws = [running.draws(segment.num_logits) for running, segment in chunks]
-        choices = self._choose(hidden, draws, [running for running, _ in chunks], failed)
+        choices = self._choose(hidden, draws, [running for running, _ in chunks], failures)
         verdicts: dict[RunningTask, Verdict] = {}
         for (running, segment), chosen in zip(chunks, choices, strict=True):
             running.pending = running.pending[len(segment.tokens) :]
             running.choices += chosen
-            if not len(running.pending) and running not in failed:
-                with self._failing_alone(running, failed):
+            if not len(running.pending) and running not in failures:
+                with failures.alone(running):
                     verdicts |= self._advance(running)
         return verdicts
-
-    @staticmethod
-    @contextmanager
-    def _failing_alone(
-        running: RunningTask, failed: dict[RunningTask, Exception]
-    ) -> Iterator[None]:
-        """Let an error end this task only; the rest of the pass goes on."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - `_fail` tells the task's receiver
-            failed[running] = error
 
     def _choose(
         self,
         hidden: Tensor,
         draws: Sequence[Sequence[Draw]],
         tasks: Sequence[RunningTask],
-        failed: dict[RunningTask, Exception],
+        failures: PassFailures,
     ) -> list[list[Choice]]:
         """Draw for all tasks; where that fails, for each alone, so that others do not suffer.
 
@@ -199,50 +185,40 @@ class Scheduler:
                 rows = hidden[start : start + len(own)]
                 start += len(own)
                 choices.append([])
-                with self._failing_alone(running, failed):
+                with failures.alone(running):
                     rows = torch.cat((rows, rows)) if len(own) == 1 else rows
                     choices[-1:] = self._sampler.choose(rows, [own])
             return choices
 
-    def _fail_each(self, failed: Mapping[RunningTask, Exception]) -> None:
-        for running, error in failed.items():
-            self._fail(running, error)
+    def _end_failed(self, failures: PassFailures) -> None:
+        """End the tasks whose own rows failed, and the other paths of their trees."""
+        for failed, error in failures.ended():
+            branch = failed.task.branch
+            for each in [*self._running]:
+                is_of_same_tree = (
+                    branch is not None
+                    and each.task.branch is not None
+                    and each.task.branch.judge is branch.judge
+                )
+                if each is failed or is_of_same_tree:
+                    self._finish(each, error=error)
 
-    def _fail(self, running: RunningTask, error: Exception) -> None:
-        """End a task whose own row failed, and the other paths of its tree."""
-        if not isinstance(error, SpecdecError):
-            logger.error("a request failed in its pass", exc_info=error)
-            error = failure_of("this request's row", error)
-        branch = running.task.branch
-        ended = [running]
-        if branch is not None:
-            ended += [
-                each
-                for each in self._running
-                if each is not running
-                and each.task.branch is not None
-                and each.task.branch.judge is branch.judge
-            ]
-        for each in ended:
-            if each in self._running:  # Two paths of one tree may have failed.
-                self._finish(each, error=error)
-
-    def _leap(self, num_tokens: int, failed: dict[RunningTask, Exception]) -> None:
+    def _leap(self, num_tokens: int, failures: PassFailures) -> None:
         tasks = [*self._running]
         segments = [running.chunk(len(running.pending)) for running in tasks]
         draws = [running.draws(1)[0] for running in tasks]
         said = self._model.leap(segments, draws, num_tokens)
         for running, tokens in zip(tasks, said, strict=True):
-            with self._failing_alone(running, failed):
+            with failures.alone(running):
                 self._conclude(running, Verdict(tuple(tokens), 0))
 
     def fail_all(self, error: Exception) -> None:
-        """Ends every task with `error`: the pass itself failed."""
+        """End every task with `error`: the pass itself failed."""
         for running in self._all():
             self._finish(running, error=error)
 
     def check_integrity(self) -> None:
-        """With nothing running, nothing is held."""
+        """Assert that nothing is held while nothing runs."""
         assert not self._running
         self._admission.check_integrity()
         self._model.cache.check_integrity()
@@ -265,7 +241,7 @@ class Scheduler:
         self._running.append(running)
 
     def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
-        """All pending tokens have run: they can be judged, those of a tree with the last path."""
+        """Verify a task whose pending tokens have all run; a tree, once its last path has run."""
         branch = running.task.branch
         if branch is None:
             return {running: judge(running.task, running.choices)}
@@ -282,7 +258,7 @@ class Scheduler:
     def _conclude(
         self, running: RunningTask, verdict: Verdict, guesses: Guesses = NO_GUESSES
     ) -> None:
-        """Tokens come out; `guesses` what the drafting head expects behind them."""
+        """Hand out the tokens of a verdict, with the head's proposal for those that follow."""
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
         choices, running.choices = running.choices, []
@@ -314,7 +290,7 @@ class Scheduler:
         running.num_generated += len(tokens)
         end = len(task.input_ids) + running.num_generated
         if ended and not num_drafts:
-            assert running.sequence is not None  # What a leap ran behind the end goes.
+            assert running.sequence is not None  # A leap may have run beyond the end.
             self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
             if task.is_round and not ended:
@@ -346,23 +322,3 @@ class Scheduler:
             else:  # Half of a failed pass may have been written.
                 self._model.cache.discard(running.sequence, is_failed=True)
         send_last(running.receive, replace(said, stats=running.stats, error=error))
-
-
-def send_last(receive: Receiver, output: TaskOutput) -> None:
-    """Hand over a task's last output; one that the receiver cannot take is replaced by an error.
-
-    Never raises: the task has ended, and the others of its pass go on.
-    """
-    try:
-        receive(output)
-    except Exception as error:
-        logger.exception("a request's receiver failed")
-        with suppress(Exception):  # It has just failed; this only keeps its client from waiting.
-            receive(
-                TaskOutput((), stats=output.stats, error=failure_of("handing over tokens", error))
-            )
-
-
-def failure_of(what: str, error: Exception) -> EngineFailedError:
-    """Return what a client is told of an unexpected error in the engine."""
-    return EngineFailedError(f"{what} failed: {type(error).__name__}: {error}")
