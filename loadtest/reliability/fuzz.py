@@ -26,6 +26,7 @@ from specdec.serving.triton_server import TritonServer
 FUZZ_PER_ROUND = 850
 TIMEOUT_S = 60.0
 NUM_AT_ONCE = 8
+BROKEN = "broken connection"
 TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")
 MAX_DEPTH = 5
 """Deepest nesting of HTTP bodies: Triton 2.51 itself dies of very deep ones
@@ -45,10 +46,15 @@ class FuzzResult:
     """The outcome of one random request."""
 
     kind: str
-    """`answered`, an error type of ours, `triton` for an error of Triton's own, or `hang`."""
+    """`answered`, an error type of ours, `triton` for an error of Triton's own, `hang`, BROKEN."""
     detail: str
     is_internal: bool
     """gRPC's INTERNAL or HTTP's 500."""
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether no client may ever get this: no end, no reason, or an error inside the server."""
+        return self.kind in {"hang", BROKEN, "internal"} or "Traceback" in self.detail
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -64,19 +70,16 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
             for each in asyncio.run(fuzz(server.grpc_url, server.http_url, FUZZ_PER_ROUND, seed))
         ]
         found, is_same = crashes.found(), server.pid == pid
-    tracebacks = [each.detail for each in results if "Traceback" in each.detail]
-    lost = [each.detail for each in results if each.kind in {"hang", "broken connection"}]
-    internal = [each for each in results if each.is_internal]
-    ours = [each.detail for each in results if each.kind == "internal"]
+    defects = sorted({each.detail[:300] for each in results if each.is_defect})
+    num_internal = sum(each.is_internal for each in results)
     yield Row(
         f"{len(results)} random tensors (gRPC) and bodies (HTTP)",
-        f"{counted(each.kind for each in results)}; {len(internal)} INTERNAL or 500 of "
-        f"Triton's, {len(ours)} internal errors of ours; tracebacks: {len(tracebacks)}; "
-        f"crashes: {len(found)}; server "
-        f"{'the same' if is_same else 'restarted'}"
-        f"{''.join(f'; {each[:300]}' for each in sorted({*tracebacks, *lost, *ours}))}",
+        f"{counted(each.kind for each in results)}; {num_internal} INTERNAL or 500 of Triton's; "
+        f"hangs, broken connections, tracebacks, internal errors of ours: {len(defects)}"
+        f"{''.join(f' ({each})' for each in defects)}; crashes: {len(found)}; server "
+        f"{'the same' if is_same else 'restarted'}",
         "no death, no hang, no traceback, INTERNAL only from Triton's own checks",
-        not (tracebacks or lost or ours or found) and is_same,
+        not (defects or found) and is_same,
     )
 
 
@@ -161,7 +164,7 @@ def _send_body(pool: urllib3.PoolManager, url: str, body: bytes) -> FuzzResult:
     except urllib3.exceptions.TimeoutError:
         return FuzzResult("hang", repr(body)[:500], is_internal=False)
     except urllib3.exceptions.HTTPError as error:
-        return FuzzResult("broken connection", f"{error}: {body!r}"[:500], is_internal=False)
+        return FuzzResult(BROKEN, f"{error}: {body!r}"[:500], is_internal=False)
     text = response.data.decode(errors="replace")
     if response.status == HTTPStatus.OK and '"error"' not in text:
         return FuzzResult("answered", "", is_internal=False)
