@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.health.judging import Judgement
+from specdec.health.assessment import Assessment
 from specdec.serving import child_server, supervisor
 from specdec.serving.launcher import main
 from specdec.serving.server_command import ServeSettings, with_free_ports
@@ -193,8 +193,8 @@ def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
 
 def test_line_never_says_ready_where_a_model_is_dead():
     """What `specdec health` prints agrees with its exit code."""
-    dead = Judgement(fatal="target has died", degraded="", waiting="")
-    starting = Judgement(fatal="", degraded="", waiting="")
+    dead = Assessment(fatal="target has died", degraded="", waiting="")
+    starting = Assessment(fatal="", degraded="", waiting="")
     assert supervisor._line(dead, is_ready=False) == "target has died"
     assert supervisor._line(starting, is_ready=False) == "starting"
     assert supervisor._line(starting, is_ready=True) == "ready"

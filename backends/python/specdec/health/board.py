@@ -30,11 +30,11 @@ _FORMAT = struct.Struct("=qqdqq")
 _STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = range(5)
 """Places of the fields, each of eight bytes."""
 _MAX_READS = 10
-"""Until two in a row are equal: a reader must not see half a change."""
+"""Reads until two in a row are equal, so that a reader does not see half a change."""
 
 
 class State(IntEnum):
-    """Where a model process stands."""
+    """The state of a model process."""
 
     LOADING = 0
     SERVING = 1
@@ -53,7 +53,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One model process as the board shows it."""
+    """The last heartbeat of one model process."""
 
     model: str
     pid: int
@@ -64,9 +64,9 @@ class Beat:
     """Models without which an orchestrator can answer no request."""
     state: State
     beat_s: float
-    """time.monotonic() when the process' loop last came round."""
+    """time.monotonic() when the process' loop last began a turn."""
     has_work: bool
-    """Something is being computed or waits to be."""
+    """Whether something is being computed or waits to be."""
 
     @property
     def process_fault(self) -> str:
@@ -87,7 +87,7 @@ class Heartbeat(Protocol):
         """Say that the process is now loading, serving, drained or failed."""
 
     def beat(self, *, is_working: bool) -> None:
-        """Say that the loop has come round, and whether it goes on to work or to wait."""
+        """Say that the loop begins a turn, and whether it will work or wait in it."""
 
     def give(self) -> None:
         """Count a task that was put into the loop's queue; callers take turns."""
@@ -132,7 +132,7 @@ class Pulse:
         self._integers[_STATE] = state
 
     def beat(self, *, is_working: bool) -> None:
-        """Say that the loop has come round, and whether it goes on to work or to wait."""
+        """Say that the loop begins a turn, and whether it will work or wait in it."""
         # The time first: work that begins after a long wait is no hang.
         self._times_s[_BEAT] = time.monotonic()
         self._integers[_IS_WORKING] = is_working
@@ -172,7 +172,7 @@ NO_PULSE: Heartbeat = _NoPulse()
 
 
 def read_board(directory: Path) -> list[Beat]:
-    """Return what the board says now, by model; nothing where there is no board yet."""
+    """Return the heartbeats on the board, sorted by model; none where there is no board yet."""
     beats = []
     with suppress(FileNotFoundError):
         for file in sorted(directory.iterdir()):
@@ -223,7 +223,7 @@ def drain_deadline_s(directory: Path) -> float | None:
 
 
 def _remove_dead_boards(own: Path) -> None:
-    """Remove what servers without a supervisor left when they were killed."""
+    """Remove the boards of killed servers that had no supervisor."""
     for board in SHARED_MEMORY.glob(f"{UNSUPERVISED_PREFIX}*"):
         pid = board.name.removeprefix(UNSUPERVISED_PREFIX)
         if board != own and pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -231,7 +231,7 @@ def _remove_dead_boards(own: Path) -> None:
 
 
 def _remove_dead_processes(board: Path, model: str) -> None:
-    """Remove processes of a model that died: it is loaded again, and they are replaced."""
+    """Remove the dead processes of a model that is loaded again."""
     for file in board.glob(f"{model},*,*,*,*"):
         _, pid, start_ticks, *_ = file.name.split(",")
         if fault_of(int(pid), int(start_ticks)) == DIED:

@@ -10,14 +10,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 STALE_AFTER_S = 2.0
-"""A supervisor that has not looked for so long is no witness of readiness."""
+"""Seconds after which the supervisor's last look at its server counts for nothing."""
 CLIENT_TIMEOUT_S = 5.0
-"""A client that sends nothing is hung up on."""
+"""Seconds after which a client that sends nothing is disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The supervisor's verdict on its server."""
+    """The supervisor's last assessment of its server."""
 
     is_ready: bool
     reason: str
@@ -71,7 +71,7 @@ class HealthEndpoint:
         if path != "/health/ready":
             return HTTPStatus.NOT_FOUND, "paths: /health/live, /health/ready"
         if time.monotonic() - health.seen_s > STALE_AFTER_S:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "the supervisor does not look"
+            return HTTPStatus.SERVICE_UNAVAILABLE, "the supervisor hangs"
         status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return status, health.reason
 

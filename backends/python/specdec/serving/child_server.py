@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdec.health.assessment import HANG_VARIABLE, Assessment, assess
 from specdec.health.board import (
     BOARD_VARIABLE,
     SHARED_MEMORY,
@@ -23,7 +24,6 @@ from specdec.health.board import (
     ask_to_drain,
     read_board,
 )
-from specdec.health.judging import HANG_VARIABLE, Judgement, judge
 from specdec.health.processes import (
     all_processes,
     fault_of,
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 RUN_PREFIX = "specdec-run-"
 REGION_PREFIX = "specdec_"
 SCAN_PERIOD_S = 0.5
-"""Between two looks at all processes of the machine, which take a millisecond."""
+"""Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
 FOREIGN_FAULT_S = 1.0
-"""A model process that is not on the board counts as dead when it has been so for this long:
-Triton collects those that it ended itself within milliseconds."""
+"""Seconds for which a model process without a heartbeat must be dead before it counts: Triton
+collects those that it ended itself within milliseconds."""
 
 # The kernel ends tritonserver with its supervisor. Asked for after the fork, in a process of one
 # thread: the supervisor has several. A supervisor that died before is noticed by its id.
@@ -63,8 +63,8 @@ _BORN = (
 class ChildServer:
     """A running tritonserver, leader of a process group that its model processes belong to.
 
-    Everything that it leaves is named after the supervisor's process id, so that the next start
-    can remove what a killed supervisor left (`remove_leftovers`).
+    Its files and shared memory are named after the supervisor's process id, so that the next start
+    can remove those of a killed supervisor (`remove_leftovers`).
     """
 
     def __init__(self, settings: ServeSettings) -> None:
@@ -92,7 +92,7 @@ class ChildServer:
 
     @property
     def was_ready(self) -> bool:
-        """It has answered once that all models are ready."""
+        """Whether all models were ready once."""
         return self._was_complete
 
     def ended(self) -> bool:
@@ -100,25 +100,25 @@ class ChildServer:
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
-    def look(self) -> Judgement:
-        """Judge tritonserver and its model processes as they are now."""
-        judgement = judge(self.beats(), self._other_faults(), self._settings.hang_s)
+    def look(self) -> Assessment:
+        """Assess tritonserver and its model processes as they are now."""
+        assessment = assess(self.beats(), self._other_faults(), self._settings.hang_s)
         if fault := fault_of(self.pid):
-            return Judgement(f"tritonserver {fault}", "", "")
+            return Assessment(f"tritonserver {fault}", "", "")
         if self._probe is None:
-            self._was_complete |= judgement.is_ready and bool(self.beats())
-            return judgement
+            self._was_complete |= assessment.is_ready and bool(self.beats())
+            return assessment
         if self._probe.silent_s > self._settings.hang_s:
             text = f"tritonserver hangs: it has not answered for {self._probe.silent_s:.1f} s"
-            return Judgement(text, "", "")
+            return Assessment(text, "", "")
         if self._probe.is_ready:
             self._was_complete = True
-        elif judgement.is_ready:
-            return Judgement("", judgement.degraded, "tritonserver says that it is not ready")
-        return judgement
+        elif assessment.is_ready:
+            return Assessment("", assessment.degraded, "tritonserver says that it is not ready")
+        return assessment
 
     def beats(self) -> list[Beat]:
-        """Return what the model processes say of themselves."""
+        """Return the last heartbeat of each model process."""
         return read_board(self.board)
 
     def drain(self, deadline_s: float) -> None:
@@ -146,10 +146,10 @@ class ChildServer:
         )
 
     def end(self) -> int:
-        """Kill the process group, remove what it left, and return tritonserver's exit status.
+        """Kill the process group, remove its files, and return tritonserver's exit status.
 
-        SIGKILL, because the destructors of Triton 2.51 and of its Python backend crash at times:
-        what has to be kept is written before. Its connections are closed by the kernel.
+        By SIGKILL: the destructors of Triton 2.51 and of its Python backend crash at times. State
+        files are written before, and the kernel closes the connections.
         """
         if self._probe is not None:
             self._probe.close()
@@ -186,7 +186,7 @@ class ChildServer:
         )
 
     def _other_faults(self) -> dict[str, str]:
-        """Model processes that write no heartbeat, such as vLLM's: model → fault."""
+        """Return model → fault for processes that write no heartbeat, such as vLLM's."""
         now_s = time.monotonic()
         if now_s - self._scanned_s > SCAN_PERIOD_S:
             self._scanned_s = now_s
@@ -236,7 +236,7 @@ def remove_shared_memory(prefix: str) -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """End and remove what killed supervisors of this user left; return what it was, in words."""
+    """End processes and remove files of killed supervisors of this user; return them in words."""
     found = []
     for board in SHARED_MEMORY.glob(f"{REGION_PREFIX}*_board"):
         owner = board.name.removeprefix(REGION_PREFIX).partition("_")[0]

@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.health.cli import DEFAULT_PORT
-from specdec.health.judging import DEFAULT_HANG_S
 from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (

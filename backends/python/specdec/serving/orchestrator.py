@@ -23,8 +23,8 @@ from specdec.errors import (
     ShuttingDownError,
     SpecdecError,
 )
+from specdec.health.assessment import hang_limit_s
 from specdec.health.board import Pulse, Role, State, board_directory
-from specdec.health.judging import hang_limit_s
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.control_plane import ControlPlane
 from specdec.serving.drafter_names import HEAD_TREE

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.health.cli import DEFAULT_PORT
-from specdec.health.judging import DEFAULT_HANG_S
 from specdec.serving.admin_key import restricting_options
 from specdec.serving.installation import LaunchError
 

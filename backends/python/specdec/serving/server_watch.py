@@ -12,8 +12,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
+from specdec.health.assessment import fault_in
 from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
-from specdec.health.judging import fault_in
 from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1

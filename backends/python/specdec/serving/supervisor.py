@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from specdec.health.judging import Judgement
+    from specdec.health.assessment import Assessment
     from specdec.serving.server_command import ServeSettings
 
 POLL_INTERVAL_S = 0.1
 STOP_GRACE_S = 5.0
-"""After the drain limit, everything has ended within this time."""
+"""Seconds after the drain limit within which everything has ended."""
 ANSWER_S = 1.0
-"""Orchestrators may take this long to tell clients of a dead engine, before all is restarted."""
+"""Seconds that orchestrators have to tell clients of a dead engine before the restart."""
 SETTLE_S = 0.3
-"""Between an orchestrator's last response and the end: Triton writes it to the connection."""
+"""Seconds that Triton has to write an orchestrator's last response to the connection."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
-"""At this many deaths within the window the supervisor gives up: restarts do not help."""
+"""Deaths within a window of this many seconds at which the supervisor gives up."""
 FIRST_PAUSE_S = 1.0
-"""Pause before the second restart; it doubles with each further one."""
+"""Seconds before the second restart; each further one waits twice as long."""
 EXIT_GAVE_UP = 70
 """EX_SOFTWARE of sysexits.h: the server died too often."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,17 +41,17 @@ def serve(
 ) -> int:
     """Run tritonserver until a signal, a start that fails, or too many deaths; return the status.
 
-    0 after a stop that ended in good order; EXIT_GAVE_UP after too many deaths; 128 + n when a
-    second signal n ended it at once; tritonserver's own status if it never became ready.
-    SIGINT, SIGTERM and SIGHUP drain. With `parent_pid` the server also stops when that process is
-    no longer our parent. `pid_file` receives tritonserver's process id, anew at each restart.
+    The status is 0 after a stop in good order, EXIT_GAVE_UP after too many deaths, 128 + n when a
+    second signal n ended it at once, and tritonserver's own if it never became ready. SIGINT,
+    SIGTERM and SIGHUP drain. With `parent_pid` the server also stops when that process is no longer
+    our parent. `pid_file` receives tritonserver's process id, again at each restart.
     Raises LaunchError if there is no tritonserver or the health port is taken.
     """
     return _Supervisor(settings, parent_pid, pid_file).run()
 
 
 class _Supervisor:
-    """One `specdec serve`; everything but the health endpoint happens on the main thread."""
+    """State of one `specdec serve`; everything but the health endpoint runs on the main thread."""
 
     def __init__(
         self, settings: ServeSettings, parent_pid: int | None, pid_file: Path | None
@@ -109,17 +109,17 @@ class _Supervisor:
         return self._count_death(fault)
 
     def _watch(self, child: ChildServer) -> str:
-        """Return what killed the server, empty when it shall stop."""
+        """Watch until the server has a fault (returned) or is asked to stop (returns "")."""
         while not self._should_stop():
             if child.ended():
                 return "tritonserver has ended by itself"
-            judgement = child.look()
-            if judgement.fatal:
-                return judgement.fatal
-            if judgement.degraded and child.was_ready and not child.has_requests():
-                return f"{judgement.degraded}; nothing is in flight"
-            is_ready = child.was_ready and judgement.is_ready
-            self._report(is_ready=is_ready, reason=_line(judgement, is_ready=is_ready))
+            assessment = child.look()
+            if assessment.fatal:
+                return assessment.fatal
+            if assessment.degraded and child.was_ready and not child.has_requests():
+                return f"{assessment.degraded}; nothing is in flight"
+            is_ready = child.was_ready and assessment.is_ready
+            self._report(is_ready=is_ready, reason=_line(assessment, is_ready=is_ready))
             time.sleep(POLL_INTERVAL_S)
         return ""
 
@@ -142,7 +142,7 @@ class _Supervisor:
         return 0
 
     def _let_answer(self, child: ChildServer) -> None:
-        """Wait until clients are told, if somebody is left to tell them."""
+        """Wait until the orchestrator has told its clients, if it lives."""
         deadline_s = time.monotonic() + ANSWER_S
         while child.has_requests() and time.monotonic() < deadline_s:
             time.sleep(POLL_INTERVAL_S / 4)
@@ -163,7 +163,7 @@ class _Supervisor:
         return None
 
     def _pause(self) -> bool:
-        """Wait before a restart, twice as long each time; False if it shall stop instead."""
+        """Wait before a restart, twice as long each time; return False if asked to stop instead."""
         num_deaths = len(self._deaths)
         pause_s = 0.0 if num_deaths < 2 else FIRST_PAUSE_S * 2 ** (num_deaths - 2)
         deadline_s = time.monotonic() + pause_s
@@ -182,10 +182,10 @@ class _Supervisor:
         self._endpoint.report(Health(is_ready, reason, time.monotonic()))
 
 
-def _line(judgement: Judgement, *, is_ready: bool) -> str:
+def _line(assessment: Assessment, *, is_ready: bool) -> str:
     if not is_ready:
-        return judgement.fatal or judgement.waiting or "starting"
-    return f"ready, without a draft: {judgement.degraded}" if judgement.degraded else "ready"
+        return assessment.fatal or assessment.waiting or "starting"
+    return f"ready, without a draft: {assessment.degraded}" if assessment.degraded else "ready"
 
 
 def _say(text: str) -> None:

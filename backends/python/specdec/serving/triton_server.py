@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from specdec.health.judging import DEFAULT_HANG_S
+from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (
     ServeSettings,

@@ -1,4 +1,4 @@
-"""Judge a server's processes: which are dead or hung, and whether a token can come."""
+"""Assess a server's processes: which are dead or hung, and whether a token can come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec.health.processes import DIED
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
 DEFAULT_HANG_S = 10.0
-"""Longer than any pass or chunk of a prompt takes on two busy cores."""
+"""Seconds; longer than any pass or chunk of a prompt takes on two busy cores."""
 
 
 def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
@@ -23,7 +23,7 @@ def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
 def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
     """Return what is wrong with a model process, empty for nothing.
 
-    Loading may take any time, and a process that ends meanwhile is Triton's to report: an earlier
+    Loading may take any time. If a process dies while it loads, Triton reports it, and an earlier
     version of its model goes on serving.
     """
     if fault := beat.process_fault:
@@ -38,8 +38,8 @@ def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """The faults of a server's model processes; a text is empty where there is none."""
+class Assessment:
+    """The faults of a server's model processes; each text is empty where there is none."""
 
     fatal: str
     """Why no token can come until the server is started again."""
@@ -53,10 +53,10 @@ class Judgement:
         return not self.fatal and not self.waiting
 
 
-def judge(
+def assess(
     beats: Sequence[Beat], others: Mapping[str, str], hang_s: float, now_s: float | None = None
-) -> Judgement:
-    """Judge the processes on the board, and those `others` (model → fault) that are not on it."""
+) -> Assessment:
+    """Assess the processes on the board, and `others` (model → fault) that are not on it."""
     needed = {name for each in beats for name in each.needs}
     has_orchestrator = any(each.role is Role.ORCHESTRATOR for each in beats)
     found = [*others.items(), *((each.model, fault_in(each, hang_s, now_s)) for each in beats)]
@@ -72,7 +72,7 @@ def judge(
     loading = {
         each.model for each in beats if each.state is State.LOADING and not each.process_fault
     }
-    return Judgement(
+    return Assessment(
         "; ".join(fatal),
         "; ".join(degraded),
         f"loading {', '.join(sorted(loading - serving))}" if loading - serving else "",
