@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,12 +17,12 @@ from clients import GenerationRequest
 from loadtest.reliability.asking import WHOLE, Answer, Channels, error_type_of
 from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.http_answers import events_of, post, token_ids_of
+from loadtest.reliability.serving import comes_up, serve_command
 from loadtest.reliability.table import Row, counted, spread
 from specdec.health.board import BOARD_VARIABLE, SHARED_MEMORY
 from specdec.health.processes import all_processes, has_in_environment
 from specdec.serving.server_command import ServeSettings, with_free_ports
 from specdec.serving.supervisor import STOP_GRACE_S
-from specdec.serving.triton_server import is_ready
 
 DRAIN_S = 8.0
 SITUATIONS = (
@@ -40,7 +39,6 @@ EXPECTED = {
     "under overload": {WHOLE, "shutting_down", "overloaded"},
 }
 """Outcomes that a stream may have, where they differ from whole or `shutting_down`."""
-START_LIMIT_S = 90.0
 SHORT, LONG = 24, 4000
 """Tokens of an answer that ends within the drain limit, and of one that does not."""
 
@@ -86,10 +84,7 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         folder = Path(scratch)
         crashes = CrashWatch(folder)
         settings = with_free_ports(ServeSettings(repository, "127.0.0.1", 0, 0, 0, 0))
-        command = [sys.executable, "-m", "specdec", "serve"]
-        command += ["--model-repository", str(repository), "--drain-s", str(DRAIN_S)]
-        for kind, port in settings.ports.items():
-            command += [f"--{kind}-port", str(port)]
+        command = serve_command(settings, "--drain-s", str(DRAIN_S))
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
                 command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
@@ -97,10 +92,12 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         marks = f"specdec_{process.pid}_"
         if situation == "during start-up":
             await asyncio.sleep(2.0)
-        else:
-            await asyncio.to_thread(_wait_until_ready, settings)
+        elif not await asyncio.to_thread(comes_up, process, settings):
+            process.kill()
+            raise TimeoutError((folder / "log").read_text()[-2000:])
         boards = list(SHARED_MEMORY.glob(f"{marks}*board"))
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(process.kill)  # where the bench itself fails
             running = await _bring_into(situation, settings, stack)
             start_s = time.monotonic()
             os.kill(process.pid, signal.SIGTERM)
@@ -189,11 +186,3 @@ async def _open_connection(host: str, port: int, stack: contextlib.AsyncExitStac
     writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.read(1024)
     stack.callback(writer.close)
-
-
-def _wait_until_ready(settings: ServeSettings) -> None:
-    limit_s = time.monotonic() + START_LIMIT_S
-    while not is_ready(settings):
-        if time.monotonic() > limit_s:
-            raise TimeoutError(f"not ready within {START_LIMIT_S:g} s")
-        time.sleep(0.1)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,13 +15,12 @@ from pathlib import Path
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels
 from loadtest.reliability.refusals import requests_of
+from loadtest.reliability.serving import comes_up, serve_command
 from loadtest.reliability.table import Row
 from specdec.serving.server_command import ServeSettings, with_free_ports
-from specdec.serving.triton_server import is_ready
 
 NUM_STREAMS = 64
 UNKNOWN_USER = 54321
-START_LIMIT_S = 120.0
 SMALL_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec"
 SURROUNDINGS = ("64 MB of shared memory", "no HOME, unknown user", "IPv6")
 
@@ -58,10 +56,7 @@ def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
     """Start a server there, ask NUM_STREAMS at once, and stop it. The first needs root."""
     address = "::1" if surrounding == "IPv6" else "127.0.0.1"
     settings = with_free_ports(ServeSettings(repository, address, 0, 0, 0, 0))
-    command = [sys.executable, "-m", "specdec", "serve", "--address", address]
-    command += ["--model-repository", str(repository)]
-    for kind, port in settings.ports.items():
-        command += [f"--{kind}-port", str(port)]
+    command = serve_command(settings)
     environment = dict(os.environ)
     if surrounding == SURROUNDINGS[0]:
         command = ["unshare", "--mount", "sh", "-c", f'{SMALL_SHM} "$@"', "sh", *command]
@@ -78,7 +73,7 @@ def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
                 command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
             )
         try:
-            if not _comes_up(process, settings):
+            if not comes_up(process, settings):
                 process.kill()
                 status = process.wait()
                 return SurroundingResult(float("inf"), 0, status, log.read_text()[-2000:])
@@ -92,15 +87,6 @@ def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
     whole = [each for each in answers if not each]
     others = "; ".join(sorted({each for each in answers if each}))
     return SurroundingResult(ready_s, len(whole), status, others)
-
-
-def _comes_up(process: subprocess.Popen[bytes], settings: ServeSettings) -> bool:
-    limit_s = time.monotonic() + START_LIMIT_S
-    while process.poll() is None and time.monotonic() < limit_s:
-        if is_ready(settings):
-            return True
-        time.sleep(0.1)
-    return False
 
 
 async def _ask(url: str) -> Sequence[str]:
