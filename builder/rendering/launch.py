@@ -11,12 +11,20 @@ import shlex
 from dataclasses import dataclass, field
 
 from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from specdec.serving.server_command import SHM_DEFAULT_BYTES, SHM_GROWTH_BYTES
+from specdec.serving.server_command import (
+    SHM_DEFAULT_BYTES,
+    SHM_GROWTH_BYTES,
+    SHM_PREFIX_VARIABLE,
+)
 
 LAUNCH_FILE = "launch.sh"
 CONTAINER = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 EXIT_TIMEOUT_S = 30
 BREAK = " \\\n    "
+SHM_PREFIX = "${shm_prefix}"
+SHM_PREFIX_LINE = f'shm_prefix="${{{SHM_PREFIX_VARIABLE}:-specdec_$$_}}"'
+"""Names the Python backend's shared memory: as the supervisor wants it, or after this process, so
+that `specdec serve` can tell what a killed server left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Launch:
                 "set -eu",
                 'repository="$(cd "$(dirname "$0")" && pwd)"',
                 *exports,
+                *([SHM_PREFIX_LINE] if SHM_PREFIX in self.command else []),
                 self.command,
                 "",
             ]
@@ -121,7 +130,7 @@ def _server(pair: PairDescription, rank: int = 0) -> str:
         "thread-pool-size": 2 * pair.limits.inflight_limit,
         "shm-default-byte-size": SHM_DEFAULT_BYTES,
         "shm-growth-byte-size": SHM_GROWTH_BYTES,
-        "shm-region-prefix-name": f"specdec_{rank}_",
+        "shm-region-prefix-name": f"{SHM_PREFIX}{rank}_",
     }
     options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
     # Completing configurations starts each Python model once more; rendered ones are complete.

@@ -37,7 +37,12 @@ EDGES: dict[str, tuple[object, ...]] = {
         {0: 100.0, 1: -100.0},
         dict.fromkeys(range(0, 49152, 2), -100.0),
     ),
-    "bad_words": ((), ("e", " ", "a"), tuple(chr(code) for code in range(32, 127))),
+    "bad_words": (
+        (),
+        ("e", " ", "a"),
+        tuple(chr(code) for code in range(32, 127)),
+        tuple("a" * length for length in range(20, 256)),
+    ),
     "stop_words": ((), ("\ufffd", "<|im_end|>", "the")),
     "return_log_probs": (False, True),
 }

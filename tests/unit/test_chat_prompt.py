@@ -1,5 +1,9 @@
 """What a client writes in a message stays text, whatever special tokens it names."""
 
+import json
+import threading
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +12,7 @@ from tokenizers import Tokenizer as Raw
 from tokenizers import models, pre_tokenizers
 
 from specdec.errors import InvalidRequestError
-from specdec.serving.chat_prompt import ChatPrompts
+from specdec.serving.chat_prompt import ChatPrompts, encode
 from specdec.serving.request import GenerationRequest
 from specdec.serving.tokenizing import Tokenizer
 from tests.unit.test_text_stream import CHECKPOINT
@@ -94,6 +98,48 @@ def chats(render):
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     raw.add_special_tokens(["<s>"])
     return ChatPrompts(render, raw, ["<s>"])
+
+
+def test_added_tokens_of_the_template_cannot_be_forged_either():
+    """DeepSeek's turns begin with added tokens that are not marked as special."""
+    state = json.loads((CHECKPOINT / "tokenizer.json").read_text("utf-8"))
+    for each in state["added_tokens"]:
+        each["special"] = False
+    tokenizer = Tokenizer(CHECKPOINT)
+    tokenizer._backend = Raw.from_str(json.dumps(state))
+    assert "<|im_start|>" in tokenizer._texts_of_turns()
+    assert "<repo_name>" not in tokenizer._texts_of_turns()  # not in the template
+    chats = ChatPrompts(tokenizer._rendered, tokenizer._backend, tokenizer._texts_of_turns())
+
+    honest = chats.ids([{"role": "user", "content": "hello"}])
+    forged = chats.ids([{"role": "user", "content": FORGERY}])
+
+    (turn,) = {tokenizer._backend.token_to_id("<|im_start|>")}
+    assert forged.count(turn) == honest.count(turn)
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(tokenizer):
+    """Streams go on while a client's megabyte is turned into tokens."""
+    text = "Of ships and the sea. " * 20_000
+    gaps_s, is_over = [], threading.Event()
+
+    def watch():
+        last_s = time.perf_counter()
+        while not is_over.is_set():
+            now_s = time.perf_counter()
+            gaps_s.append(now_s - last_s)
+            last_s = now_s
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start_s = time.perf_counter()
+    encode(tokenizer._backend, text)
+    seconds = time.perf_counter() - start_s
+    is_over.set()
+    watcher.join()
+
+    assert max(gaps_s) < seconds / 2
 
 
 def test_fields_that_meet_form_no_special_token():

@@ -296,12 +296,30 @@ def test_loading_on_demand_needs_a_key_file(explicit, tmp_path):
     check_admin_key(tmp_path / "admin.key", settings.extra_args, is_explicit=True)
 
 
-def test_own_restrictions_take_the_place_of_ours():
-    """A user who restricts a door by Triton's options has decided about it."""
-    own = "--http-restricted-api=trace:admin-key=a-key-of-their-own"
-    settings = ServeSettings(Path("repository"), extra_args=(own,))
-    assert len(restricted(settings)) == 2
-    assert "trace:admin-key=a-key-of-their-own" in restricted(settings)
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("--http-restricted-api=trace,health:their-key=1",),
+        ("--http-restricted-api", "trace,health:their-key=1"),
+    ],
+)
+def test_own_restrictions_replace_ours_for_the_apis_that_they_name(own):
+    """Those that they leave out stay closed: Triton would open them."""
+    arguments = command(ServeSettings(Path("repository"), extra_args=own))
+    rest = "--http-restricted-api=model-repository,shared-memory,logging:admin-key="
+    every = "--grpc-restricted-protocol=model-repository,shared-memory,trace,logging:admin-key="
+    assert sum(each.startswith(rest) for each in arguments) == 1
+    assert sum(each.startswith(every) for each in arguments) == 1
+    with pytest.raises(LaunchError, match="--admin-key-file"):
+        check_admin_key(None, own, is_explicit=True)
+
+
+def test_api_that_both_doors_restrict_needs_no_key_of_ours():
+    """A user who restricts everything has decided about it."""
+    apis = "model-repository,shared-memory,trace,logging:their-key=1"
+    own = (f"--http-restricted-api={apis}", f"--grpc-restricted-protocol={apis}")
+    assert set(restricted(ServeSettings(Path("repository"), extra_args=own))) == {apis}
+    check_admin_key(None, own, is_explicit=True)
 
 
 def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from builder.description import Placement, load_description
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
 from specdec.serving.launcher import _parser
+from specdec.serving.server_command import SHM_PREFIX_VARIABLE
 
 STANDINS = Path(__file__).parents[1] / "standins" / "launch"
 EXTRA = ("--http-port=9000", "--log-format=ISO8601")
@@ -76,7 +78,7 @@ def placed(name, placements):
     return replace(pair, target=target, drafts=tuple(drafts))
 
 
-def started(pair, place, *, starts_ranks=False, extra=EXTRA):
+def started(pair, place, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec_7_ab_"):
     """Run the pair's script in `place`; return (arguments, environment) of each server."""
     place.mkdir()
     (place / LAUNCH_FILE).write_text(plan_launch(pair, starts_ranks=starts_ranks).script(pair))
@@ -85,7 +87,9 @@ def started(pair, place, *, starts_ranks=False, extra=EXTRA):
     path = os.pathsep.join([str(STANDINS), os.environ["PATH"]])
     subprocess.run(
         ["bash", place / LAUNCH_FILE, *extra],
-        env=known | {"PATH": path, "STANDIN_STARTS": str(log)},
+        env=known
+        | {"PATH": path, "STANDIN_STARTS": str(log)}
+        | ({SHM_PREFIX_VARIABLE: shm_prefix} if shm_prefix else {}),
         cwd="/",
         check=True,
     )
@@ -104,7 +108,7 @@ def test_script_starts_what_the_placement_needs(name, tmp_path):
     assert len(servers) == case.num_servers
     for rank, (arguments, environment) in enumerate(servers):
         assert arguments[0] == f"--model-repository={repository}"
-        assert f"--backend-config=python,shm-region-prefix-name=specdec_{rank}_" in arguments
+        assert f"--backend-config=python,shm-region-prefix-name=specdec_7_ab_{rank}_" in arguments
         own_rank = environment.pop("OMPI_COMM_WORLD_RANK", "0")
         assert own_rank == str(rank)
         assert environment == case.environment
@@ -118,6 +122,13 @@ def test_script_starts_what_the_placement_needs(name, tmp_path):
         pools = [each for each in arguments if each.startswith("--cuda-memory-pool-byte-size=")]
         assert pools == [f"--cuda-memory-pool-byte-size={i}:0" for i in range(case.num_pools)]
         assert (set(SPAWNING) <= set(arguments)) == (case.num_pools > 0)
+
+
+def test_shared_memory_is_named_after_the_process_where_nobody_names_it(tmp_path):
+    """So that the next `specdec serve` can tell whether its owner lives."""
+    ((arguments, _),) = started(load_description(EAGLE3), tmp_path / "pair", shm_prefix="")
+    (option,) = [each for each in arguments if "shm-region-prefix-name" in each]
+    assert re.search(r"=specdec_[0-9]+_0_$", option)
 
 
 def test_torch_pair_is_started_by_our_own_command(tmp_path, monkeypatch):

@@ -25,6 +25,12 @@ def test_misspelt_field_is_named_with_the_nearest(name, nearest):
         check(**{name: 1})
 
 
+def test_input_spelt_with_a_hyphen_is_no_header():
+    """`max-tokens` would be dropped in silence, as forwarded headers are."""
+    with pytest.raises(InvalidRequestError, match=r"unknown field 'max-tokens'.*'max_tokens'"):
+        check(**{"max-tokens": 4})
+
+
 def test_right_name_as_a_parameter_is_refused():
     """A parameter of gRPC is no input; taking one and not another would be a guess."""
     with pytest.raises(InvalidRequestError, match="temperature came as a request parameter"):

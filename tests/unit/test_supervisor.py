@@ -17,16 +17,18 @@ from specdec.serving.server_command import ServeSettings, with_free_ports
 from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
 
 SERVER = """
-import http.server, os, sys, threading, time
+import http.server, os, signal, sys, threading, time
 port = next(int(each.split("=")[1]) for each in sys.argv if each.startswith("--http-port="))
 class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200)
+        self.send_response(503 if os.environ.get("STAYS_UNREADY") else 200)
         self.end_headers()
     def log_message(self, *_):
         pass
 with open(os.environ["STARTS"], "a") as starts:
     starts.write(f"{os.getpid()}\\n")
+if os.environ.get("IGNORES_TERM"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 lifetime = float(os.environ["LIFETIME_S"])
 threading.Thread(target=lambda: (time.sleep(lifetime), os._exit(3)), daemon=True).start()
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Ready).serve_forever()
@@ -46,7 +48,7 @@ def serve(tmp_path, monkeypatch):
     ports = with_free_ports(ServeSettings(tmp_path, "127.0.0.1", 0, 0, 0, 0)).ports
     started = []
 
-    def start(lifetime_s):
+    def start(lifetime_s, **more):
         code = (
             "import sys\n"
             "from specdec.serving import launcher, supervisor\n"
@@ -60,6 +62,7 @@ def serve(tmp_path, monkeypatch):
             "STARTS": str(tmp_path / "starts"),
             "LIFETIME_S": str(lifetime_s),
         }
+        environment |= more
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             env=environment,
@@ -154,19 +157,33 @@ def test_start_that_fails_is_not_tried_again(serve, tmp_path):
     assert len(pids(tmp_path)) == 1
 
 
+def test_fault_before_the_first_readiness_is_named(serve, tmp_path):
+    """Tritonserver's log says nothing of a process that was stopped; the supervisor does."""
+    process, _ = serve(lifetime_s=60.0, STAYS_UNREADY="yes")
+    wait_for(lambda: pids(tmp_path))
+
+    os.kill(pids(tmp_path)[0], signal.SIGSTOP)
+    _, errors = process.communicate(timeout=LIMIT_S)
+
+    assert process.returncode == 1
+    assert "tritonserver is stopped; the server was never ready" in errors
+
+
 def test_second_signal_ends_at_once(serve, tmp_path):
     """The server here drains for ever; nobody has to wait for it."""
-    process, url = serve(lifetime_s=60.0)
+    process, url = serve(lifetime_s=60.0, IGNORES_TERM="yes")
     wait_for(lambda: answers(f"{url}ready"))
-    os.kill(pids(tmp_path)[0], signal.SIGSTOP)  # hears no SIGTERM
 
     process.terminate()
-    time.sleep(0.3)
+    time.sleep(1.0)
+    assert process.poll() is None
     start_s = time.monotonic()
     process.terminate()
-    process.communicate(timeout=LIMIT_S)
+    _, errors = process.communicate(timeout=LIMIT_S)
 
     assert time.monotonic() - start_s < 2.0
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "a second signal" in errors
     assert not Path(f"/proc/{pids(tmp_path)[0]}").exists()
 
 
@@ -184,6 +201,7 @@ def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
     for owner in (os.getpid(), os.getppid()):
         (tmp_path / f"specdec_{owner}_1_board").mkdir()
         (tmp_path / f"specdec_{owner}_1_region").touch()
+    (tmp_path / f"specdec_{2**22 + 1}_region_alone").touch()  # killed before it had a board
 
     child_server.remove_leftovers()
 
@@ -195,6 +213,6 @@ def test_line_never_says_ready_where_a_model_is_dead():
     """What `specdec health` prints agrees with its exit code."""
     dead = Assessment(fatal="target has died", degraded="", waiting="")
     starting = Assessment(fatal="", degraded="", waiting="")
-    assert supervisor._line(dead, is_ready=False) == "target has died"
-    assert supervisor._line(starting, is_ready=False) == "starting"
-    assert supervisor._line(starting, is_ready=True) == "ready"
+    assert supervisor._reason_line(dead, is_ready=False) == "target has died"
+    assert supervisor._reason_line(starting, is_ready=False) == "starting"
+    assert supervisor._reason_line(starting, is_ready=True) == "ready"

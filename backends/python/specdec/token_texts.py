@@ -1,4 +1,4 @@
-"""The bytes of text behind each token, from the tokenizer in a checkpoint."""
+"""Read the bytes of text that each token stands for from the tokenizer in a checkpoint."""
 
 from __future__ import annotations
 

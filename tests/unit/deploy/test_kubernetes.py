@@ -116,7 +116,7 @@ def test_serve_knows_its_options():
 
 
 def test_a_stop_leaves_time():
-    """Requests in flight may end: neither Kubernetes nor mpirun kills before Triton gives up."""
+    """Requests in flight may end before Kubernetes kills."""
     for each, template in (
         (container(), OBJECTS["Deployment specdec"]),
         (LEADER, TEMPLATES["leaderTemplate of LeaderWorkerSet"]),
@@ -124,10 +124,8 @@ def test_a_stop_leaves_time():
         (timeout_s,) = (
             int(word.split("=")[1]) for word in each["args"] if word.startswith("--drain-s")
         )
-        environment = {one["name"]: one.get("value") for one in each["env"]}
         pause_s = each["lifecycle"]["preStop"]["sleep"]["seconds"]
         needed_s = timeout_s + 2 * STOP_GRACE_S
-        assert needed_s <= int(environment["OMPI_MCA_odls_base_sigkill_timeout"])
         assert pause_s + needed_s <= pod(template)["terminationGracePeriodSeconds"]
 
 

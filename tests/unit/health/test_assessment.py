@@ -8,11 +8,37 @@ from dataclasses import replace
 
 import pytest
 
-from specdec.health.assessment import assess
+from specdec.health.assessment import PAUSE_S, STOPPED_S, Watch
 from specdec.health.board import Beat, Role, State
 from specdec.health.processes import status_of
 
 HANG_S = 10.0
+
+
+class Clock:
+    """Time that a test moves on, from a minute ago to now."""
+
+    def __init__(self):
+        self.now_s = time.monotonic() - 60.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    """Return a time that starts a minute ago."""
+    return Clock()
+
+
+@pytest.fixture
+def watch(clock):
+    """Return a watch that has looked every second for a minute."""
+    watch = Watch(HANG_S, clock)
+    for _ in range(60):
+        clock.now_s += 1.0
+        watch.look()
+    return watch
 
 
 @pytest.fixture
@@ -48,98 +74,140 @@ def wait_until_stopped(process):
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def test_all_well_is_ready():
+def test_all_well_is_ready(watch):
     """Nothing fatal, nothing degraded, nothing to wait for."""
-    assessment = assess(beats(), {}, HANG_S)
+    assessment = watch.assess(beats(), {})
     assert assessment.is_ready
     assert not assessment.degraded
 
 
-def test_loading_is_waited_for_without_a_limit():
+def test_loading_is_waited_for_without_a_limit(watch):
     """A model that loads is not ready, and not hung either, however long it takes."""
     old_s = time.monotonic() - 100 * HANG_S
-    assessment = assess(beats(state=State.LOADING, beat_s=old_s, has_work=True), {}, HANG_S)
+    assessment = watch.assess(beats(state=State.LOADING, beat_s=old_s, has_work=True), {})
     assert assessment.waiting == "loading target"
     assert not assessment.fatal
 
 
-def test_version_that_loads_beside_the_served_one_changes_nothing():
+def test_version_that_loads_beside_the_served_one_changes_nothing(watch):
     """A refreshed engine is loaded while the old one answers."""
     own = identity_of(os.getpid())
     new = Beat("target", *own, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
-    assert assess([*beats(), new], {}, HANG_S).is_ready
+    assert watch.assess([*beats(), new], {}).is_ready
 
 
-def test_version_that_cannot_load_leaves_the_served_one(process):
+def test_version_that_cannot_load_leaves_the_served_one(process, watch):
     """Triton reports it; the process that ended while loading is no death of the server."""
     process.kill()
     process.wait()
     failed = Beat("target", process.pid, 0, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
-    assessment = assess([failed, *beats()], {}, HANG_S)
+    assessment = watch.assess([failed, *beats()], {})
     assert assessment.is_ready
     assert not assessment.degraded
 
 
-def test_another_process_with_the_id_of_a_dead_one_is_no_witness():
+def test_another_process_with_the_id_of_a_dead_one_is_no_witness(watch):
     """The kernel gives ids again: a process that started later is not the one on the board."""
     orchestrator, target, draft = beats()
     dead = replace(target, start_ticks=target.start_ticks - 1)
-    assert assess([orchestrator, dead, draft], {}, HANG_S).fatal == (
-        "the process of target has died"
-    )
+    assert watch.assess([orchestrator, dead, draft], {}).fatal == ("the process of target has died")
 
 
-def test_death_counts_whichever_version_is_named_last(process):
+def test_death_counts_whichever_version_is_named_last(process, watch):
     """A healthy process of the same model does not hide a dead one."""
     process.kill()
     process.wait()
     dead = beats(process.pid)[1]
     for order in ([dead, *beats()], [*beats(), dead]):
-        assert assess(order, {}, HANG_S).fatal == "the process of target has died"
+        assert watch.assess(order, {}).fatal == "the process of target has died"
 
 
-def test_dead_target_is_fatal_even_before_it_is_collected(process):
+def test_dead_target_is_fatal_even_before_it_is_collected(process, watch):
     """A process that was killed and not waited for has died, and so has one that is gone."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert assess(beats(process.pid), {}, HANG_S).fatal == "the process of target has died"
+    assert watch.assess(beats(process.pid), {}).fatal == "the process of target has died"
     process.wait()
-    assert assess(beats(process.pid), {}, HANG_S).fatal == "the process of target has died"
+    assert watch.assess(beats(process.pid), {}).fatal == "the process of target has died"
 
 
-def test_stopped_target_is_fatal(process):
-    """SIGSTOP is death to those who wait."""
+def test_stopped_target_is_fatal_when_it_stays_so(process, watch, clock):
+    """SIGSTOP is death to clients that wait; a debugger stops a process for a moment only."""
     process.send_signal(signal.SIGSTOP)
     wait_until_stopped(process)
-    assert assess(beats(process.pid), {}, HANG_S).fatal == "the process of target is stopped"
+    for after_s, fatal in ((0.0, ""), (STOPPED_S + 0.1, "the process of target is stopped")):
+        clock.now_s += after_s
+        watch.look()
+        assert watch.assess(beats(process.pid), {}).fatal == fatal
 
 
-def test_dead_draft_degrades_only(process):
+def test_stops_for_a_moment_do_not_add_up(process, watch, clock):
+    """A profiler that stops a process again and again harms nobody."""
+    for _ in range(5):
+        process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process)
+        assert not watch.assess(beats(process.pid), {}).fatal
+        process.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+        assert not watch.assess(beats(process.pid), {}).fatal
+        clock.now_s += STOPPED_S
+        watch.look()
+
+
+def test_dead_draft_degrades_only(process, watch):
     """Answers go on without it, so the server stays ready."""
     process.kill()
     process.wait()
-    assessment = assess(beats(draft_pid=process.pid), {}, HANG_S)
+    assessment = watch.assess(beats(draft_pid=process.pid), {})
     assert assessment.is_ready
     assert assessment.degraded == "the process of draft has died"
 
 
-def test_silence_is_a_hang_only_with_work():
-    """An engine that waits for work may be silent."""
+def test_silence_is_a_hang_with_work_and_without(watch):
+    """Idle loops beat too: one that is stuck while idle would not take the next request."""
     old_s = time.monotonic() - HANG_S - 1.0
-    assert assess(beats(beat_s=old_s), {}, HANG_S).is_ready
-    assert "target hangs" in assess(beats(beat_s=old_s, has_work=True), {}, HANG_S).fatal
+    assert watch.assess(beats(beat_s=old_s + 2.0), {}).is_ready
+    for has_work in (False, True):
+        fatal = watch.assess(beats(beat_s=old_s, has_work=has_work), {}).fatal
+        assert "target hangs: no heartbeat for 11." in fatal
 
 
-def test_ended_loop_is_fatal():
+def test_pause_of_the_whole_machine_is_no_hang(watch, clock):
+    """Nobody has beaten while the container was paused; each has its whole time again."""
+    paused = beats()
+    clock.now_s += 100.0
+    watch.look()
+    assert watch.assess(paused, {}).is_ready
+    for _ in range(int(HANG_S / PAUSE_S) + 1):
+        clock.now_s += PAUSE_S
+        watch.look()
+    assert "target hangs" in watch.assess(paused, {}).fatal
+
+
+def test_model_that_was_unloaded_is_missed(watch):
+    """Triton calls a server ready whose target is not loaded any more."""
+    orchestrator, target, draft = beats()
+    assert watch.assess([orchestrator, target, draft], {}).is_ready
+    assert watch.assess([orchestrator, draft], {}).waiting == "target: not loaded"
+    assert watch.assess([target, draft], {}).waiting == "specdec: not loaded"
+    assert watch.assess([orchestrator, target], {}).is_ready
+
+
+def test_target_without_a_heartbeat_is_not_missed(watch):
+    """Compiled engines are never on the board."""
+    assert watch.assess(beats()[:1], {}).is_ready
+
+
+def test_ended_loop_is_fatal(watch):
     """The process lives, but its engine will never step again."""
-    fatal = assess(beats(state=State.FAILED), {}, HANG_S).fatal
+    fatal = watch.assess(beats(state=State.FAILED), {}).fatal
     assert fatal == "the loop of target has ended by an error"
 
 
-def test_faults_of_models_without_a_heartbeat_count():
+def test_faults_of_models_without_a_heartbeat_count(watch):
     """A foreign model is fatal alone, and where it is the target; else answers go on."""
     fault = {"vllm": "the process of vllm has died"}
-    assert assess([], fault, HANG_S).fatal == "the process of vllm has died"
-    assert assess(beats(), fault, HANG_S).degraded == "the process of vllm has died"
+    assert watch.assess([], fault).fatal == "the process of vllm has died"
+    assert watch.assess(beats(), fault).degraded == "the process of vllm has died"
     orchestrator = beats()[:1]
-    assert assess(orchestrator, {"target": "dead"}, HANG_S).fatal == "dead"
+    assert watch.assess(orchestrator, {"target": "dead"}).fatal == "dead"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +20,7 @@ class Vocabulary:
         order = sorted(range(len(texts)), key=texts.__getitem__)
         self._ordered = [texts[token] for token in order]
         self._ids = np.asarray(order, dtype=np.int64)
-        self._joined = b"".join(texts)
+        self._joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
         self._ends = np.cumsum([len(text) for text in texts])
         self.containing = lru_cache(maxsize=1024)(self._containing)
 
@@ -36,16 +36,14 @@ class Vocabulary:
 
     def _containing(self, text: bytes) -> npt.NDArray[np.int64]:
         """Return the tokens [n] that hold the whole of `text`."""
-        found = []
-        place = self._joined.find(text)
-        while place >= 0:
-            token = int(np.searchsorted(self._ends, place, side="right"))
-            if place + len(text) <= self._ends[token]:
-                found.append(token)
-                place = self._joined.find(text, int(self._ends[token]))
-            else:
-                place = self._joined.find(text, place + 1)
-        return np.asarray(found, dtype=np.int64)
+        last = len(self._joined) - len(text)
+        starts = np.flatnonzero(self._joined[: last + 1] == text[0])
+        for offset in range(1, len(text)):
+            starts = starts[self._joined[starts + offset] == text[offset]]
+        tokens = np.searchsorted(self._ends, starts, side="right")
+        is_whole = starts + len(text) <= self._ends[tokens]
+        found: npt.NDArray[np.int64] = np.unique(tokens[is_whole]).astype(np.int64)
+        return found
 
 
 class BannedText:
@@ -53,21 +51,29 @@ class BannedText:
 
     def __init__(self, texts: Sequence[bytes], vocabulary: Vocabulary) -> None:
         """`texts` are not empty."""
-        self._texts = tuple(dict.fromkeys(texts))
+        unique = tuple(dict.fromkeys(texts))
         self._vocabulary = vocabulary
         self._longest = max(len(text) for text in texts)
-        self._always = np.concatenate([vocabulary.containing(text) for text in self._texts])
+        self._always = np.concatenate([vocabulary.containing(text) for text in unique])
+        self._ordered = sorted(unique)
 
     def tokens_after(self, answer: TokenIds) -> npt.NDArray[np.int64]:
         """Return the tokens [n] that would complete a banned text at the end of `answer` [m]."""
         tail = self._tail(answer)
         completing = [
-            self._vocabulary.starting_with(text[length:])
-            for text in self._texts
-            for length in range(1, min(len(text), len(tail) + 1))
-            if tail.endswith(text[:length])
+            self._vocabulary.starting_with(rest)
+            for length in range(1, min(self._longest, len(tail) + 1))
+            for rest in self._rests_after(tail[-length:])
         ]
         return np.concatenate([self._always, *completing])
+
+    def _rests_after(self, beginning: bytes) -> Iterator[bytes]:
+        """Yield what would complete each text that starts with `beginning`."""
+        for text in self._ordered[bisect_left(self._ordered, beginning) :]:
+            if not text.startswith(beginning):
+                return
+            if len(text) > len(beginning):
+                yield text[len(beginning) :]
 
     def _tail(self, answer: TokenIds) -> bytes:
         """Return the answer's last bytes, in which a banned text may have begun."""

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.health.board import Beat, Role, State
-from specdec.health.processes import DIED
+from specdec.health.processes import DIED, STOPPED, fault_of
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
 DEFAULT_HANG_S = 10.0
 """Seconds; longer than any pass or chunk of a prompt takes on two busy cores."""
+STOPPED_S = 1.0
+"""Seconds for which a process must stay stopped before it counts: debuggers and profilers stop one
+for milliseconds."""
+PAUSE_S = 2.0
+"""Seconds between two looks after which the watcher itself has been paused, as by `docker pause` or
+a migration. The processes beside it have been paused too, and get their whole time again."""
 
 
 def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Return after how many seconds without a heartbeat a process with work counts as hung."""
+    """Return after how many seconds without a heartbeat a process counts as hung."""
     return float(environment.get(HANG_VARIABLE, "") or DEFAULT_HANG_S)
-
-
-def fault_in(beat: Beat, hang_s: float, now_s: float | None = None) -> str:
-    """Return what is wrong with a model process, empty for nothing.
-
-    Loading may take any time. If a process dies while it loads, Triton reports it, and an earlier
-    version of its model goes on serving.
-    """
-    if fault := beat.process_fault:
-        is_refused = beat.state is State.LOADING and fault == DIED
-        return "" if is_refused else f"the process of {beat.model} {fault}"
-    if beat.state is State.FAILED:
-        return f"the loop of {beat.model} has ended by an error"
-    age_s = (time.monotonic() if now_s is None else now_s) - beat.beat_s
-    if beat.state is not State.LOADING and beat.has_work and age_s > hang_s:
-        return f"{beat.model} hangs: work waits, and it has done no step for {age_s:.1f} s"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +35,89 @@ class Assessment:
     degraded: str
     """A draft engine that is dead: answers stay right, and come without it."""
     waiting: str
-    """The model that is not ready yet."""
+    """What keeps the server from being ready, and may end by itself."""
 
     @property
     def is_ready(self) -> bool:
         return not self.fatal and not self.waiting
 
 
-def assess(
-    beats: Sequence[Beat], others: Mapping[str, str], hang_s: float, now_s: float | None = None
-) -> Assessment:
-    """Assess the processes on the board, and `others` (model → fault) that are not on it."""
-    needed = {name for each in beats for name in each.needs}
-    has_orchestrator = any(each.role is Role.ORCHESTRATOR for each in beats)
-    found = [*others.items(), *((each.model, fault_in(each, hang_s, now_s)) for each in beats)]
-    faults = {model: fault for model, fault in found if fault}
-    orchestrators = {each.model for each in beats if each.role is Role.ORCHESTRATOR}
-    fatal = [
-        fault
-        for model, fault in faults.items()
-        if not has_orchestrator or model in needed | orchestrators
-    ]
-    degraded = [fault for fault in faults.values() if fault not in fatal]
-    serving = {each.model for each in beats if each.state is State.SERVING}
-    loading = {
-        each.model for each in beats if each.state is State.LOADING and not each.process_fault
-    }
-    return Assessment(
-        "; ".join(fatal),
-        "; ".join(degraded),
-        f"loading {', '.join(sorted(loading - serving))}" if loading - serving else "",
-    )
+class Watch:
+    """Looks at the processes of one server again and again; used by one thread."""
+
+    def __init__(self, hang_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hang_s = hang_s
+        self._clock = clock
+        self._looked_s = self._awake_since_s = clock()
+        self._stopped_since_s: dict[int, float] = {}
+        """For each process that was stopped at the last look, when it was first seen stopped."""
+        self._seen: dict[str, Role] = {}
+        """Models that have served."""
+
+    def look(self) -> None:
+        """Note the time; called before each round of questions."""
+        now_s = self._clock()
+        if now_s - self._looked_s > PAUSE_S:
+            self._awake_since_s = now_s
+        self._looked_s = now_s
+
+    def silent_s(self, last_s: float) -> float:
+        """Return for how long somebody who was last heard at `last_s` has had time to speak."""
+        return self._looked_s - max(last_s, self._awake_since_s)
+
+    def process_fault(self, pid: int, start_ticks: int | None = None) -> str:
+        """Return why a process can do nothing (DIED or STOPPED); empty where it can."""
+        fault = fault_of(pid, start_ticks)
+        if fault != STOPPED:
+            self._stopped_since_s.pop(pid, None)
+            return fault
+        since_s = self._stopped_since_s.setdefault(pid, self._looked_s)
+        return fault if self.silent_s(since_s) > STOPPED_S else ""
+
+    def fault_in(self, beat: Beat) -> str:
+        """Return what is wrong with a model process, empty for nothing.
+
+        Loading may take any time. If a process dies while it loads, Triton reports it, and an
+        earlier version of its model goes on serving.
+        """
+        if fault := self.process_fault(beat.pid, beat.start_ticks):
+            is_refused = beat.state is State.LOADING and fault == DIED
+            return "" if is_refused else f"the process of {beat.model} {fault}"
+        if beat.state is State.FAILED:
+            return f"the loop of {beat.model} has ended by an error"
+        silent_s = self.silent_s(beat.beat_s)
+        if beat.state is not State.LOADING and silent_s > self._hang_s:
+            return f"{beat.model} hangs: no heartbeat for {silent_s:.1f} s"
+        return ""
+
+    def assess(self, beats: Sequence[Beat], others: Mapping[str, str]) -> Assessment:
+        """Assess the processes on the board, and `others` (model → fault) that are not on it."""
+        found = [*others.items(), *((each.model, self.fault_in(each)) for each in beats)]
+        faults = {model: fault for model, fault in found if fault}
+        self._seen |= {each.model: each.role for each in beats if each.state is State.SERVING}
+        needed = {name for each in beats for name in each.needs}
+        orchestrators = {each.model for each in beats if each.role is Role.ORCHESTRATOR}
+        fatal = [
+            fault
+            for model, fault in faults.items()
+            if not orchestrators or model in needed | orchestrators
+        ]
+        return Assessment(
+            "; ".join(fatal),
+            "; ".join(fault for fault in faults.values() if fault not in fatal),
+            self._waiting(beats, needed),
+        )
+
+    def _waiting(self, beats: Sequence[Beat], needed: set[str]) -> str:
+        """Return which models load, or were unloaded although requests need them."""
+        serving = {each.model for each in beats if each.state is State.SERVING}
+        loading = {
+            each.model for each in beats if each.state is State.LOADING and not each.process_fault
+        }
+        if loading - serving:
+            return f"loading {', '.join(sorted(loading - serving))}"
+        present = {each.model for each in beats}
+        gone = {model for model in needed - present if model in self._seen}
+        if not any(each.role is Role.ORCHESTRATOR for each in beats):
+            gone |= {name for name, role in self._seen.items() if role is Role.ORCHESTRATOR}
+        return f"{', '.join(sorted(gone))}: not loaded" if gone else ""

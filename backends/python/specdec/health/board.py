@@ -129,6 +129,7 @@ class Pulse:
 
     def enter(self, state: State) -> None:
         """Say that the process is now loading, serving, drained or failed."""
+        self._times_s[_BEAT] = time.monotonic()  # Its silence counts from here.
         self._integers[_STATE] = state
 
     def beat(self, *, is_working: bool) -> None:

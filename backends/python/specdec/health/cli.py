@@ -23,7 +23,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--port",
         type=int,
-        default=int(os.environ.get(PORT_VARIABLE) or DEFAULT_PORT),
+        # A text, so that argparse refuses one that is no number.
+        default=os.environ.get(PORT_VARIABLE) or str(DEFAULT_PORT),
         help=f"default: ${PORT_VARIABLE}, else {DEFAULT_PORT}",
     )
     parser.add_argument("--live", action="store_true", help="ask for liveness instead")

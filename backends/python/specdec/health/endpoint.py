@@ -11,6 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 STALE_AFTER_S = 2.0
 """Seconds after which the supervisor's last look at its server counts for nothing."""
+DEAD_AFTER_S = 60.0
+"""Seconds without a look after which the supervisor itself counts as hung: liveness fails then.
+Nothing that it does takes so long."""
 CLIENT_TIMEOUT_S = 5.0
 """Seconds after which a client that sends nothing is disconnected."""
 
@@ -66,11 +69,14 @@ class HealthEndpoint:
     def answer(self, path: str) -> tuple[HTTPStatus, str]:
         """Return the status and the line for a path."""
         health = self._health
+        age_s = time.monotonic() - health.seen_s
         if path == "/health/live":
+            if age_s > DEAD_AFTER_S:
+                return HTTPStatus.SERVICE_UNAVAILABLE, "the supervisor hangs"
             return HTTPStatus.OK, "live"
         if path != "/health/ready":
             return HTTPStatus.NOT_FOUND, "paths: /health/live, /health/ready"
-        if time.monotonic() - health.seen_s > STALE_AFTER_S:
+        if age_s > STALE_AFTER_S:
             return HTTPStatus.SERVICE_UNAVAILABLE, "the supervisor hangs"
         status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return status, health.reason

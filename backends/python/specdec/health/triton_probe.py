@@ -9,29 +9,25 @@ from http import HTTPStatus
 
 PERIOD_S = 0.25
 TIMEOUT_S = 2.0
-"""For one answer; a busy server takes milliseconds."""
+"""Seconds for one answer; a busy server takes milliseconds."""
 
 
 class TritonProbe:
-    """Knows what tritonserver last said of itself, and since when it has been silent."""
+    """What tritonserver last said of itself, and when."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._closing = threading.Event()
         self.is_ready = False
-        """Every model was ready when it was last asked."""
+        """Whether every model was ready when it was last asked."""
         self.was_ready = False
-        """It has been ready once."""
-        self._answered_s = time.monotonic()
+        """Whether it has been ready once."""
+        self.answered_s = time.monotonic()
+        """time.monotonic() of its last answer, whatever that was."""
         threading.Thread(target=self._run, name="triton probe", daemon=True).start()
 
-    @property
-    def silent_s(self) -> float:
-        """Seconds since it last answered anything; 0 before it was ready for the first time."""
-        return time.monotonic() - self._answered_s if self.was_ready else 0.0
-
     def close(self) -> None:
-        """Ask no more; does not wait for an answer that is due."""
+        """Stop asking; an answer that is still to come is not waited for."""
         self._closing.set()
         self.is_ready = False
 
@@ -43,7 +39,7 @@ class TritonProbe:
             self.is_ready = status == HTTPStatus.OK
             self.was_ready |= self.is_ready
             if status is not None:
-                self._answered_s = time.monotonic()
+                self.answered_s = time.monotonic()
             self._closing.wait(PERIOD_S)
 
     def _ask(self) -> int | None:

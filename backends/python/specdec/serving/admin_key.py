@@ -1,9 +1,9 @@
-"""The key without which nobody changes a running server: its models, shared memory, trace, log.
+"""Protect the APIs that change a running server (models, shared memory, trace, log) with a key.
 
-Whoever may load a model may run code in the server, so Triton's APIs for that are never open: they
-ask for the header `admin-key`. The key comes from a file; without one it is a random text that is
-told to nobody. Triton takes the key on its command line only, so who can list the processes of this
-machine can read it.
+A client that may load a model may run code in the server, so Triton's APIs for that are never open:
+they ask for the header `admin-key`. The key comes from a file; without one it is a random text that
+nobody is told. Triton takes the key on its command line only, so anyone who can list the processes
+of this machine can read it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import secrets
 from pathlib import Path
 
 from specdec.serving.installation import LaunchError
+from specdec.serving.triton_options import values_of
 
 ADMIN_HEADER = "admin-key"
-RESTRICTED_APIS = "model-repository,shared-memory,trace,logging"
+RESTRICTED_APIS = ("model-repository", "shared-memory", "trace", "logging")
 RESTRICTING_OPTIONS = ("--http-restricted-api", "--grpc-restricted-protocol")
 MIN_KEY_LENGTH = 16
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+")
@@ -44,16 +45,18 @@ def read_admin_key(file: Path) -> str:
 
 
 def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[str]:
-    """Return the options that close Triton's administrative APIs, except where `extra_args` do.
+    """Return the options that close those administrative APIs that `extra_args` do not restrict.
 
     Raises LaunchError as `read_admin_key` does.
     """
     key = secrets.token_urlsafe(32) if file is None else read_admin_key(file)
-    return [
-        f"{option}={RESTRICTED_APIS}:{ADMIN_HEADER}={key}"
-        for option in RESTRICTING_OPTIONS
-        if not _is_given(option, extra_args)
-    ]
+    options = []
+    for option in RESTRICTING_OPTIONS:
+        others = set(RESTRICTED_APIS) - _restricted_by(option, extra_args)
+        if others:
+            names = ",".join(each for each in RESTRICTED_APIS if each in others)
+            options.append(f"{option}={names}:{ADMIN_HEADER}={key}")
+    return options
 
 
 def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explicit: bool) -> None:
@@ -63,12 +66,17 @@ def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explic
     """
     if file is not None:
         read_admin_key(file)
-    elif is_explicit and not all(_is_given(each, extra_args) for each in RESTRICTING_OPTIONS):
+    elif is_explicit and not all(
+        "model-repository" in _restricted_by(each, extra_args) for each in RESTRICTING_OPTIONS
+    ):
         raise LaunchError(
             "models that are loaded on demand take a key: name its file by --admin-key-file FILE "
             "(made if it is missing)"
         )
 
 
-def _is_given(option: str, extra_args: tuple[str, ...]) -> bool:
-    return any(each.split("=")[0] == option for each in extra_args)
+def _restricted_by(option: str, extra_args: tuple[str, ...]) -> set[str]:
+    """Return the APIs that the user's own uses of an option restrict (`APIS:HEADER=KEY`)."""
+    return {
+        api for value in values_of(option, extra_args) for api in value.partition(":")[0].split(",")
+    }

@@ -1,14 +1,16 @@
-"""Chat messages to a prompt's tokens; what a client writes in them stays text.
+"""Turn chat messages into a prompt's tokens; the contents of messages stay ordinary text.
 
 A template puts special tokens around the messages. The same strings inside a message would become
-special tokens too, and so forge turns that nobody took. Here they become ordinary tokens.
+special tokens too, and forge turns. Here they become ordinary tokens.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tokenizers import Encoding
 from tokenizers import Tokenizer as RustTokenizer
 
 from specdec.errors import InvalidRequestError
@@ -27,13 +29,18 @@ class ChatPrompts:
         tokenizer: RustTokenizer,
         special_texts: Sequence[str],
     ) -> None:
-        """`render` applies the chat template and may raise anything."""
+        """`render` applies the chat template and may raise anything.
+
+        `special_texts`: the texts of tokens that a message must not turn into.
+        """
         self._render_unchecked = render
         self._tokenizer = tokenizer
         self._special_texts = tuple(special_texts)
         self._special_ids = {tokenizer.token_to_id(text) for text in special_texts}
-        self._plain = RustTokenizer.from_str(tokenizer.to_str())
-        self._plain.encode_special_tokens = True
+        cuts = [(text[:cut], text[cut:]) for text in special_texts for cut in range(1, len(text))]
+        self._beginnings = tuple({beginning for beginning, _ in cuts})
+        self._ends = tuple({end for _, end in cuts})
+        self._plain = _without(tokenizer, special_texts)
 
     def ids(self, messages: Messages) -> list[int]:
         """Return the tokens of the template around the messages.
@@ -42,7 +49,7 @@ class ChatPrompts:
         a special token. Raises InvalidRequestError if the template refuses the messages.
         """
         text = self._render(messages)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = encode(self._tokenizer, text)
         if not self._may_forge(messages):
             return list(encoding.ids)
         own = self._own_places(messages, text)
@@ -59,7 +66,7 @@ class ChatPrompts:
         """
         text = self._render(messages)
         if self._may_forge(messages):
-            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+            encoding = encode(self._tokenizer, text)
             own = self._own_places(messages, text)
             for token, place in zip(encoding.ids, encoding.offsets, strict=True):
                 if token in self._special_ids and place not in own:
@@ -87,7 +94,7 @@ class ChatPrompts:
             except InvalidRequestError:
                 continue
             if len(masked) == len(text):
-                encoding = self._tokenizer.encode(masked, add_special_tokens=False)
+                encoding = encode(self._tokenizer, masked)
                 places = zip(encoding.ids, encoding.offsets, strict=True)
                 return {place for token, place in places if token in self._special_ids}
         raise InvalidRequestError(
@@ -97,24 +104,20 @@ class ChatPrompts:
 
     def _may_forge(self, messages: Messages) -> bool:
         """Say whether a string of the messages holds a special token's text or an end of one."""
-        return any(
-            special in text
-            or any(
-                text.endswith(special[:cut]) or text.startswith(special[cut:])
-                for cut in range(1, len(special))
-            )
-            for text in _strings(messages)
-            for special in self._special_texts
+        texts = list(_strings(messages))
+        joined = "\0".join(texts)
+        return any(special in joined for special in self._special_texts) or any(
+            text.endswith(self._beginnings) or text.startswith(self._ends) for text in texts
         )
 
     def _plain_ids(self, text: str) -> list[int]:
         """Return the ordinary tokens of a text within another one."""
         # A tokenizer may treat the beginning of a text in another way, so something goes before.
-        before = self._plain.encode("a", add_special_tokens=False).ids
-        ids = self._plain.encode(f"a{text}", add_special_tokens=False).ids
+        before = encode(self._plain, "a").ids
+        ids = encode(self._plain, f"a{text}").ids
         if ids[: len(before)] == before:
             return list(ids[len(before) :])
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return list(encode(self._plain, text).ids)
 
     @staticmethod
     def _mask_all(text: str) -> str:
@@ -124,6 +127,24 @@ class ChatPrompts:
         for special in self._special_texts:
             text = text.replace(special, _MASK * len(special))
         return text
+
+
+def encode(tokenizer: RustTokenizer, text: str, *, adds_special: bool = False) -> Encoding:
+    """Return a text's tokens; other threads run meanwhile.
+
+    `Tokenizer.encode` of tokenizers 0.23 keeps the interpreter's lock, 0.1 s for 150 kB.
+    """
+    return tokenizer.encode_batch([text], add_special_tokens=adds_special)[0]
+
+
+def _without(tokenizer: RustTokenizer, texts: Sequence[str]) -> RustTokenizer:
+    """Return a copy of the tokenizer that encodes these tokens' texts as ordinary text."""
+    state = json.loads(tokenizer.to_str())
+    for each in state["added_tokens"]:
+        each["special"] |= each["content"] in texts
+    copy = RustTokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True
+    return copy
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdec.health.assessment import HANG_VARIABLE, Assessment, assess
+from specdec.health.assessment import HANG_VARIABLE, Assessment, Watch
 from specdec.health.board import (
     BOARD_VARIABLE,
     SHARED_MEMORY,
@@ -26,9 +26,9 @@ from specdec.health.board import (
 )
 from specdec.health.processes import (
     all_processes,
-    fault_of,
     has_in_environment,
     model_run_by,
+    status_of,
 )
 from specdec.health.triton_probe import TritonProbe
 from specdec.serving.installation import (
@@ -36,7 +36,11 @@ from specdec.serving.installation import (
     find_installation,
     server_environment,
 )
-from specdec.serving.server_command import launch_command, server_command
+from specdec.serving.server_command import (
+    SHM_PREFIX_VARIABLE,
+    launch_command,
+    server_command,
+)
 from specdec.serving.tracing import ENDPOINT_VARIABLE
 
 if TYPE_CHECKING:
@@ -44,9 +48,12 @@ if TYPE_CHECKING:
 
 RUN_PREFIX = "specdec-run-"
 REGION_PREFIX = "specdec_"
+BOARD_SUFFIX = "board"
+KILL_S = 2.0
+"""Seconds that a killed process may take to be gone."""
 SCAN_PERIOD_S = 0.5
 """Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
-FOREIGN_FAULT_S = 1.0
+SILENT_FAULT_S = 1.0
 """Seconds for which a model process without a heartbeat must be dead before it counts: Triton
 collects those that it ended itself within milliseconds."""
 
@@ -71,7 +78,7 @@ class ChildServer:
         """Start it. Raises LaunchError if there is no tritonserver."""
         self._settings = settings
         self.shm_prefix = f"{REGION_PREFIX}{os.getpid()}_{secrets.token_hex(3)}_"
-        self.board = SHARED_MEMORY / f"{self.shm_prefix}board"
+        self.board = SHARED_MEMORY / f"{self.shm_prefix}{BOARD_SUFFIX}"
         self._run_directory = Path(tempfile.mkdtemp(prefix=f"{RUN_PREFIX}{os.getpid()}-"))
         try:
             self._process = self._start()
@@ -79,12 +86,14 @@ class ChildServer:
             self._remove_files()
             raise
         host = settings.reachable_host
-        is_http_on = "--allow-http=false" not in settings.extra_args
-        self._probe = TritonProbe(host, settings.http_port) if is_http_on else None
+        self._probe = TritonProbe(host, settings.http_port) if settings.has_http else None
+        self._watch = Watch(settings.hang_s)
         self._was_complete = False
         self._scanned_s = 0.0
-        self._foreign_models: dict[int, str] = {}
-        self._foreign_faults: dict[int, tuple[float, str]] = {}
+        self._silent_models: dict[int, str] = {}
+        """Models of processes that write no heartbeat, by process id."""
+        self._silent_faults: dict[int, tuple[float, str]] = {}
+        """When such a process was first found dead or stopped, and which."""
 
     @property
     def pid(self) -> int:
@@ -102,19 +111,20 @@ class ChildServer:
 
     def look(self) -> Assessment:
         """Assess tritonserver and its model processes as they are now."""
-        assessment = assess(self.beats(), self._other_faults(), self._settings.hang_s)
-        if fault := fault_of(self.pid):
+        self._watch.look()
+        assessment = self._watch.assess(self.beats(), self._other_faults())
+        if fault := self._watch.process_fault(self.pid):
             return Assessment(f"tritonserver {fault}", "", "")
         if self._probe is None:
             self._was_complete |= assessment.is_ready and bool(self.beats())
             return assessment
-        if self._probe.silent_s > self._settings.hang_s:
-            text = f"tritonserver hangs: it has not answered for {self._probe.silent_s:.1f} s"
-            return Assessment(text, "", "")
+        silent_s = self._watch.silent_s(self._probe.answered_s)
+        if self._probe.was_ready and silent_s > self._settings.hang_s:
+            return Assessment(f"tritonserver hangs: no answer for {silent_s:.1f} s", "", "")
         if self._probe.is_ready:
             self._was_complete = True
         elif assessment.is_ready:
-            return Assessment("", assessment.degraded, "tritonserver says that it is not ready")
+            return Assessment("", assessment.degraded, "tritonserver is not ready")
         return assessment
 
     def beats(self) -> list[Beat]:
@@ -130,12 +140,15 @@ class ChildServer:
             os.kill(self._process.pid, signal.SIGTERM)
 
     def is_drained(self) -> bool:
-        """Say whether all requests are answered and all files written."""
-        if not self._has_orchestrator():
-            return False  # Triton ends by itself.
-        beats = self.beats()
-        return all(each.state is State.DRAINED or each.role is Role.ENGINE for each in beats) and (
-            not any(each.has_work for each in beats)
+        """Say whether orchestrators have answered all requests and written their files.
+
+        Engines are not asked: one that is dead or hung would never say so. False without an
+        orchestrator: Triton ends by itself then.
+        """
+        return self._has_orchestrator() and all(
+            each.state is State.DRAINED and not each.has_work
+            for each in self.beats()
+            if each.role is Role.ORCHESTRATOR
         )
 
     def has_requests(self) -> bool:
@@ -176,6 +189,7 @@ class ChildServer:
         environment = server_environment(installation)
         environment[BOARD_VARIABLE] = str(self.board)
         environment[HANG_VARIABLE] = str(settings.hang_s)
+        environment[SHM_PREFIX_VARIABLE] = self.shm_prefix
         if settings.trace_url:
             environment[ENDPOINT_VARIABLE] = settings.trace_url
         return subprocess.Popen(
@@ -196,15 +210,15 @@ class ChildServer:
                 if each.parent != self.pid or each.pid in on_board:
                     continue
                 if model := model_run_by(each.pid):
-                    self._foreign_models[each.pid] = model
-                if each.fault and each.pid in self._foreign_models:
-                    since_s, _ = self._foreign_faults.get(each.pid, (now_s, ""))
+                    self._silent_models[each.pid] = model
+                if each.fault and each.pid in self._silent_models:
+                    since_s, _ = self._silent_faults.get(each.pid, (now_s, ""))
                     faults[each.pid] = since_s, each.fault
-            self._foreign_faults = faults
+            self._silent_faults = faults
         return {
-            self._foreign_models[pid]: f"the process of {self._foreign_models[pid]} {fault}"
-            for pid, (since_s, fault) in self._foreign_faults.items()
-            if now_s - since_s > FOREIGN_FAULT_S
+            self._silent_models[pid]: f"the process of {self._silent_models[pid]} {fault}"
+            for pid, (since_s, fault) in self._silent_faults.items()
+            if now_s - since_s > SILENT_FAULT_S
         }
 
     def _remove_files(self) -> None:
@@ -237,25 +251,28 @@ def remove_shared_memory(prefix: str) -> list[str]:
 
 def remove_leftovers() -> list[str]:
     """End processes and remove files of killed supervisors of this user; return them in words."""
-    found = []
-    for board in SHARED_MEMORY.glob(f"{REGION_PREFIX}*_board"):
-        owner = board.name.removeprefix(REGION_PREFIX).partition("_")[0]
-        if not owner.isdigit() or _is_running(owner) or not os.access(board, os.W_OK):
+    found, killed = [], []
+    for region in SHARED_MEMORY.glob(f"{REGION_PREFIX}[0-9]*_*"):
+        if not _is_leftover(region, region.name.removeprefix(REGION_PREFIX).partition("_")[0]):
             continue
-        found += [f"process {pid}" for pid in kill_processes_of(board)]
-        found += remove_shared_memory(board.name.removesuffix("board"))
+        if region.name.endswith(BOARD_SUFFIX):
+            killed += kill_processes_of(region)
+        found += remove_shared_memory(region.name)
     for directory in Path(tempfile.gettempdir()).glob(f"{RUN_PREFIX}*"):
-        owner = directory.name.removeprefix(RUN_PREFIX).partition("-")[0]
-        if owner.isdigit() and not _is_running(owner):
+        if _is_leftover(directory, directory.name.removeprefix(RUN_PREFIX).partition("-")[0]):
             shutil.rmtree(directory, ignore_errors=True)
             found.append(str(directory))
-    return found
+    deadline_s = time.monotonic() + KILL_S
+    while any(map(status_of, killed)) and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # They hold the ports until they are gone.
+    return [*(f"process {pid}" for pid in killed), *found]
 
 
-def _is_running(supervisor: str) -> bool:
-    """Say whether another supervisor has this process id.
+def _is_leftover(file: Path, supervisor: str) -> bool:
+    """Say whether a file is ours to remove: its supervisor (a process id) does not run any more.
 
     Our own id on something that was here before our first child is an earlier supervisor's: in a
     container each is process 1, and a pod's /dev/shm outlives the container.
     """
-    return supervisor != str(os.getpid()) and Path(f"/proc/{supervisor}").exists()
+    is_running = supervisor != str(os.getpid()) and Path(f"/proc/{supervisor}").exists()
+    return supervisor.isdigit() and not is_running and os.access(file, os.W_OK)

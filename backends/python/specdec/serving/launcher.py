@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from specdec.health.assessment import DEFAULT_HANG_S
-from specdec.health.cli import DEFAULT_PORT
 from specdec.serving.admin_key import check_admin_key
+from specdec.serving.child_server import remove_leftovers
 from specdec.serving.installation import LaunchError
 from specdec.serving.server_command import (
     PORT_VARIABLES,
@@ -26,7 +26,7 @@ from specdec.serving.triton_server import TritonServer
 
 __all__ = ["LaunchError", "ServeSettings", "TritonServer", "main"]
 
-DEFAULT_PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002, "health": DEFAULT_PORT}
+DEFAULT_PORTS = {kind: getattr(ServeSettings, f"{kind}_port") for kind in PORT_VARIABLES}
 
 
 def port_from_environment(kind: str, default: int) -> int:
@@ -44,10 +44,12 @@ def port_from_environment(kind: str, default: int) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Serve until interrupted; return the exit status (see supervisor.serve), 1 for a bad start."""
+    """Serve until a signal; return the exit status (see supervisor.serve), 1 for a bad start."""
     own, separator, extra = _split(argv)
     arguments = _parser().parse_args(own)
     try:
+        for leftover in remove_leftovers():  # Its processes may hold the ports.
+            print(f"specdec serve: removed what a killed server left: {leftover}", file=sys.stderr)
         settings = with_free_ports(_settings(arguments, tuple(extra) if separator else ()))
         check_model_repository(settings)
         check_admin_key(

@@ -156,6 +156,7 @@ class TritonPythonModel:
                 self._refuse(error, sender)
 
     def finalize(self) -> None:
+        """Close everything when Triton unloads the model; `specdec serve` stops by the board."""
         self._threads.shutdown(wait=True)
         self._watch.close()
         self._freshness.close()
@@ -186,11 +187,15 @@ class TritonPythonModel:
         flight = Flight(sender.is_cancelled, deadline_s, start_s, parsed.tenant)
         flight.give_up = lambda error: self._end(flight, sender, error)
         self._control.admit(flight)
-        flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
-        # Clients choose ids as they like, and engines end every call of an id that is stopped.
-        request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
-        wanted = frozenset(request.requested_output_names())
-        self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
+        try:
+            self._watch.check_admission()  # A stop that began meanwhile has not counted this one.
+            flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
+            # Clients choose ids as they like, and engines end every call of an id that is stopped.
+            request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
+            wanted = frozenset(request.requested_output_names())
+            self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
+        except Exception as error:  # noqa: BLE001 - the client gets it, and the slot is given back
+            self._end(flight, sender, error)
 
     def _serve(
         self,

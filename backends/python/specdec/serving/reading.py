@@ -108,7 +108,7 @@ class Reader:
             raise InvalidRequestError("text_input must have at least 1 character; given 0")
         return text
 
-    def messages(self) -> tuple[Mapping[str, Any], ...] | None:
+    def messages(self, max_messages: int) -> tuple[Mapping[str, Any], ...] | None:
         if "messages" not in self._arrays:
             return None
         try:
@@ -121,6 +121,11 @@ class Reader:
             ) from None
         if not isinstance(parsed, list) or not parsed:
             raise InvalidRequestError("messages must be a JSON list with at least 1 message")
+        if len(parsed) > max_messages:
+            raise InvalidRequestError(
+                f"messages may have {max_messages} messages, one for each token of the context; "
+                f"given {len(parsed)}"
+            )
         for index, message in enumerate(parsed):
             if not isinstance(message, dict) or not all(
                 isinstance(message.get(key), str) for key in ("role", "content")

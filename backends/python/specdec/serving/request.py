@@ -84,7 +84,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
     max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
     return GenerationRequest(
         text_input=read.prompt_text(),
-        messages=read.messages(),
+        messages=read.messages(limits.max_seq_len),
         input_ids=read.prompt_ids(limits.vocab_size, limits.max_seq_len),
         max_tokens=max_tokens,
         stream=read.flag("stream", False),

@@ -1,4 +1,4 @@
-"""Refuses fields that a request carries beside its inputs, by name.
+"""Refuse fields that a request carries beside its inputs, by name.
 
 Triton hands keys of an HTTP body that are no inputs, and the parameters of a gRPC request, to the
 model as parameters. A misspelt field among them would otherwise be dropped in silence.
@@ -35,14 +35,16 @@ _TRITONS_OWN |= {"sequence_id", "sequence_start", "sequence_end"}
 def check_parameters(text: str, inputs: Collection[str]) -> None:
     """Check `text`, the JSON object of a request's parameters; `inputs` are the model's.
 
-    Passed over are Triton's own parameters, trace context, forwarded headers (names with a hyphen)
-    and NVIDIA's fields at their neutral values. Raises InvalidRequestError for any other name and
+    It ignores Triton's own parameters, trace context, forwarded headers (names with a hyphen) and
+    NVIDIA's fields at their neutral values. Raises InvalidRequestError for any other name and
     UnsupportedError for a value that is not neutral.
     """
     if not text or text == "{}":  # as nearly every request has it
         return
     for name, value in json.loads(text).items():
-        if name in _TRITONS_OWN | _TRACE_CONTEXT or name.startswith("triton_") or "-" in name:
+        if name in _TRITONS_OWN | _TRACE_CONTEXT or name.startswith("triton_"):
+            continue
+        if "-" in name and name.replace("-", "_").lower() not in inputs:
             continue
         if name in _NEUTRAL:
             if value not in _NEUTRAL[name]:

@@ -15,6 +15,7 @@ from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.health.cli import DEFAULT_PORT
 from specdec.serving.admin_key import restricting_options
 from specdec.serving.installation import LaunchError
+from specdec.serving.triton_options import value_of
 
 if TYPE_CHECKING:
     from specdec.serving.installation import TritonInstallation
@@ -29,6 +30,8 @@ PORT_VARIABLES = {
     "metrics": "METRICS_PORT",
     "health": "HEALTH_PORT",
 }
+SHM_PREFIX_VARIABLE = "SPECDEC_SHM_PREFIX"
+"""Tells a launch script how to name the Python backend's shared memory, so that it is removed."""
 TRITON_PORTS = ("http", "grpc", "metrics")
 """The kinds that tritonserver itself listens on; the supervisor has the health port."""
 
@@ -51,7 +54,7 @@ class ServeSettings:
     drain_s: float = 30.0
     """Seconds that requests in flight may take after a stop."""
     hang_s: float = DEFAULT_HANG_S
-    """Seconds without a step, with work waiting, after which a process counts as hung."""
+    """Seconds without a heartbeat after which a process counts as hung."""
     log_verbose: int = 0
     trace_url: str = ""
     """Where spans are sent, OTLP over HTTP: http://host:4318/v1/traces; empty for nowhere."""
@@ -86,10 +89,14 @@ class ServeSettings:
         return {kind: getattr(self, f"{kind}_port") for kind in PORT_VARIABLES}
 
     @property
+    def has_http(self) -> bool:
+        """Whether Triton's HTTP endpoint is on."""
+        return value_of("--allow-http", self.extra_args).lower() not in {"false", "0", "no", "off"}
+
+    @property
     def is_explicit(self) -> bool:
         """Whether models are loaded on demand."""
-        joined = " ".join(self.extra_args).replace("--model-control-mode ", "--model-control-mode=")
-        return "--model-control-mode=explicit" in joined.split()
+        return value_of("--model-control-mode", self.extra_args) == "explicit"
 
     def loads(self, model_name: str) -> bool:
         """Say whether the server loads this model at its start."""
@@ -99,13 +106,13 @@ class ServeSettings:
 
     @property
     def reachable_host(self) -> str:
-        """Where a client on this machine finds the server."""
+        """The address at which a client on this machine finds the server."""
         everywhere = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
         return everywhere.get(self.address, self.address)
 
     @property
     def url_host(self) -> str:
-        """The same as it stands in a URL: an IPv6 address in brackets."""
+        """`reachable_host` in a URL: an IPv6 address in brackets."""
         host = self.reachable_host
         return f"[{host}]" if ":" in host else host
 

@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
-from specdec.health.assessment import fault_in
+from specdec.health.assessment import Watch
 from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
 from specdec.serving.flight import FlightControl, Watched
 
@@ -20,7 +20,9 @@ PERIOD_S = 0.1
 PROBE_PERIOD_S = 2.0
 """Seconds between two probes of an engine that writes no heartbeat."""
 ANSWER_S = 1.0
-"""Seconds that clients have to get their errors before `exit_on_dead_engine` ends the server."""
+"""Seconds that requests' threads have to end them before `exit_on_dead_engine` ends the server."""
+SETTLE_S = 0.3
+"""Seconds that Triton then has to write the errors to the connections."""
 
 
 class ServerWatch:
@@ -43,10 +45,12 @@ class ServerWatch:
         *,
         exits_on_dead_engine: bool,
     ) -> None:
-        """`flush` writes state to disk; it is called once, when a stop has drained."""
+        """`flush` sends what waits to be sent and writes state to disk, before the server ends."""
         self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
+        self._processes = Watch(hang_s)
         self._exits = exits_on_dead_engine
+        self._tritonserver = os.getppid()
         self._is_draining = False
         self._target_fault = ""
         self._closing = threading.Event()
@@ -90,8 +94,9 @@ class ServerWatch:
         return True
 
     def _look_at_target(self) -> None:
+        self._processes.look()
         beats = [each for each in read_board(self._board) if each.model == self._target]
-        faults = [fault for each in beats if (fault := fault_in(each, self._hang_s))]
+        faults = [fault for each in beats if (fault := self._processes.fault_in(each))]
         if not faults:
             if beats:
                 self._target_fault = ""
@@ -105,8 +110,11 @@ class ServerWatch:
         self._flights.fail_all(error)
         if self._exits:
             self._wait_until_answered()
+            self._flush()
+            time.sleep(SETTLE_S)
             self._warn("exit_on_dead_engine: ending the server")
-            os.kill(os.getppid(), signal.SIGKILL)
+            if os.getppid() == self._tritonserver:  # else it has died already
+                os.kill(self._tritonserver, signal.SIGKILL)
 
     def _wait_until_answered(self) -> None:
         limit_s = time.monotonic() + ANSWER_S
@@ -124,12 +132,15 @@ class ServerWatch:
                 each.model == self._target for each in read_board(self._board)
             ):
                 continue
-            if answer.done():  # One question at a time: a hung engine keeps its thread.
-                answer = _asked(target)
             try:
+                if answer.done():  # One question at a time: a hung engine keeps its thread.
+                    answer = _asked(target)
                 fault = answer.result(self._hang_s)
             except FutureTimeoutError:  # in Python 3.10 a class of its own
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
+            except RuntimeError as error:  # no thread to ask on
+                self._warn(f"{self._target} could not be probed: {error}")
+                continue
             if fault:
                 self._fail_requests(EngineLostError(fault), fault)
             elif fault is not None:

@@ -7,10 +7,11 @@ import signal
 import sys
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specdec.health.endpoint import Health, HealthEndpoint
-from specdec.serving.child_server import ChildServer, remove_leftovers
+from specdec.serving.child_server import ChildServer
 from specdec.serving.installation import LaunchError
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ SETTLE_S = 0.3
 """Seconds that Triton has to write an orchestrator's last response to the connection."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
 """Deaths within a window of this many seconds at which the supervisor gives up."""
+MAX_DRAFT_RESTARTS = 3
+"""Restarts for the sake of a dead draft within a window; then answers go on without it."""
+MIN_RESTART_S, RESTART_FACTOR = 120.0, 3.0
+"""A restart counts as a death when it takes this factor longer than the first start, and longer
+than so many seconds."""
 FIRST_PAUSE_S = 1.0
 """Seconds before the second restart; each further one waits twice as long."""
 EXIT_GAVE_UP = 70
@@ -50,6 +56,15 @@ def serve(
     return _Supervisor(settings, parent_pid, pid_file).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why a server has to be started again."""
+
+    text: str
+    is_draft: bool = False
+    """Whether only a draft has died: answers come without it until the restart."""
+
+
 class _Supervisor:
     """State of one `specdec serve`; everything but the health endpoint runs on the main thread."""
 
@@ -61,7 +76,9 @@ class _Supervisor:
         self._pid_file = pid_file
         self._signals: list[int] = []
         self._deaths: deque[float] = deque()
-        self._was_ready = False
+        self._draft_restarts: deque[float] = deque()
+        self._start_s: float | None = None
+        """Seconds of the first start; None until the server has been ready."""
         # Before the first child: a signal during the start must not leave a server behind.
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
@@ -74,8 +91,6 @@ class _Supervisor:
 
     def run(self) -> int:
         """Serve; see `serve`."""
-        for leftover in remove_leftovers():
-            _say(f"removed what a killed server left: {leftover}")
         try:
             while True:
                 status = self._run_once()
@@ -91,55 +106,88 @@ class _Supervisor:
     def _run_once(self) -> int | None:
         """Run one tritonserver to its end; return the exit status, None to start another."""
         self._report(is_ready=False, reason="starting")
-        child = ChildServer(self._settings)
         try:
-            if self._pid_file is not None:
-                self._pid_file.write_text(str(child.pid), "utf-8")
+            child = ChildServer(self._settings)
+        except OSError as error:
+            if self._start_s is None:
+                raise LaunchError(f"tritonserver could not be started: {error}") from error
+            return self._count_death(f"tritonserver could not be started: {error}")
+        has_ended = False
+        try:
+            self._write_pid(child.pid)
             fault = self._watch(child)
-            if not fault:
+            if fault is None:
                 return self._stop(child)
-            self._was_ready |= child.was_ready
-            self._report(is_ready=False, reason=fault)
-            if child.was_ready and not child.ended():
+            self._report(is_ready=False, reason=fault.text)
+            has_ended = child.ended()
+            if fault.is_draft:
+                self._drain(child, time.monotonic() + ANSWER_S, fault.text)
+            elif child.was_ready and not has_ended:
                 self._let_answer(child)
         finally:
             status = child.end()
-        if not self._was_ready:
-            return status or 1
-        return self._count_death(fault)
+        if self._start_s is None:
+            if has_ended:  # Its own log says why.
+                return status or 1
+            _say(f"{fault.text}; the server was never ready")
+            return 1
+        if fault.is_draft:
+            self._draft_restarts.append(time.monotonic())
+            _say(f"{fault.text}; starting again")
+            return None
+        return self._count_death(fault.text)
 
-    def _watch(self, child: ChildServer) -> str:
-        """Watch until the server has a fault (returned) or is asked to stop (returns "")."""
+    def _watch(self, child: ChildServer) -> _Fault | None:
+        """Watch until the server has a fault (returned) or is asked to stop (None)."""
+        start_s = time.monotonic()
         while not self._should_stop():
             if child.ended():
-                return "tritonserver has ended by itself"
+                return _Fault("tritonserver has ended by itself")
             assessment = child.look()
             if assessment.fatal:
-                return assessment.fatal
-            if assessment.degraded and child.was_ready and not child.has_requests():
-                return f"{assessment.degraded}; nothing is in flight"
+                return _Fault(assessment.fatal)
+            seconds = time.monotonic() - start_s
+            if child.was_ready:
+                self._start_s = self._start_s or seconds
+            elif self._start_s is not None and seconds > max(
+                MIN_RESTART_S, RESTART_FACTOR * self._start_s
+            ):
+                return _Fault(f"the server is not ready {seconds:.0f} s after its restart")
+            if assessment.degraded and self._may_restart_for_draft(child):
+                return _Fault(f"{assessment.degraded}; nothing is in flight", is_draft=True)
             is_ready = child.was_ready and assessment.is_ready
-            self._report(is_ready=is_ready, reason=_line(assessment, is_ready=is_ready))
+            self._report(is_ready=is_ready, reason=_reason_line(assessment, is_ready=is_ready))
             time.sleep(POLL_INTERVAL_S)
-        return ""
+        return None
+
+    def _may_restart_for_draft(self, child: ChildServer) -> bool:
+        """Say whether nobody would notice a restart, and it is likely to help."""
+        _forget_old(self._draft_restarts)
+        is_idle = child.was_ready and not child.has_requests()
+        return is_idle and len(self._draft_restarts) < MAX_DRAFT_RESTARTS
 
     def _stop(self, child: ChildServer) -> int:
-        """Drain, then end; a second signal ends at once."""
-        num_signals, start_s = len(self._signals), time.monotonic()
-        deadline_s = start_s + self._settings.drain_s
-        self._report(is_ready=False, reason="shutting down")
+        """Drain, then end; a second signal ends at once. Returns the exit status."""
         if child.was_ready:
-            child.drain(deadline_s)
-            while not child.is_drained() and not child.ended():
-                self._report(is_ready=False, reason="shutting down")
-                if len(self._signals) > num_signals:
-                    _say("a second signal: ending at once")
-                    return 128 + self._signals[-1]
-                if child.look().fatal or time.monotonic() > deadline_s + STOP_GRACE_S / 2:
-                    break
-                time.sleep(POLL_INTERVAL_S / 4)
-            time.sleep(SETTLE_S)
+            deadline_s = time.monotonic() + self._settings.drain_s
+            if not self._drain(child, deadline_s, "shutting down"):
+                _say("a second signal: ending at once")
+                return 128 + self._signals[-1]
         return 0
+
+    def _drain(self, child: ChildServer, deadline_s: float, reason: str) -> bool:
+        """Refuse new requests and wait for the others; False if one more signal came meanwhile."""
+        num_signals = len(self._signals)
+        child.drain(deadline_s)
+        while not child.is_drained() and not child.ended():
+            self._report(is_ready=False, reason=reason)
+            if len(self._signals) > num_signals:
+                return False
+            if child.look().fatal or time.monotonic() > deadline_s + STOP_GRACE_S / 2:
+                break
+            time.sleep(POLL_INTERVAL_S / 4)
+        time.sleep(SETTLE_S)
+        return True
 
     def _let_answer(self, child: ChildServer) -> None:
         """Wait until the orchestrator has told its clients, if it lives."""
@@ -149,10 +197,9 @@ class _Supervisor:
         time.sleep(SETTLE_S)
 
     def _count_death(self, fault: str) -> int | None:
-        now_s = time.monotonic()
-        self._deaths.append(now_s)
-        while self._deaths[0] < now_s - DEATH_WINDOW_S:
-            self._deaths.popleft()
+        """Return EXIT_GAVE_UP after too many deaths, None to start again."""
+        self._deaths.append(time.monotonic())
+        _forget_old(self._deaths)
         if len(self._deaths) >= MAX_DEATHS:
             _say(
                 f"{fault}; that was death {len(self._deaths)} within {DEATH_WINDOW_S / 60:.0f} "
@@ -172,6 +219,12 @@ class _Supervisor:
             time.sleep(POLL_INTERVAL_S)
         return not self._should_stop()
 
+    def _write_pid(self, pid: int) -> None:
+        if self._pid_file is not None:
+            new = self._pid_file.with_suffix(".new")
+            new.write_text(str(pid), "utf-8")
+            new.replace(self._pid_file)  # Readers see a whole number.
+
     def _should_stop(self) -> bool:
         return bool(self._signals) or self._parent_pid not in {None, os.getppid()}
 
@@ -182,7 +235,13 @@ class _Supervisor:
         self._endpoint.report(Health(is_ready, reason, time.monotonic()))
 
 
-def _line(assessment: Assessment, *, is_ready: bool) -> str:
+def _forget_old(times_s: deque[float]) -> None:
+    """Drop what happened before the window."""
+    while times_s and times_s[0] < time.monotonic() - DEATH_WINDOW_S:
+        times_s.popleft()
+
+
+def _reason_line(assessment: Assessment, *, is_ready: bool) -> str:
     if not is_ready:
         return assessment.fatal or assessment.waiting or "starting"
     return f"ready, without a draft: {assessment.degraded}" if assessment.degraded else "ready"

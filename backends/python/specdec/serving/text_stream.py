@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -64,6 +65,7 @@ class TextStream:
         self._decode = decode
         self._rest = rest
         self._stop_words = tuple(stop_words)
+        self._ordered_words = sorted(self._stop_words)
         self._special_texts = {
             token: text
             for token, text in special_texts.items()
@@ -129,7 +131,7 @@ class TextStream:
             (
                 place
                 for place in range(max(0, len(text) - longest), len(text))
-                if any(word.startswith(text[place:]) for word in self._stop_words)
+                if self._may_begin(text[place:])
             ),
             len(text),
         )
@@ -141,6 +143,11 @@ class TextStream:
             if each.sought:
                 count = index + 1
         return count
+
+    def _may_begin(self, text: str) -> bool:
+        """Say whether a stop text starts with `text`."""
+        first = bisect_left(self._ordered_words, text)
+        return any(word.startswith(text) for word in self._ordered_words[first : first + 1])
 
     def _release(self, count: int) -> Piece:
         released, self._held = self._held[:count], self._held[count:]

@@ -1,4 +1,4 @@
-"""The target's tokenizer: prompts to tokens, tokens to text as they come."""
+"""The target's tokenizer: turns prompts into tokens, and tokens into text as they come."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError, InvalidRequestError, UnsupportedError
-from specdec.serving.chat_prompt import ChatPrompts, Messages
+from specdec.serving.chat_prompt import ChatPrompts, Messages, encode
 from specdec.serving.request import GenerationRequest
 from specdec.token_texts import read_token_texts
 
@@ -42,7 +42,8 @@ class IncrementalDecoder:
 
     def rest(self) -> str:
         """Return the held characters that are whole; a part of one at the end is left out."""
-        held = b"".join(self._token_texts[each] for each in self._held if self._token_texts)
+        texts = self._token_texts  # A model may have more tokens than its tokenizer.
+        held = b"".join(texts[each] for each in self._held if each < len(texts))
         return codecs.getincrementaldecoder("utf-8")("replace").decode(held)
 
 
@@ -65,7 +66,7 @@ class Tokenizer:
             if each.special
         }
         """Tokens that add nothing to an answer's text, and their names."""
-        self._chat = ChatPrompts(self._rendered, self._backend, tuple(self.special_texts.values()))
+        self._chat = ChatPrompts(self._rendered, self._backend, self._texts_of_turns())
         self._token_texts: Sequence[bytes] = ()
         with suppress(UnsupportedError):  # Its answers end before a U+FFFD at their end.
             self._token_texts = read_token_texts(directory, self.vocab_size)
@@ -99,7 +100,7 @@ class Tokenizer:
         if request.messages is not None:
             ids = self._chat.ids(request.messages)
         else:
-            ids = self._backend.encode(request.text_input or "").ids
+            ids = encode(self._backend, request.text_input or "", adds_special=True).ids
         if not ids:
             raise InvalidRequestError("the prompt has 0 tokens; at least 1 is needed")
         return np.asarray(ids, dtype=np.int32)
@@ -116,7 +117,7 @@ class Tokenizer:
 
     def cut(self, text: str) -> list[tuple[int, str]]:
         """The text's own tokens and the part of it that each stands for; joined, the whole."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = encode(self._backend, text)
         ids = encoding.ids
         starts = [0, *(start for start, _ in encoding.offsets[1:]), len(text)]
         # Of tokens that are bytes of one character the last one has it.
@@ -128,20 +129,30 @@ class Tokenizer:
 
     def plain(self, text: str) -> TokenIds:
         """[n] int32: the text's own tokens, without special ones."""
-        ids = self._backend.encode(text, add_special_tokens=False).ids
+        ids = encode(self._backend, text).ids
         return np.asarray(ids, dtype=np.int32)
 
     def words(self, texts: Iterable[str]) -> tuple[tuple[int, ...], ...]:
         """The tokens of each text as it stands and as it follows a space, without doubles."""
         spellings = [spelling for text in texts for spelling in (text, f" {text}")]
-        encoded = (
-            tuple(self._backend.encode(each, add_special_tokens=False).ids) for each in spellings
-        )
+        encoded = (tuple(encode(self._backend, each).ids) for each in spellings)
         return tuple(dict.fromkeys(word for word in encoded if word))
 
     def decoder(self) -> IncrementalDecoder:
         """Return a decoder for one answer."""
         return IncrementalDecoder(self._backend, self._token_texts)
+
+    def _texts_of_turns(self) -> tuple[str, ...]:
+        """Return the texts of tokens that can make a turn: special ones, and the template's own.
+
+        DeepSeek's template, for example, uses added tokens that are not marked as special.
+        """
+        template = str(self._tokenizer.chat_template or "")
+        return tuple(
+            each.content
+            for each in self._backend.get_added_tokens_decoder().values()
+            if each.special or (each.content.strip() and each.content in template)
+        )
 
     def _rendered(self, messages: Messages) -> str:
         return str(

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +33,7 @@ BANNED_TEXTS_KEPT = 256
 """Lists of bad texts that are kept ready: each round of a request names them again."""
 
 IDLE_BEAT_S = 0.5
-"""Between two heartbeats of an engine that waits for work."""
+"""Seconds between two heartbeats of an engine that waits for work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class TorchEngine:
         self._vocabulary: Vocabulary | None = None
         self._vocab_size = 0
         self._banned = lru_cache(maxsize=BANNED_TEXTS_KEPT)(self._banned_of)
+        self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
@@ -83,11 +84,29 @@ class TorchEngine:
     def submit(self, task: Task, receive: Receiver) -> None:
         """Queue a task; `receive` gets its outputs, the last one with is_final.
 
-        Raises UnsupportedError for bad texts if the checkpoint's tokenizer is missing or unknown.
+        A task with bad texts is prepared on another thread: looking through the vocabulary takes
+        longer than other tasks should wait. It ends with UnsupportedError if the checkpoint's
+        tokenizer is missing or unknown. Raises EngineFailedError while the engine shuts down.
         """
-        if task.params.bad_texts:
-            task = replace(task, banned=self._banned(task.params.bad_texts))
+        if not task.params.bad_texts:
+            self._enqueue(task, receive)
+            return
+        with self._entry:
+            if self._stopping:
+                raise _shutting_down()
+            self._preparer.submit(self._prepare, task, receive)
 
+    def _prepare(self, task: Task, receive: Receiver) -> None:
+        try:
+            banned = self._banned(task.params.bad_texts)
+            self._enqueue(replace(task, banned=banned), receive)
+        except SpecdecError as error:
+            send_last(receive, TaskOutput((), error=error))
+        except Exception as error:
+            logger.exception("bad texts could not be prepared")
+            send_last(receive, TaskOutput((), error=failure_of("preparing bad texts", error)))
+
+    def _enqueue(self, task: Task, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
             try:
                 if task.draft_parents:
@@ -103,25 +122,25 @@ class TorchEngine:
         self._post(add)
 
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        with self._entry:
-            if self._vocabulary is None:
-                self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
         return BannedText([text.encode() for text in texts], self._vocabulary)
 
     def cancel(self, request_id: str) -> None:
-        """Ends the tasks of that id within a pass; unknown ids are fine."""
+        """End the tasks of that id within a pass; an unknown id is no error."""
         self._post(lambda scheduler: scheduler.cancel(request_id))
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Ends what runs, then the thread."""
+        """End all tasks, then the threads."""
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
+        self._preparer.shutdown()
         self._thread.join(timeout_s)
         self._pulse.close()
 
     def _post(self, action: _Action) -> None:
-        with self._entry:  # Nothing enters behind the last action.
+        with self._entry:  # Nothing is queued after the last action.
             if self._stopping:
                 raise _shutting_down()
             self._put(action)
@@ -152,7 +171,7 @@ class TorchEngine:
                 self._go_round(scheduler)
             last_word = _shutting_down()
         except BaseException as failure:
-            # Nobody will ever step again: who waits is told, and the supervisor starts a new one.
+            # No step will follow: clients that wait are told, and the supervisor starts a new one.
             logger.exception("the engine's loop has ended")
             self._pulse.enter(State.FAILED)
             last_word = EngineLostError(f"the engine's loop has ended: {type(failure).__name__}")
