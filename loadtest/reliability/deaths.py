@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 NUM_STREAMS = 8
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 EXCEPTION = "an exception in the engine's loop"
-BLOWS = {
+FAULTS = {
     "target": (*SIGNALS, EXCEPTION),
     "draft": (*SIGNALS, EXCEPTION),
     "specdec": tuple(SIGNALS),
     "tritonserver": tuple(SIGNALS),
 }
-"""The ways in which each process is struck."""
+"""The faults of each process."""
 TOLD = {
     "target": {"engine_failed"},
     "specdec": {"engine_failed", "UNAVAILABLE"},
@@ -43,7 +43,7 @@ breaks, which gRPC calls UNAVAILABLE."""
 TOLD_LIMIT_S = 3.0
 UNREADY_LIMIT_S = 2.0
 DEATHS_PER_SERVER = 2
-"""A server gives up after five; a restart waits longer each time."""
+"""A server gives up after five, and each restart waits longer."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
 ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=300, min_tokens=290)
 """Answers that come to their end in spite of a dead draft."""
@@ -54,10 +54,10 @@ BACK_LIMIT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class DeathResult:
-    """The effects of one blow; seconds count from the blow."""
+    """The effects of one fault; seconds count from the fault."""
 
     victim: str
-    blow: str
+    fault: str
     errors: tuple[str, ...]
     """The outcome of each stream: Answer.outcome."""
     slowest_error_s: float
@@ -67,12 +67,14 @@ class DeathResult:
     """Another tritonserver answers than before."""
     back_s: float
     """When the first new answer came; infinity if none did."""
+    num_false_ready: int
+    """How often the probe said ready after that and an answer failed."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Strike each process in each way, `rounds` times."""
-    for victim, blows in BLOWS.items():
-        for blow in blows:
+    """Cause each fault `rounds` times."""
+    for victim, faults in FAULTS.items():
+        for fault in faults:
             results: list[DeathResult] = []
             while len(results) < rounds:
                 with (
@@ -80,21 +82,26 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
                     TritonServer(with_planted_faults(repository, Path(folder))) as server,
                 ):
                     results += [
-                        asyncio.run(strike(server, victim, blow))
+                        asyncio.run(inject(server, victim, fault))
                         for _ in range(min(DEATHS_PER_SERVER, rounds - len(results)))
                     ]
-            yield _row(victim, blow, results)
+            yield _row(victim, fault, results)
 
 
-def _row(victim: str, blow: str, results: Sequence[DeathResult]) -> Row:
+def _row(victim: str, fault: str, results: Sequence[DeathResult]) -> Row:
     told = [each.slowest_error_s for each in results]
     unready = [each.unready_s for each in results]
     back = [each.back_s for each in results]
     got = [error for each in results for error in each.errors]
-    what = f"{blow} of {victim} under {NUM_STREAMS} streams (×{len(results)})"
+    what = f"{fault} of {victim} under {NUM_STREAMS} streams (×{len(results)})"
     num_restarts = sum(each.is_restarted for each in results)
     is_back = num_restarts == len(results) and max(back) < float("inf")
-    again = f"{num_restarts} restarts; answers again after {spread(back)}"
+    false_ready = sum(each.num_false_ready for each in results)
+    again = (
+        f"restarted {num_restarts} of {len(results)}; answers again after {spread(back)}; said "
+        f"ready in vain: {false_ready}"
+    )
+    is_back &= not false_ready
     if victim == "draft":
         return Row(
             what,
@@ -114,8 +121,8 @@ def _row(victim: str, blow: str, results: Sequence[DeathResult]) -> Row:
     )
 
 
-async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
-    """Start streams, strike, and watch until answers come again."""
+async def inject(server: TritonServer, victim: str, fault: str) -> DeathResult:
+    """Start streams, cause the fault, and watch until answers come again."""
     async with Channels(server.grpc_url, NUM_STREAMS) as channels:
         started = [asyncio.Event() for _ in range(NUM_STREAMS)]
         asked = ENDING if victim == "draft" else LONG
@@ -127,24 +134,25 @@ async def strike(server: TritonServer, victim: str, blow: str) -> DeathResult:
         await asyncio.gather(*(each.wait() for each in started))
         server_pid, victim_pid = server.pid, process_of(server, victim)
         watching = asyncio.create_task(asyncio.to_thread(_first_unready, server))
-        blow_s = time.monotonic()
-        if blow == EXCEPTION:
+        fault_s = time.monotonic()
+        if fault == EXCEPTION:
             fault_file(server.settings.model_repository, victim).touch()
         else:
-            os.kill(victim_pid, SIGNALS[blow])
+            os.kill(victim_pid, SIGNALS[fault])
         answers = await asyncio.gather(*running)
     # A dead draft is missed by no stream: the server is started again once nothing is in flight.
     is_restarted = await asyncio.to_thread(_is_another, server, server_pid)
     unready_s = await watching
-    back_s = await _back(server)
+    back_s, num_false_ready = await _back(server)
     return DeathResult(
         victim,
-        blow,
+        fault,
         tuple(each.outcome for each in answers),
-        max((each.last_s - blow_s for each in answers if not each.is_complete), default=0.0),
-        unready_s - blow_s,
+        max((each.last_s - fault_s for each in answers if not each.is_complete), default=0.0),
+        unready_s - fault_s,
         is_restarted,
-        back_s - blow_s,
+        back_s - fault_s,
+        num_false_ready,
     )
 
 
@@ -198,15 +206,21 @@ def _is_another(server: TritonServer, pid: int) -> bool:
     return False
 
 
-async def _back(server: TritonServer) -> float:
-    """Return time.monotonic() at the end of the first whole answer, infinity if none comes."""
+async def _back(server: TritonServer) -> tuple[float, int]:
+    """Wait until a whole answer comes.
+
+    Returns time.monotonic() at its end, infinity if none comes, and how often the probe said ready
+    while an answer failed.
+    """
     limit_s = time.monotonic() + BACK_LIMIT_S
+    num_failed = 0
     while time.monotonic() < limit_s:
         if _is_ready(server):
             async with Channels(server.grpc_url, 1) as channels:
                 with suppress(asyncio.TimeoutError):
                     answer = await asyncio.wait_for(channels.ask(0, SHORT), 10.0)
                     if answer.is_complete:
-                        return answer.last_s
+                        return answer.last_s, num_failed
+            num_failed += 1
         await asyncio.sleep(PROBE_PERIOD_S)
-    return float("inf")
+    return float("inf"), num_failed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,10 +17,9 @@ import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from clients.request import INPUTS
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.table import Row, counted
+from loadtest.reliability.watched import described, watched_server
 from specdec import errors
-from specdec.serving.triton_server import TritonServer
 
 FUZZ_PER_ROUND = 850
 TIMEOUT_S = 60.0
@@ -59,27 +57,23 @@ class FuzzResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Send FUZZ_PER_ROUND random requests in each of `rounds`, on one server."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes, pid = CrashWatch(Path(folder)), server.pid
+    with watched_server(repository) as watched:
+        urls = watched.server.grpc_url, watched.server.http_url
         results = [
             each
             for seed in range(rounds)
-            for each in asyncio.run(fuzz(server.grpc_url, server.http_url, FUZZ_PER_ROUND, seed))
+            for each in asyncio.run(fuzz(*urls, FUZZ_PER_ROUND, seed))
         ]
-        found, is_same = crashes.found(), server.pid == pid
+        faults = watched.faults()
     defects = sorted({each.detail[:300] for each in results if each.is_defect})
     num_internal = sum(each.is_internal for each in results)
     yield Row(
         f"{len(results)} random tensors (gRPC) and bodies (HTTP)",
         f"{counted(each.kind for each in results)}; {num_internal} INTERNAL or 500 of Triton's; "
         f"hangs, broken connections, tracebacks, internal errors of ours: {len(defects)}"
-        f"{''.join(f' ({each})' for each in defects)}; crashes: {len(found)}; server "
-        f"{'the same' if is_same else 'restarted'}",
+        f"{''.join(f' ({each})' for each in defects)}; {described(faults)}",
         "no death, no hang, no traceback, INTERNAL only from Triton's own checks",
-        not (defects or found) and is_same,
+        not (defects or faults),
     )
 
 
@@ -146,15 +140,18 @@ async def fuzz(grpc_url: str, http_url: str, count: int, seed: int) -> list[Fuzz
 async def _send_message(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, message: service_pb2.ModelInferRequest
 ) -> FuzzResult:
-    detail, code = "", None
+    detail, code, num_responses = "", None, 0
     call = stub.ModelStreamInfer(iter([message]), timeout=TIMEOUT_S)
     try:
         async for response in call:
+            num_responses += 1
             detail = detail or response.error_message
     except grpc.aio.AioRpcError as error:
         detail, code = str(error.details()), error.code()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return FuzzResult("hang", repr(message)[:500], is_internal=False)
+    if code is grpc.StatusCode.UNAVAILABLE or not (num_responses or code):
+        return FuzzResult(BROKEN, f"{detail}: {message!r}"[:500], is_internal=False)
     return FuzzResult(_kind(detail), detail, code is grpc.StatusCode.INTERNAL)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import grpc
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.http_answers import events_of, post, token_ids_of
 from loadtest.reliability.resources import (
     Resources,
@@ -26,6 +24,7 @@ from loadtest.reliability.resources import (
     slopes_per_hour,
 )
 from loadtest.reliability.table import Row
+from loadtest.reliability.watched import described, watched_server
 from specdec.serving.triton_server import TritonServer
 
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 
 HANGUPS_PER_ROUND = 3400
 MAX_SLOPE_MB = 50.0
-"""Growth of some 3 GB per hour that counts as none; half an hour measures no finer."""
+"""MB per hour that count as no growth: the server holds about 3 GB, and half an hour measures no
+finer."""
 WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
 MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")
 NUM_CLIENTS = 24
@@ -62,35 +62,30 @@ class Answering:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Hang up HANGUPS_PER_ROUND times in each of `rounds`, then load for 5 minutes a round."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes, pid = CrashWatch(Path(folder)), server.pid
+    with watched_server(repository) as watched:
+        server = watched.server
         start_s = time.monotonic()
         count = sum(asyncio.run(hang_up(server, HANGUPS_PER_ROUND, seed)) for seed in range(rounds))
         seconds = time.monotonic() - start_s
-        left = asyncio.run(settled(server))
+        left, faults = asyncio.run(settled(server)), watched.faults()
         yield Row(
             f"{count} hang-ups ({', '.join(WAYS)}; {', '.join(MOMENTS)}) in {seconds / 60:.0f} min",
-            f"crashes: {len(crashes.found())}; server "
-            f"{'the same' if server.pid == pid else 'restarted'}; {left} requests still in flight",
+            f"{described(faults)}; {left} requests still in flight",
             "0 deaths, 0 in flight",
-            not crashes.found() and server.pid == pid and not left,
+            not (faults or left),
         )
         num_whole, samples = asyncio.run(load(server, 5.0 * rounds, rounds))
-        found, is_same = crashes.found(), server.pid == pid
-        left = asyncio.run(settled(server))
+        left, faults = asyncio.run(settled(server)), watched.faults()
     slopes = slopes_per_hour(samples)
     yield Row(
         f"{5 * rounds} minutes of load by 8 clients after them",
         f"{num_whole} answers; now {samples[-1].rss_mb:.0f} MB, {samples[-1].num_fds:.0f} files, "
         f"{samples[-1].num_threads:.0f} threads, {samples[-1].shm_mb:.0f} MB of shared memory; an "
         f"hour adds {slopes['rss_mb']:+.1f} MB, {slopes['num_fds']:+.1f} files, "
-        f"{slopes['num_threads']:+.1f} threads, {slopes['shm_mb']:+.1f} MB; crashes: {len(found)}; "
+        f"{slopes['num_threads']:+.1f} threads, {slopes['shm_mb']:+.1f} MB; {described(faults)}; "
         f"{left} in flight",
         f"0 deaths, 0 in flight, memory within ±{MAX_SLOPE_MB:g} MB an hour",
-        not found and is_same and not left and abs(slopes["rss_mb"]) <= MAX_SLOPE_MB,
+        not (faults or left) and abs(slopes["rss_mb"]) <= MAX_SLOPE_MB,
     )
 
 
@@ -113,21 +108,22 @@ def plan(moment: str, draw: random.Random) -> Answering:
     return Answering(request, num_tokens, delay_s)
 
 
-async def cancel_grpc(channels: Channels, number: int, answering: Answering) -> None:
-    """Cancel one stream of a connection that goes on."""
+async def cancel_grpc(channels: Channels, number: int, answering: Answering) -> bool:
+    """Cancel one stream of a connection that goes on; False if it had failed before."""
     call = channels.call(number, answering.request)
-    await _read_some(call, answering)
+    is_running = await _read_some(call, answering)
     call.cancel()
+    return is_running
 
 
-async def close_channel(url: str, answering: Answering) -> None:
-    """Close the connection under a stream."""
+async def close_channel(url: str, answering: Answering) -> bool:
+    """Close the connection under a stream; False if that had failed before."""
     async with Channels(url, 1) as own:
-        await _read_some(own.call(0, answering.request), answering)
+        return await _read_some(own.call(0, answering.request), answering)
 
 
-async def close_http(settings: ServeSettings, answering: Answering) -> None:
-    """Reset an HTTP connection under an event stream."""
+async def close_http(settings: ServeSettings, answering: Answering) -> bool:
+    """Reset an HTTP connection under an event stream; False if that had failed before."""
     request = answering.request
     fields = {
         "text_input": request.text_input,
@@ -138,28 +134,37 @@ async def close_http(settings: ServeSettings, answering: Answering) -> None:
     reader, writer = await post(settings, "generate_stream", fields)
     num_tokens = 0
     events = events_of(reader)
-    with suppress(OSError):
+    try:
         while num_tokens < answering.num_tokens:
             event = await anext(events, None)
-            if event is None:
-                break
+            if event is None or "error" in event:
+                return False
             num_tokens += len(token_ids_of(event))
         await asyncio.sleep(answering.delay_s)
-    writer.transport.abort()
+        return True
+    finally:
+        writer.transport.abort()
 
 
-async def kill_client(url: str, moment: str, seed: int) -> None:
-    """Kill a process that holds STREAMS_PER_KILL streams once one of them has come to `moment`."""
+async def kill_client(url: str, moment: str, seed: int) -> bool:
+    """Kill a process that holds STREAMS_PER_KILL streams once one of them has come to `moment`.
+
+    Returns False if that one had failed before.
+    """
     command = [sys.executable, "-m", "loadtest.reliability.hangups", url, moment, str(seed)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    await process.stdout.readline()
+    line = await process.stdout.readline()
     process.kill()
     await process.wait()
+    return line.strip() == moment.encode()
 
 
 async def hang_up(server: TritonServer, count: int, seed: int) -> int:
-    """Hang up `count` times, NUM_CLIENTS at once; return how often in fact."""
+    """Hang up `count` times, NUM_CLIENTS at once; return how often in fact.
+
+    A request that failed before its client hung up does not count.
+    """
     draw = random.Random(seed)
     done = 0
 
@@ -171,18 +176,17 @@ async def hang_up(server: TritonServer, count: int, seed: int) -> int:
             with suppress(OSError):
                 match draw.choice(WAYS[:-1]):
                     case "gRPC cancel":
-                        await cancel_grpc(channels, number, answering)
+                        done += await cancel_grpc(channels, number, answering)
                     case "channel close":
-                        await close_channel(server.grpc_url, answering)
+                        done += await close_channel(server.grpc_url, answering)
                     case "HTTP close":
-                        await close_http(server.settings, answering)
-            done += 1
+                        done += await close_http(server.settings, answering)
 
     async def killer() -> None:
         nonlocal done
         while done < count:
-            await kill_client(server.grpc_url, draw.choice(MOMENTS), draw.randrange(10**6))
-            done += STREAMS_PER_KILL
+            moment, seed = draw.choice(MOMENTS), draw.randrange(10**6)
+            done += STREAMS_PER_KILL * await kill_client(server.grpc_url, moment, seed)
 
     async with Channels(server.grpc_url, NUM_CLIENTS) as channels:
         await asyncio.gather(killer(), *(client(n, channels) for n in range(NUM_CLIENTS)))
@@ -216,17 +220,19 @@ async def load(server: TritonServer, minutes: float, seed: int) -> tuple[int, li
     return num_whole, samples
 
 
-async def _read_some(call: grpc.aio.StreamStreamCall, answering: Answering) -> None:
+async def _read_some(call: grpc.aio.StreamStreamCall, answering: Answering) -> bool:
+    """Read up to the moment to hang up; False if the request failed before."""
     num_tokens = 0
     try:
         while num_tokens < answering.num_tokens:
             response = await call.read()
             if response is grpc.aio.EOF or response.error_message:
-                return
+                return False
             num_tokens += len(tokens_of(response.infer_response)[0])
         await asyncio.sleep(answering.delay_s)
     except (grpc.aio.AioRpcError, asyncio.CancelledError):
-        return
+        return False
+    return True
 
 
 async def _wait_for_death(url: str, moment: str, seed: int) -> None:
@@ -238,8 +244,9 @@ async def _wait_for_death(url: str, moment: str, seed: int) -> None:
         readings = [
             asyncio.create_task(_read_some(*each)) for each in zip(calls, answerings, strict=True)
         ]
-        await asyncio.wait(readings, return_when=asyncio.FIRST_COMPLETED)
-        sys.stdout.write(f"{moment}\n")
+        first, _ = await asyncio.wait(readings, return_when=asyncio.FIRST_COMPLETED)
+        has_come = any(each.result() for each in first)
+        sys.stdout.write(f"{moment if has_come else 'failed'}\n")
         sys.stdout.flush()
         await asyncio.sleep(60)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.reliability.asking import WHOLE, error_type_of
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.http_answers import post
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted, spread
+from loadtest.reliability.watched import described, watched_server
 from specdec.serving.server_command import ServeSettings
 from specdec.serving.triton_server import TritonServer
 
@@ -36,24 +35,20 @@ class HttpAnswer:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Ask NUM_REQUESTS at once, `rounds` times, on one server."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes, pid = CrashWatch(Path(folder)), server.pid
-        answers = [each for _ in range(rounds) for each in asyncio.run(ask_all(server))]
-        left = asyncio.run(settled(server))
-        found, is_same = crashes.found(), server.pid == pid
+    with watched_server(repository) as watched:
+        answers = [each for _ in range(rounds) for each in asyncio.run(ask_all(watched.server))]
+        left = asyncio.run(settled(watched.server))
+        faults = watched.faults()
     # Triton 2.51 answers every error of a decoupled model with status 400.
     others = {each.kind for each in answers} - {WHOLE, "overloaded (status 400)"}
     refused_s = [each.seconds for each in answers if each.kind != WHOLE]
     yield Row(
         f"{NUM_REQUESTS} requests at once over HTTP, ten times the limit (×{rounds})",
         f"{counted(each.kind for each in answers)}"
-        f"{', refusals after ' + spread(refused_s) if refused_s else ''}; crashes: {len(found)}; "
+        f"{', refusals after ' + spread(refused_s) if refused_s else ''}; {described(faults)}; "
         f"{left} in flight",
         "whole or a clear error, 0 deaths",
-        not others and is_same and not found and not left,
+        not (others or faults or left),
     )
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.table import Row, counted
-from specdec.serving.triton_server import TritonServer
+from loadtest.reliability.watched import described, watched_server
 
 POISON_PER_ROUND = 350
 NUM_WITNESSES = 8
@@ -71,25 +69,19 @@ class PoisonResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Ask POISON_PER_ROUND poisoned requests in each of `rounds`, on one server."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes, pid = CrashWatch(Path(folder)), server.pid
-        results = [
-            asyncio.run(play(server.grpc_url, POISON_PER_ROUND, seed)) for seed in range(rounds)
-        ]
-        found, is_same = crashes.found(), server.pid == pid
+    with watched_server(repository) as watched:
+        url = watched.server.grpc_url
+        results = [asyncio.run(play(url, POISON_PER_ROUND, seed)) for seed in range(rounds)]
+        faults = watched.faults()
     outcomes = [each for result in results for each in result.outcomes]
     changed = sum(each.num_changed for each in results)
     details = sorted({each for result in results for each in result.details})
     yield Row(
         f"{len(outcomes)} requests at the edges of all ranges beside {NUM_WITNESSES} streams",
         f"{sum(each.num_witnesses for each in results)} witnesses, {changed} changed; the others: "
-        f"{counted(outcomes)}{''.join(f'; {each}' for each in details)}; crashes: {len(found)}; "
-        f"server {'the same' if is_same else 'restarted'}",
+        f"{counted(outcomes)}{''.join(f'; {each}' for each in details)}; {described(faults)}",
         "no witness changed, no death, refused only beyond a range",
-        not (changed or found or details) and is_same,
+        not (changed or faults or details),
     )
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.table import Row, spread
-from specdec.serving.triton_server import TritonServer
+from loadtest.reliability.watched import described, watched_server
 
 NUM_STREAMS = 64
 NUM_REFUSED = 576
@@ -38,25 +36,20 @@ class RoundResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Play rounds of streams at the limit with refused requests beside them, on one server."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes = CrashWatch(Path(folder))
-        pid = server.pid
-        known = asyncio.run(references(server.grpc_url))
-        results = [asyncio.run(play_round(server.grpc_url, known, n)) for n in range(rounds)]
-        found, is_same = crashes.found(), server.pid == pid
+    with watched_server(repository) as watched:
+        url = watched.server.grpc_url
+        known = asyncio.run(references(url))
+        results = [asyncio.run(play_round(url, known, number)) for number in range(rounds)]
+        faults = watched.faults()
     others = [each for result in results for each in result.others]
     slowest = [each.slowest_refusal_s for each in results]
     yield Row(
         f"{NUM_STREAMS} streams, {NUM_REFUSED} more asked at once (×{rounds})",
         f"{sum(each.num_exact for each in results)} answers exact, "
         f"{sum(each.num_refused for each in results)} refused (the slowest of a round after "
-        f"{spread(slowest)}), {len(others)} otherwise; crashes: {len(found)}; server "
-        f"{'the same' if is_same else 'restarted'}",
+        f"{spread(slowest)}), {len(others)} otherwise; {described(faults)}",
         "0 deaths, every accepted answer exact",
-        not others and not found and is_same,
+        not (others or faults),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ import grpc
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
-from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.http_answers import events_of, post, token_ids_of
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted
+from loadtest.reliability.watched import described, watched_server
 from specdec.serving.triton_server import TritonServer
 
 STOPS_READING_S = 60.0
@@ -45,13 +44,9 @@ class SlowResult:
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Stop reading over gRPC and over HTTP, `rounds` times."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository, working_directory=Path(folder)) as server,
-    ):
-        crashes = CrashWatch(Path(folder))
-        results = [asyncio.run(stop_reading(server)) for _ in range(rounds)]
-        found = crashes.found()
+    with watched_server(repository) as watched:
+        results = [asyncio.run(stop_reading(watched.server)) for _ in range(rounds)]
+        faults = watched.faults()
     slow = [each for result in results for each in result.slow]
     changed, left = (
         sum(getattr(each, name) for each in results) for name in ("num_changed", "num_left")
@@ -61,10 +56,10 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         f"tokens (×{rounds})",
         f"their answers: {counted(slow)}; beside them "
         f"{sum(each.num_witnesses for each in results)} answers, {changed} changed, the slowest "
-        f"{max(each.slowest_witness_s for each in results):.1f} s; crashes: {len(found)}; {left} "
-        f"in flight after",
+        f"{max(each.slowest_witness_s for each in results):.1f} s; {described(faults)}; "
+        f"{left} in flight after",
         "all exact, 0 in flight",
-        set(slow) == {"exact"} and not changed and not found and not left,
+        set(slow) == {"exact"} and not (changed or faults or left),
     )
 
 

@@ -13,14 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+from tritonclient.grpc import service_pb2_grpc
+
 from clients import GenerationRequest
-from loadtest.reliability.asking import WHOLE, Answer, Channels, error_type_of
+from clients.grpc_client import encode_request
+from loadtest.reliability.asking import WHOLE, Answer, Channels, error_type_of, tokens_of
 from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.http_answers import events_of, post, token_ids_of
 from loadtest.reliability.serving import comes_up, serve_command
 from loadtest.reliability.table import Row, counted, spread
-from specdec.health.board import BOARD_VARIABLE, SHARED_MEMORY
-from specdec.health.processes import all_processes, has_in_environment
+from specdec.health.board import SHARED_MEMORY
+from specdec.health.processes import all_processes, environment_of
 from specdec.serving.server_command import ServeSettings, with_free_ports
 from specdec.serving.supervisor import STOP_GRACE_S
 
@@ -95,7 +99,6 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         elif not await asyncio.to_thread(comes_up, process, settings):
             process.kill()
             raise TimeoutError((folder / "log").read_text()[-2000:])
-        boards = list(SHARED_MEMORY.glob(f"{marks}*board"))
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(process.kill)  # where the bench itself fails
             running = await _bring_into(situation, settings, stack)
@@ -109,7 +112,7 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         leftovers += [
             f"process {each.pid}"
             for each in all_processes()
-            if any(has_in_environment(each.pid, f"{BOARD_VARIABLE}={board}") for board in boards)
+            if any(marks in entry for entry in environment_of(each.pid))
         ]
         leftovers += crashes.found()
     return StopResult(
@@ -133,8 +136,7 @@ async def _bring_into(
     counts = {"8 gRPC and 4 HTTP streams": 8, "streams longer than the drain limit": 8}
     count = counts.get(situation, 64 if situation == "under overload" else 0)
     if situation == "open gRPC stream, idle":
-        channels = await stack.enter_async_context(Channels(grpc_url, 1))
-        await channels.ask(0, _request(0, 4))  # leaves the channel open
+        await _open_stream(grpc_url, stack)
         return []
     if not count:
         return []
@@ -179,6 +181,20 @@ async def _http_stream(settings: ServeSettings, number: int, max_tokens: int) ->
     answer.last_s = time.monotonic()
     writer.close()
     return answer
+
+
+async def _open_stream(grpc_url: str, stack: contextlib.AsyncExitStack) -> None:
+    """Get one whole answer on a gRPC stream, and leave the stream open."""
+    channel = await stack.enter_async_context(grpc.aio.insecure_channel(grpc_url))
+    call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer()
+    stack.callback(call.cancel)
+    await call.write(encode_request(_request(0, 4), "specdec", stream=True))
+    is_complete = False
+    while not is_complete:
+        response = await call.read()
+        if response is grpc.aio.EOF or response.error_message:
+            raise RuntimeError(f"the first answer failed: {response}")
+        is_complete = tokens_of(response.infer_response)[1]
 
 
 async def _open_connection(host: str, port: int, stack: contextlib.AsyncExitStack) -> None:

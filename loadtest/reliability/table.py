@@ -19,8 +19,9 @@ class Row:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """Return median and maximum."""
-    return f"{statistics.median(seconds):.2f} s (at most {max(seconds):.2f})"
+    """Return the median, and the maximum where there are several."""
+    median = f"{statistics.median(seconds):.2f} s"
+    return f"{median} (at most {max(seconds):.2f})" if len(seconds) > 1 else median
 
 
 def counted(kinds: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from loadtest.reliability.deaths import process_of, strike
+from loadtest.reliability.deaths import inject, process_of
 from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
 from specdec.serving.child_server import remove_leftovers
@@ -22,17 +22,17 @@ UNREADY_WITHIN_S = 2.0
 
 
 @pytest.mark.parametrize(
-    ("victim", "blow", "told"),
+    ("victim", "fault", "told"),
     [
         ("target", "SIGKILL", "engine_failed"),
         ("target", "SIGSTOP", "engine_failed"),
         ("specdec", "SIGKILL", "UNAVAILABLE"),
     ],
 )
-def test_death_is_told_and_mended(victim, blow, told, tmp_path):
+def test_death_is_told_and_mended(victim, fault, told, tmp_path):
     """Each stream gets its error, readiness says no at once, and answers come again."""
     with TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log") as server:
-        result = asyncio.run(strike(server, victim, blow))
+        result = asyncio.run(inject(server, victim, fault))
 
     assert set(result.errors) == {told}
     assert result.slowest_error_s < TOLD_WITHIN_S
@@ -44,7 +44,7 @@ def test_dead_draft_fails_nobody(tmp_path):
     """Streams go on without it; the server is started again when nothing is in flight."""
     with TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log") as server:
         before = server.pid
-        result = asyncio.run(strike(server, "draft", "SIGKILL"))
+        result = asyncio.run(inject(server, "draft", "SIGKILL"))
 
         assert set(result.errors) == {"whole"}
         wait_for(lambda: server.pid != before, 60.0)

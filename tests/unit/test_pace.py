@@ -113,6 +113,14 @@ def test_usual_time_is_looked_up_again():
     assert machine.run(has_streams=True)[1] > 0
 
 
+def test_small_passes_say_nothing_of_the_cost_of_a_row():
+    """A pass of one row may take as long as one of a hundred, on a GPU above all."""
+    pace = Pace()
+    for _ in range(20):
+        pace.passed(0.1, num_rows=1, num_prompt_rows=0)
+    assert pace.max_rows(LIMIT) == LIMIT
+
+
 @pytest.mark.parametrize("row_s", [0.0001, 0.005, 0.03, 1.0])
 def test_no_pass_is_taken_for_a_hang(row_s):
     """Rows of verification beside long contexts are dear; each stream still gets its token."""

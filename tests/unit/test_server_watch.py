@@ -1,14 +1,15 @@
-"""Requests hear of an engine without a heartbeat that has died or hangs, and of its return."""
+"""Requests are told of an engine that dies or hangs, and a stop drains them."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 import pytest
 
-from specdec.errors import EngineLostError
-from specdec.health.board import NO_PULSE
+from specdec.errors import EngineLostError, ShuttingDownError
+from specdec.health.board import NO_PULSE, Pulse, State, ask_to_drain, read_board
 from specdec.serving import server_watch
 from specdec.serving.server_watch import ServerWatch
 
@@ -50,7 +51,8 @@ class Flights:
 
     def fail_all(self, error):
         """End the requests."""
-        self.errors.append(error)
+        if self.target is not None:
+            self.errors.append(error)
         self.target = None
 
 
@@ -68,17 +70,17 @@ def start(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(server_watch, "PROBE_PERIOD_S", 0.02)
     watches = []
 
-    def start():
+    def start(pulse=NO_PULSE, flush=lambda: None, *, exits_on_dead_engine=False):
         flights = Flights(engine)
         watch = ServerWatch(
             flights,
             "target",
-            tmp_path / "no board",
-            NO_PULSE,
+            tmp_path / "board",
+            pulse,
             HANG_S,
-            lambda: None,
+            flush,
             lambda _: None,
-            exits_on_dead_engine=False,
+            exits_on_dead_engine=exits_on_dead_engine,
         )
         watches.append(watch)
         return flights, watch
@@ -100,9 +102,17 @@ def is_refused(watch):
     """Say whether a new request is refused."""
     try:
         watch.check_admission()
-    except EngineLostError:
+    except (EngineLostError, ShuttingDownError):
         return True
     return False
+
+
+@pytest.fixture
+def pulse(tmp_path):
+    """Return the heartbeat of the orchestrator."""
+    pulse = Pulse("specdec", directory=tmp_path / "board")
+    yield pulse
+    pulse.close()
 
 
 def test_requests_are_refused_while_an_engine_hangs(engine, start):
@@ -127,3 +137,45 @@ def test_engine_that_is_loaded_again_is_used_again(engine, start):
     engine.fault = ""
 
     wait_for(lambda: not is_refused(watch))
+
+
+def test_stop_waits_for_running_requests_and_then_writes(start, pulse, tmp_path):
+    """New requests are refused at once; state is written when the last one has ended."""
+    flushes = []
+    flights, watch = start(pulse, lambda: flushes.append(flights.target))
+    ask_to_drain(tmp_path / "board", time.monotonic() + 60.0)
+    wait_for(lambda: is_refused(watch))
+    time.sleep(0.3)
+    assert flushes == []
+
+    flights.target = None
+
+    wait_for(lambda: flushes == [None])
+    wait_for(lambda: [each.state for each in read_board(tmp_path / "board")] == [State.DRAINED])
+    assert flights.errors == []
+
+
+def test_request_that_outlasts_the_drain_is_told(start, pulse, tmp_path):
+    """It ends as shutting_down, before the state is written."""
+    flushes = []
+    flights, _ = start(pulse, lambda: flushes.append(list(flights.errors)))
+
+    ask_to_drain(tmp_path / "board", time.monotonic() + 0.2)
+
+    wait_for(lambda: flushes)
+    assert [[each.error_type for each in told] for told in flushes] == [["shutting_down"]]
+
+
+def test_exit_sends_every_error_first(engine, start, monkeypatch):
+    """The errors leave the outbox before tritonserver is killed, and only our own is killed."""
+    events = []
+    monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(server_watch.os, "kill", lambda pid, _: events.append(("kill", pid)))
+    flights, _ = start(
+        flush=lambda: events.append(("flush", len(flights.errors))), exits_on_dead_engine=True
+    )
+
+    engine.fault = "target: its process has died"
+
+    wait_for(lambda: len(events) >= 2)
+    assert events[:2] == [("flush", 1), ("kill", os.getppid())]

@@ -68,9 +68,10 @@ def model_run_by(pid: int) -> str:
     return next((found[1] for found in names if found), "")
 
 
-def has_in_environment(pid: int, entry: str) -> bool:
-    """Say whether a process was started with this NAME=value; False where it cannot be read."""
+def environment_of(pid: int) -> list[str]:
+    """Return the environment that a process was started with, NAME=value each; [] if unreadable."""
     try:
-        return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False
+        return []
+    return [entry.decode(errors="replace") for entry in entries]

@@ -26,7 +26,7 @@ from specdec.health.board import (
 )
 from specdec.health.processes import (
     all_processes,
-    has_in_environment,
+    environment_of,
     model_run_by,
     status_of,
 )
@@ -230,7 +230,7 @@ def kill_processes_of(board: Path) -> list[int]:
     """Kill every process that was started with this board; return their ids."""
     killed = []
     for process in all_processes():
-        if has_in_environment(process.pid, f"{BOARD_VARIABLE}={board}"):
+        if f"{BOARD_VARIABLE}={board}" in environment_of(process.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, signal.SIGKILL)
                 killed.append(process.pid)

@@ -1,4 +1,4 @@
-"""Decides how many rows the next pass may have.
+"""Decide how many rows the next pass may have.
 
 The supervisor takes an engine without a heartbeat for hung, so a pass takes about MAX_PASS_S at
 most. Beside streams, prompt rows may double a pass's usual time, or add PAUSE_S where that is more,
@@ -44,7 +44,7 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._any_row_s: float | None = None
-        """Seconds of a pass per row, whatever the row is for; None before the first pass."""
+        """Seconds per row of passes with MIN_PASS_ROWS or more; None before the first of them."""
         self._prompt_row_s: float | None = None
         """Seconds that one prompt row adds to a pass."""
         self._usual_s: float | None = None
@@ -80,7 +80,8 @@ class Pace:
     def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
         """Learn from a pass of `num_rows` ≥ 1 that took `seconds`."""
         now_s, has_streams = self._clock(), num_rows > num_prompt_rows
-        self._any_row_s = _mean(self._any_row_s, seconds / num_rows)
+        if num_rows >= MIN_PASS_ROWS:  # A smaller one's time says little of the cost of a row.
+            self._any_row_s = _mean(self._any_row_s, seconds / num_rows)
         if has_streams:
             self._stream_ran_s = now_s
         if not num_prompt_rows:
