@@ -52,11 +52,11 @@ class ChatPrompts:
         encoding = encode(self._tokenizer, text)
         if not self._may_forge(messages):
             return list(encoding.ids)
-        own = self._own_places(messages, text)
+        own = self._own_positions(messages, text)
         ids: list[int] = []
-        for token, place in zip(encoding.ids, encoding.offsets, strict=True):
-            is_forged = token in self._special_ids and place not in own
-            ids += self._plain_ids(text[slice(*place)]) if is_forged else [token]
+        for token, position in zip(encoding.ids, encoding.offsets, strict=True):
+            is_forged = token in self._special_ids and position not in own
+            ids += self._plain_ids(text[slice(*position)]) if is_forged else [token]
         return ids
 
     def text(self, messages: Messages) -> str:
@@ -67,12 +67,12 @@ class ChatPrompts:
         text = self._render(messages)
         if self._may_forge(messages):
             encoding = encode(self._tokenizer, text)
-            own = self._own_places(messages, text)
-            for token, place in zip(encoding.ids, encoding.offsets, strict=True):
-                if token in self._special_ids and place not in own:
+            own = self._own_positions(messages, text)
+            for token, position in zip(encoding.ids, encoding.offsets, strict=True):
+                if token in self._special_ids and position not in own:
                     raise InvalidRequestError(
-                        f"messages contain the special token {text[slice(*place)]!r}, which this "
-                        "engine would take as one"
+                        f"messages contain the special token {text[slice(*position)]!r}, which "
+                        "this engine would take as one"
                     )
         return text
 
@@ -82,7 +82,7 @@ class ChatPrompts:
         except Exception as error:  # noqa: BLE001 - whatever the template raises
             raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None
 
-    def _own_places(self, messages: Messages, text: str) -> set[tuple[int, int]]:
+    def _own_positions(self, messages: Messages, text: str) -> set[tuple[int, int]]:
         """Return where in `text` the template itself puts special tokens.
 
         A second rendering shows them: every character of the messages is masked in it or, if the
@@ -95,8 +95,8 @@ class ChatPrompts:
                 continue
             if len(masked) == len(text):
                 encoding = encode(self._tokenizer, masked)
-                places = zip(encoding.ids, encoding.offsets, strict=True)
-                return {place for token, place in places if token in self._special_ids}
+                positions = zip(encoding.ids, encoding.offsets, strict=True)
+                return {position for token, position in positions if token in self._special_ids}
         raise InvalidRequestError(
             "messages contain the string of a special token, and the chat template changes them so "
             "that it cannot be told from the template's own"

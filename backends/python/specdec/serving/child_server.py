@@ -59,7 +59,7 @@ collects those that it ended itself within milliseconds."""
 
 # The kernel ends tritonserver with its supervisor. Asked for after the fork, in a process of one
 # thread: the supervisor has several. A supervisor that died before is noticed by its id.
-_BORN = (
+_EXEC_TIED_TO_PARENT = (
     "import ctypes, os, signal, sys\n"
     "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG
     "os.getppid() == int(sys.argv[1]) or sys.exit(1)\n"
@@ -193,7 +193,7 @@ class ChildServer:
         if settings.trace_url:
             environment[ENDPOINT_VARIABLE] = settings.trace_url
         return subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _BORN, str(os.getpid()), *command],
+            [sys.executable, "-S", "-E", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone

@@ -128,7 +128,7 @@ class Flight:
 
 
 class FlightControl:
-    """Admits requests while there are places, and aborts those that must end.
+    """Admits requests while there are free slots, and aborts those that must end.
 
     A BLS call cannot be cancelled on Triton 24.10, and a thread that waits in one sees nothing. So
     a watchdog looks every `period_s` and sends the engine a stop request, again and again until the
@@ -154,7 +154,7 @@ class FlightControl:
         self._watchdog.start()
 
     def admit(self, flight: Flight) -> None:
-        """Take a place. Raises OverloadedError if the flight's tenant may have no more."""
+        """Take a slot. Raises OverloadedError if the flight's tenant may have no more."""
         with self._lock:
             self._shares.enter(flight.tenant)
             self._flights.add(flight)
@@ -162,9 +162,9 @@ class FlightControl:
             self._on_change(len(self._flights))
 
     def release(self, flight: Flight) -> bool:
-        """Give a flight's place back, just before its last response is sent.
+        """Give a flight's slot back, just before its last response is sent.
 
-        A client who asks again at once is not refused then. Returns False if the place was given
+        A client who asks again at once is not refused then. Returns False if the slot was given
         back before: there is a last response already.
         """
         flight.mark_ended()

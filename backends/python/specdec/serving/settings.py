@@ -67,7 +67,7 @@ class OrchestratorSettings:
     at least twice as large."""
     max_tenant_share: float = 0.75
     """Share of `inflight_limit` that one tenant alone can hold, above 0; several get less each, so
-    that some places stay free (serving/tenant_shares.py). 1 sets no bound."""
+    that some slots stay free (serving/tenant_shares.py). 1 sets no bound."""
     draft_timeout_ms: int = 1000
     """A draft that takes longer is given up, and the round goes on without."""
     draft_ahead: bool = False

@@ -16,7 +16,7 @@ class Token:
     source: int
     """0 the target itself, n the n-th configured drafter."""
     position: int
-    """Its place in its round, from 0; of an accepted draft token, its place in the draft."""
+    """Its position in its round, from 0; of an accepted draft token, its position in the draft."""
     drafter: str | None
     """The name behind `source`; None for the target itself."""
     log_prob: float | None = None
@@ -99,14 +99,14 @@ class TextStream:
 
     def _before_stop(self, rest: str) -> str:
         """Return the part of the rest before a stop text, where no token is held any more."""
-        found = [place for word in self._stop_words if (place := rest.find(word)) >= 0]
+        found = [position for word in self._stop_words if (position := rest.find(word)) >= 0]
         self.stopped |= bool(found)
         return rest[: min(found)] if found else rest
 
     def _find_stop(self) -> bool:
         """Cuts the held text at the first stop text, if there is one."""
         text = "".join(each.sought for each in self._held)
-        found = [place for word in self._stop_words if (place := text.find(word)) >= 0]
+        found = [position for word in self._stop_words if (position := text.find(word)) >= 0]
         if not found:
             return False
         self.stopped = True
@@ -129,9 +129,9 @@ class TextStream:
         longest = max(len(word) for word in self._stop_words) - 1
         start = next(
             (
-                place
-                for place in range(max(0, len(text) - longest), len(text))
-                if self._may_begin(text[place:])
+                position
+                for position in range(max(0, len(text) - longest), len(text))
+                if self._may_begin(text[position:])
             ),
             len(text),
         )
