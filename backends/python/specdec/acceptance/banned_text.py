@@ -36,8 +36,8 @@ class Vocabulary:
 
     def _containing(self, text: bytes) -> npt.NDArray[np.int64]:
         """Return the tokens [n] that hold the whole of `text`."""
-        last = len(self._joined) - len(text)
-        starts = np.flatnonzero(self._joined[: last + 1] == text[0])
+        num_starts = max(0, len(self._joined) - len(text) + 1)
+        starts = np.flatnonzero(self._joined[:num_starts] == text[0])
         for offset in range(1, len(text)):
             starts = starts[self._joined[starts + offset] == text[offset]]
         tokens = np.searchsorted(self._ends, starts, side="right")
