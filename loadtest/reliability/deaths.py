@@ -45,7 +45,7 @@ UNREADY_LIMIT_S = 2.0
 DEATHS_PER_SERVER = 2
 """A server gives up after five, and each restart waits longer."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
-ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=300, min_tokens=290)
+ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=160, min_tokens=150)
 """Answers that come to their end in spite of a dead draft."""
 SHORT = GenerationRequest(text_input="Count: one, two, three,", max_tokens=8)
 PROBE_PERIOD_S = 0.05

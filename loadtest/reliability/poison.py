@@ -88,10 +88,8 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 async def play(url: str, count: int, seed: int) -> PoisonResult:
     """Ask `count` poisoned requests beside witnesses that start again as they end."""
     draw = random.Random(seed)
-    known = {}
-    async with Channels(url, 1) as channels:
-        for number in range(NUM_WITNESSES):
-            known[number] = (await channels.ask(0, _witness(number))).token_ids
+    async with Channels(url, NUM_WITNESSES) as channels:
+        known = await channels.ask_all([_witness(number) for number in range(NUM_WITNESSES)])
     poisoned: list[tuple[bool, Answer]] = []
     numbers = iter(range(count))
     witnesses: list[tuple[int, Answer]] = []
@@ -117,7 +115,7 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
     }
     return PoisonResult(
         len(witnesses),
-        sum(each.token_ids != known[number] for number, each in witnesses),
+        sum(each.token_ids != known[number].token_ids for number, each in witnesses),
         tuple(each.outcome for _, each in poisoned),
         tuple(sorted(others)),
     )

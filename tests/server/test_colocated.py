@@ -1,5 +1,7 @@
 """Engines in the orchestrator's process: the same answers, and the same care for who leaves."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from builder.colocate import colocate
@@ -45,11 +47,12 @@ def test_placement_changes_no_token(server, colocated, sampling):
     """Each way to speculate gives the same tokens and log-probabilities as over BLS."""
     fields = {"messages": PROMPT, "max_tokens": 32, "seed": 11, "return_log_probs": True}
     with GrpcClient(server.grpc_url) as apart, GrpcClient(colocated.grpc_url) as together:
-        for way in WAYS:
-            request = GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True)
-
-            there, here = apart.generate(request), together.generate(request)
-
+        requests = [
+            GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True) for way in WAYS
+        ]
+        with ThreadPoolExecutor(4) as pool:
+            answers = [list(pool.map(each.generate, requests)) for each in (apart, together)]
+        for way, there, here in zip(WAYS, *answers, strict=True):
             assert here.token_ids == there.token_ids, way
             assert here.log_probs == there.log_probs, way
             assert here.final.verification == there.final.verification

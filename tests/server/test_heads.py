@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -66,12 +68,15 @@ def test_head_changes_no_token(server, headed, sampling):
     """With the head, beside copies, and without it: the target's own text."""
     with GrpcClient(server.grpc_url) as plain, GrpcClient(headed.grpc_url) as client:
         for prompt in PROMPTS:
-            fields = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 32}
+            fields = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 24}
             expected = plain.generate(GenerationRequest(**fields, **sampling, drafter="none"))
-            for way in WAYS:
-                request = GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True)
-                answer = client.generate(request)
-
+            requests = [
+                GenerationRequest(**fields, **sampling, **way, return_perf_metrics=True)
+                for way in WAYS
+            ]
+            with ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(client.generate, requests))
+            for way, answer in zip(WAYS, answers, strict=True):
                 assert answer.token_ids == expected.token_ids, way
                 if way["drafter"] in {NAME, f"{NAME}_tree"}:
                     figures = answer.final.speculative_decoding

@@ -2,30 +2,23 @@
 
 import json
 
-import pytest
-
 from builder.parameters import parameters_of, set_parameters
 from builder.profiling.cli import PROFILE, main
 from loadtest.bench.hopeless import random_draft
 from loadtest.bench.repository import with_drafts
 from specdec.control.costs import load_bucket
 from specdec.serving.launcher import TritonServer
-from tests.doubles.repository import compiled_repository
-from tests.server.conftest import ENGINES
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import COUNT, SHIP
 
-LOADS = (1, 2)
+LOADS = (1,)
 
 
-def hopeless(directory, engines):
-    """A repository with one draft, whose weights are random."""
+def hopeless(directory):
+    """Return a repository with one draft, whose weights are random."""
     weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
-    if engines == "compiled":
-        repository = compiled_repository(directory, random=weights)
-    else:
-        repository = with_drafts(MODEL_REPOSITORY, directory / "models", [("random", str(weights))])
+    repository = with_drafts(MODEL_REPOSITORY, directory / "models", [("random", str(weights))])
     known = parameters_of(repository / "specdec")["engine_vocab_sizes"].split(",")
     set_parameters(
         repository / "specdec",
@@ -37,10 +30,9 @@ def hopeless(directory, engines):
     return repository
 
 
-@pytest.mark.parametrize("engines", ENGINES)
-def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys, engines):
+def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys):
     """A hopeless draft is asked for nothing, the repository is set up, the operator sees why."""
-    repository = hopeless(tmp_path, engines)
+    repository = hopeless(tmp_path)
     loads = [str(each) for each in LOADS]
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f"{json.dumps({'prompt': each})}\n" for each in (COUNT, SHIP)))

@@ -57,7 +57,7 @@ def test_speculation_changes_no_greedy_token_and_no_log_probability(client, samp
 def expect_no_change(client, sampling):
     """Compare answers with and without speculation, four at a time."""
     ways = [{"drafter": drafter, "num_draft_tokens": k} for drafter in DRAFTERS for k in (1, 4)]
-    fields = {"return_log_probs": True, **sampling}
+    fields = {"return_log_probs": True, "max_tokens": 24, **sampling}
 
     off = answer(client, num_draft_tokens=0, **fields)
     with ThreadPoolExecutor(4) as pool:
