@@ -14,6 +14,7 @@ import pytest
 from specdec.serving.installation import LaunchError
 from specdec.serving.launcher import TritonServer
 from specdec.serving.triton_server import is_ready
+from tests.server.live import ask_http
 
 CONFIGURATION = """
 backend: "python"
@@ -141,3 +142,22 @@ def test_model_that_cannot_load_fails_the_start(repository):
 
     with pytest.raises(LaunchError, match="broken on purpose"):
         TritonServer(repository).start()
+
+
+def test_own_restriction_of_one_api_leaves_the_others_closed(repository):
+    """Triton takes both groups, the user's and ours: no door opens that was closed before."""
+    own = ("--http-restricted-api=trace:their-key=1",)
+    with TritonServer(repository, extra_args=own) as server:
+        statuses = {
+            path: ask_http(
+                method, f"http://{server.http_url}/v2/{path}", headers={"their-key": "1"}
+            ).status
+            for method, path in (
+                ("GET", "trace/setting"),
+                ("GET", "logging"),
+                ("GET", "systemsharedmemory/status"),
+                ("POST", "repository/models/prefix/load"),
+            )
+        }
+    assert statuses.pop("trace/setting") == 200
+    assert set(statuses.values()) == {403}
