@@ -18,7 +18,7 @@ from specdec.health.board import SHARED_MEMORY
 from specdec.serving.child_server import remove_leftovers
 from specdec.serving.launcher import TritonServer
 from specdec.serving.supervisor import STOP_GRACE_S
-from tests.server.live import MODEL_REPOSITORY, num_inflight
+from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
 
 pytestmark = pytest.mark.engines("torch")  # NVIDIA's engine dies with the whole server
 
@@ -48,7 +48,7 @@ def test_death_is_told_and_mended(running, victim, fault, told):
     assert result.unready_s < UNREADY_LIMIT_S
     assert result.back_s < 60.0
     assert result.num_false_ready == 0
-    assert num_inflight(running) == 0
+    wait_for(lambda: num_inflight(running) == 0)
 
 
 def test_dead_draft_fails_nobody(running):
