@@ -173,20 +173,23 @@ async def hang_up(server: TritonServer, count: int, seed: int) -> int:
         while done < count:
             moment = draw.choice(MOMENTS)
             answering = plan(moment, draw)
+            was_running = False
             with suppress(OSError):
                 match draw.choice(WAYS[:-1]):
                     case "gRPC cancel":
-                        done += await cancel_grpc(channels, number, answering)
+                        was_running = await cancel_grpc(channels, number, answering)
                     case "channel close":
-                        done += await close_channel(server.grpc_url, answering)
+                        was_running = await close_channel(server.grpc_url, answering)
                     case "HTTP close":
-                        done += await close_http(server.settings, answering)
+                        was_running = await close_http(server.settings, answering)
+            done += was_running  # not `done += await …`, which would read it before the wait
 
     async def killer() -> None:
         nonlocal done
         while done < count:
             moment, seed = draw.choice(MOMENTS), draw.randrange(10**6)
-            done += STREAMS_PER_KILL * await kill_client(server.grpc_url, moment, seed)
+            was_running = await kill_client(server.grpc_url, moment, seed)
+            done += STREAMS_PER_KILL * was_running
 
     async with Channels(server.grpc_url, NUM_CLIENTS) as channels:
         await asyncio.gather(killer(), *(client(n, channels) for n in range(NUM_CLIENTS)))
