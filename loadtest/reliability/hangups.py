@@ -211,7 +211,8 @@ async def load(server: TritonServer, minutes: float, seed: int) -> tuple[int, li
                 drafter=draw.choice(DRAFTERS),
                 temperature=draw.choice((0.0, 0.8)),
             )
-            num_whole += (await channels.ask(number, request)).is_complete
+            answer = await channels.ask(number, request)
+            num_whole += answer.is_complete
 
     async def watch() -> None:
         while time.monotonic() < end_s:
