@@ -49,6 +49,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
 def main(argv: list[str]) -> int:
     """Run the scenarios; 1 if a goal was missed or crashes cannot be seen on this machine."""
     parser = argparse.ArgumentParser(prog="specdec bench reliability", description=__doc__)
+    # argparse checks the default of `*`, an empty list, against the choices too.
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO")
     parser.add_argument("--rounds", type=int, default=6, help="default: %(default)s")
     parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))

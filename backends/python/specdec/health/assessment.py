@@ -18,7 +18,7 @@ STOPPED_S = 1.0
 for milliseconds."""
 PAUSE_S = 2.0
 """Seconds between two looks after which the watcher itself has been paused, as by `docker pause` or
-a migration. The processes beside it have been paused too, and get their whole time again."""
+a migration. The server's processes were paused too, so their silence counts from then on."""
 
 
 def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
@@ -43,7 +43,7 @@ class Assessment:
 
 
 class Watch:
-    """Looks at the processes of one server again and again; used by one thread."""
+    """Finds faults of one server's processes, look by look; used by one thread."""
 
     def __init__(self, hang_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._hang_s = hang_s
@@ -55,14 +55,14 @@ class Watch:
         """Models that have served."""
 
     def look(self) -> None:
-        """Note the time; called before each round of questions."""
+        """Note the time; call it before the other methods at each look."""
         now_s = self._clock()
         if now_s - self._looked_s > PAUSE_S:
             self._awake_since_s = now_s
         self._looked_s = now_s
 
     def silent_s(self, last_s: float) -> float:
-        """Return for how long somebody who was last heard at `last_s` has had time to speak."""
+        """Return the seconds since a process last reported (`last_s`), pauses of ours left out."""
         return self._looked_s - max(last_s, self._awake_since_s)
 
     def process_fault(self, pid: int, start_ticks: int | None = None) -> str:

@@ -25,10 +25,11 @@ from specdec.health.board import (
     read_board,
 )
 from specdec.health.processes import (
+    DIED,
     all_processes,
     environment_of,
+    fault_of,
     model_run_by,
-    status_of,
 )
 from specdec.health.triton_probe import TritonProbe
 from specdec.serving.installation import (
@@ -50,7 +51,7 @@ RUN_PREFIX = "specdec-run-"
 REGION_PREFIX = "specdec_"
 BOARD_SUFFIX = "board"
 KILL_S = 2.0
-"""Seconds that a killed process may take to be gone."""
+"""Seconds that a killed process may take to die."""
 SCAN_PERIOD_S = 0.5
 """Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
 SILENT_FAULT_S = 1.0
@@ -263,8 +264,8 @@ def remove_leftovers() -> list[str]:
             shutil.rmtree(directory, ignore_errors=True)
             found.append(str(directory))
     deadline_s = time.monotonic() + KILL_S
-    while any(map(status_of, killed)) and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # They hold the ports until they are gone.
+    while any(fault_of(pid) != DIED for pid in killed) and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # They hold the ports until they have died.
     return [*(f"process {pid}" for pid in killed), *found]
 
 

@@ -33,8 +33,8 @@ MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
 MAX_DRAFT_RESTARTS = 3
 """Restarts for the sake of a dead draft within a window; then answers go on without it."""
 MIN_RESTART_S, RESTART_FACTOR = 120.0, 3.0
-"""A restart counts as a death when it takes this factor longer than the first start, and longer
-than so many seconds."""
+"""A restart that takes longer than this many seconds, and than this many times the first start,
+counts as a death."""
 FIRST_PAUSE_S = 1.0
 """Seconds before the second restart; each further one waits twice as long."""
 EXIT_GAVE_UP = 70
