@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.serving import child_server, installation, server_command
+from specdec.serving import child_server, installation, launcher, server_command
 from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import (
     LaunchError,
@@ -396,3 +396,11 @@ def wait_for(condition, limit_s=10.0):
             pass
         time.sleep(0.02)
     pytest.fail(f"not within {limit_s} s")
+
+
+def test_ports_without_options_are_those_of_the_documentation(monkeypatch):
+    """`specdec serve` alone: 8000, 8001, 8002 and 8003."""
+    for variable in server_command.PORT_VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    settings = launcher._settings(launcher._parser().parse_args([]), ())
+    assert settings.ports == {"http": 8000, "grpc": 8001, "metrics": 8002, "health": 8003}

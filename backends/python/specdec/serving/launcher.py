@@ -26,7 +26,7 @@ from specdec.serving.triton_server import TritonServer
 
 __all__ = ["LaunchError", "ServeSettings", "TritonServer", "main"]
 
-DEFAULT_PORTS = {kind: getattr(ServeSettings, f"{kind}_port") for kind in PORT_VARIABLES}
+DEFAULT_PORTS = ServeSettings(Path("model_repository")).ports
 
 
 def port_from_environment(kind: str, default: int) -> int:
