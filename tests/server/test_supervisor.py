@@ -37,6 +37,7 @@ def running(tmp_path_factory):
         ("target", "SIGKILL", "engine_failed"),
         ("target", "SIGSTOP", "engine_failed"),
         ("specdec", "SIGKILL", "UNAVAILABLE"),
+        ("tritonserver", "SIGSTOP", "UNAVAILABLE"),
     ],
 )
 def test_death_is_told_and_mended(running, victim, fault, told):

@@ -13,9 +13,13 @@ from specdec.health.processes import DIED, STOPPED, fault_of
 HANG_VARIABLE = "SPECDEC_HANG_S"
 DEFAULT_HANG_S = 10.0
 """Seconds; longer than any pass or chunk of a prompt takes on two busy cores."""
-STOPPED_S = 1.0
-"""Seconds for which a process must stay stopped before it counts: debuggers and profilers stop one
-for milliseconds."""
+STOPPED_S = 0.5
+"""Seconds for which a process must stay stopped before it counts: profilers stop one for
+milliseconds."""
+ANSWER_S = 1.0
+"""Seconds that orchestrators have to tell clients of a dead engine before the server is ended."""
+SETTLE_S = 0.3
+"""Seconds that Triton then has to write the last responses to the connections."""
 PAUSE_S = 2.0
 """Seconds between two looks after which the watcher itself has been paused, as by `docker pause` or
 a migration. The server's processes were paused too, so their silence counts from then on."""

@@ -152,8 +152,14 @@ class ChildServer:
             if each.role is Role.ORCHESTRATOR
         )
 
+    def can_answer(self) -> bool:
+        """Say whether clients can still be told what happened, by an orchestrator over Triton."""
+        return not fault_of(self.pid) and any(
+            each.role is Role.ORCHESTRATOR and not each.process_fault for each in self.beats()
+        )
+
     def has_requests(self) -> bool:
-        """Say whether an orchestrator has requests that it can still answer."""
+        """Say whether an orchestrator that lives has requests."""
         return any(
             each.role is Role.ORCHESTRATOR and each.has_work and not each.process_fault
             for each in self.beats()

@@ -12,17 +12,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
-from specdec.health.assessment import Watch
+from specdec.health.assessment import ANSWER_S, SETTLE_S, Watch
 from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
 from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1
 PROBE_PERIOD_S = 2.0
 """Seconds between two probes of an engine that writes no heartbeat."""
-ANSWER_S = 1.0
-"""Seconds that requests' threads have to end them before `exit_on_dead_engine` ends the server."""
-SETTLE_S = 0.3
-"""Seconds that Triton then has to write the errors to the connections."""
 
 
 class ServerWatch:

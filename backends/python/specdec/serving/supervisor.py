@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specdec.health.assessment import ANSWER_S, SETTLE_S
 from specdec.health.endpoint import Health, HealthEndpoint
 from specdec.serving.child_server import ChildServer
 from specdec.serving.installation import LaunchError
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S = 0.1
 STOP_GRACE_S = 5.0
 """Seconds after the drain limit within which everything has ended."""
-ANSWER_S = 1.0
-"""Seconds that orchestrators have to tell clients of a dead engine before the restart."""
-SETTLE_S = 0.3
-"""Seconds that Triton has to write an orchestrator's last response to the connection."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
 """Deaths within a window of this many seconds at which the supervisor gives up."""
 MAX_DRAFT_RESTARTS = 3
@@ -122,7 +119,7 @@ class _Supervisor:
             has_ended = child.ended()
             if fault.is_draft:
                 self._drain(child, time.monotonic() + ANSWER_S, fault.text)
-            elif child.was_ready and not has_ended:
+            elif child.was_ready and child.can_answer():
                 self._let_answer(child)
         finally:
             status = child.end()
@@ -190,7 +187,7 @@ class _Supervisor:
         return True
 
     def _let_answer(self, child: ChildServer) -> None:
-        """Wait until the orchestrator has told its clients, if it lives."""
+        """Wait until the orchestrator has told its clients."""
         deadline_s = time.monotonic() + ANSWER_S
         while child.has_requests() and time.monotonic() < deadline_s:
             time.sleep(POLL_INTERVAL_S / 4)
