@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from specdec.serving.server_command import (
+    REGION_PREFIX,
     SHM_DEFAULT_BYTES,
     SHM_GROWTH_BYTES,
     SHM_PREFIX_VARIABLE,
@@ -22,7 +23,7 @@ CONTAINER = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 EXIT_TIMEOUT_S = 30
 BREAK = " \\\n    "
 SHM_PREFIX = "${shm_prefix}"
-SHM_PREFIX_LINE = f'shm_prefix="${{{SHM_PREFIX_VARIABLE}:-specdec_$$_}}"'
+SHM_PREFIX_LINE = f'shm_prefix="${{{SHM_PREFIX_VARIABLE}:-{REGION_PREFIX}$$_}}"'
 """Names the Python backend's shared memory: as the supervisor wants it, or after this process, so
 that `specdec serve` can tell what a killed server left."""
 

@@ -13,6 +13,7 @@ import pytest
 
 from specdec.serving.installation import LaunchError
 from specdec.serving.launcher import TritonServer
+from specdec.serving.server_command import REGION_PREFIX
 from specdec.serving.triton_server import is_ready
 from tests.server.live import ask_http
 
@@ -51,7 +52,7 @@ def repository(tmp_path, monkeypatch):
 
 def regions(supervisor_pid):
     """Return the shared-memory regions of the server that this supervisor started."""
-    return [path.name for path in SHARED_MEMORY.glob(f"specdec_{supervisor_pid}_*")]
+    return [path.name for path in SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor_pid}_*")]
 
 
 def is_gone(pid):

@@ -46,6 +46,12 @@ def test_finds_all_tokens_with_a_beginning(texts, beginning):
     assert sorted(found.tolist()) == [n for n, t in enumerate(texts) if t.startswith(beginning)]
 
 
+def test_token_that_holds_several_banned_texts_is_named_once():
+    """Each name is set in each row's logits; lists of common letters would name most tokens."""
+    banned = BannedText([b"a", b"b", b"ab"], Vocabulary([b"ab", b"c"]))
+    assert banned.tokens_after(np.asarray([1], dtype=np.int32)).tolist() == [0]
+
+
 def test_only_the_answer_counts():
     """A prompt that ends with the beginning of a banned text bans nothing."""
     banned = BannedText([b"ab"], Vocabulary([b"a", b"b"]))

@@ -92,12 +92,16 @@ def test_roles_cannot_forge_either(tokenizer):
     )
 
 
-def chats(render):
-    """Return the prompts of a small tokenizer whose template is `render`."""
+def chats(render, added=()):
+    """Return the prompts of a small tokenizer whose template is `render`.
+
+    `added`: texts of tokens that make turns and are not marked as special.
+    """
     raw = Raw(models.WordLevel({"<s>": 0, "a": 1, "?": 2}, unk_token="?"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     raw.add_special_tokens(["<s>"])
-    return ChatPrompts(render, raw, ["<s>"])
+    raw.add_tokens(list(added))
+    return ChatPrompts(render, raw, ["<s>", *added])
 
 
 def test_added_tokens_of_the_template_cannot_be_forged_either():
@@ -168,6 +172,32 @@ def test_template_that_changes_special_texts_is_refused():
     prompts = chats(lambda chat: "<s> " + chat[0]["content"].replace("<s>", "<s><s>"))
     with pytest.raises(InvalidRequestError, match="special token"):
         prompts.ids([{"content": "a <s>"}])
+
+
+def test_template_may_read_added_tokens_in_messages():
+    """Qwen's and DeepSeek's cut the thinking out of earlier answers; turns stay unforgeable."""
+
+    def render(chat):
+        return "".join("<s> " + each["content"].split("</think>")[-1] for each in chat)
+
+    prompts = chats(render, added=["<think>", "</think>"])
+
+    ids = prompts.ids([{"content": "<think> a </think> ?"}, {"content": "a <s> a"}])
+
+    assert ids[:4] == [0, 2, 0, 1]
+    assert ids.count(0) == 2
+
+
+def test_special_token_that_cannot_be_spelt_otherwise_is_refused():
+    """A Unigram model has it as a piece, and would make the special token of its string again."""
+    pieces = [("<unk>", 0.0), ("<s>", 0.0), ("a", -1.0), ("<", -9.0), ("s", -9.0), (">", -9.0)]
+    raw = Raw(models.Unigram(pieces, unk_id=0))
+    raw.add_special_tokens(["<s>"])
+    prompts = ChatPrompts(lambda chat: "<s>" + chat[0]["content"], raw, ["<s>"])
+
+    assert prompts.ids([{"content": "aa"}]) == [1, 2, 2]
+    with pytest.raises(InvalidRequestError, match="'<s>', which this model's tokenizer cannot"):
+        prompts.ids([{"content": "a<s>a"}])
 
 
 def test_engine_that_encodes_text_itself_gets_no_forgery():

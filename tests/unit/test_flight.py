@@ -153,12 +153,24 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
 def test_nobody_asks_about_a_flight_that_has_ended(control):
     """Triton frees a request with its last response: from then on it must not be asked."""
     client = Client()
-    landing = new_flight(client, deadline_s=0.0)
-    control.admit(landing)
+    ending = new_flight(client, deadline_s=0.0)
+    control.admit(ending)
 
-    control.release(landing)
+    control.release(ending)
 
     num_asked = client.num_asked
-    landing.poll()
-    assert landing.reason_to_end() is None
+    ending.poll()
+    assert ending.reason_to_end() is None
     assert client.num_asked == num_asked
+
+
+def test_request_that_the_watchdog_has_answered_goes_no_further(control):
+    """An engine that comes back finds nobody to work for."""
+    answered = new_flight()
+    control.admit(answered)
+    answered.check()
+
+    control.release(answered)
+
+    with pytest.raises(RequestCancelledError, match="watchdog"):
+        answered.check()

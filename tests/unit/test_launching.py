@@ -128,7 +128,7 @@ def test_shared_memory_is_named_after_the_process_where_nobody_names_it(tmp_path
     """So that the next `specdec serve` can tell whether its owner lives."""
     ((arguments, _),) = started(load_description(EAGLE3), tmp_path / "pair", shm_prefix="")
     (option,) = [each for each in arguments if "shm-region-prefix-name" in each]
-    assert re.search(r"=specdec_[0-9]+_0_$", option)
+    assert re.search(r"=specdec_run_[0-9]+_0_$", option)
 
 
 def test_torch_pair_is_started_by_our_own_command(tmp_path, monkeypatch):

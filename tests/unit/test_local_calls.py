@@ -10,7 +10,7 @@ from specdec.engines.engine_call import parse_call
 from specdec.engines.local_calls import LocalCalls
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
-from specdec.errors import EngineFailedError
+from specdec.errors import EngineFailedError, UnsupportedError
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 CONTEXT = np.arange(10, dtype=np.int32)
@@ -123,6 +123,14 @@ def test_failure_names_the_engine():
     engine = Recorder(TaskOutput((), error=RuntimeError("no memory")))
 
     with pytest.raises(EngineFailedError, match="target: no memory"):
+        list(local(engine, Sampling()).run(Call(CONTEXT, 1, None)))
+
+
+def test_error_of_ours_keeps_its_type():
+    """What a client may mend, or what means that the engine is lost, is not a failure like any."""
+    engine = Recorder(TaskOutput((), error=UnsupportedError("unknown tokenizer")))
+
+    with pytest.raises(UnsupportedError, match="unknown tokenizer"):
         list(local(engine, Sampling()).run(Call(CONTEXT, 1, None)))
 
 

@@ -179,3 +179,17 @@ def test_exit_sends_every_error_first(engine, start, monkeypatch):
 
     wait_for(lambda: len(events) >= 2)
     assert events[:2] == [("flush", 1), ("kill", os.getppid())]
+
+
+def test_exit_does_not_wait_for_a_disk_that_hangs(engine, start, monkeypatch):
+    """A server with a dead engine must not live on because its state cannot be written."""
+    killed, hangs = threading.Event(), threading.Event()
+    monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(server_watch, "FLUSH_S", 0.1)
+    monkeypatch.setattr(server_watch.os, "kill", lambda *_: killed.set())
+    start(flush=hangs.wait, exits_on_dead_engine=True)
+
+    engine.fault = "target: its process has died"
+
+    assert killed.wait(20.0)
+    hangs.set()

@@ -13,7 +13,7 @@ import pytest
 from specdec.health.assessment import Assessment
 from specdec.serving import child_server, supervisor
 from specdec.serving.launcher import main
-from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
 
 SERVER = """
@@ -31,6 +31,9 @@ if os.environ.get("IGNORES_TERM"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 lifetime = float(os.environ["LIFETIME_S"])
 threading.Thread(target=lambda: (time.sleep(lifetime), os._exit(3)), daemon=True).start()
+if os.environ.get("LOADS_S"):
+    time.sleep(float(os.environ["LOADS_S"]))
+    port = next(int(each.split("=")[1]) for each in sys.argv if each.startswith("--grpc-port="))
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Ready).serve_forever()
 """
 LIMIT_S = 20.0
@@ -48,7 +51,7 @@ def serve(tmp_path, monkeypatch):
     ports = with_free_ports(ServeSettings(tmp_path, "127.0.0.1", 0, 0, 0, 0)).ports
     started = []
 
-    def start(lifetime_s, **more):
+    def start(lifetime_s, *options, **more):
         code = (
             "import sys\n"
             "from specdec.serving import launcher, supervisor\n"
@@ -56,7 +59,7 @@ def serve(tmp_path, monkeypatch):
             "sys.exit(launcher.main(sys.argv[1:]))"
         )
         arguments = [f"--{kind}-port={port}" for kind, port in ports.items()]
-        arguments.append(f"--model-repository={tmp_path / 'repository'}")
+        arguments += [f"--model-repository={tmp_path / 'repository'}", "--", *options]
         environment = os.environ | {
             "PATH": f"{binary.parent}:{os.environ['PATH']}",
             "STARTS": str(tmp_path / "starts"),
@@ -131,6 +134,18 @@ def test_probes_follow_a_death(serve, tmp_path):
     assert process.returncode == 0
 
 
+def test_without_http_readiness_waits_for_the_grpc_port(serve):
+    """Triton opens its ports once the models are loaded; heartbeats alone may come too early."""
+    _, url = serve(60.0, "--allow-http=false", LOADS_S="2")
+    wait_for(lambda: answers(f"{url}live"))
+    start_s = time.monotonic()
+    assert not answers(f"{url}ready")
+
+    wait_for(lambda: answers(f"{url}ready"))
+
+    assert time.monotonic() - start_s > 1.0
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1])
 def test_signal_right_after_a_death_stops(serve, tmp_path, delay_s):
     """Whatever the supervisor is doing with the dead one, it ends quietly and starts no other."""
@@ -199,14 +214,14 @@ def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(child_server, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(child_server.tempfile, "gettempdir", lambda: str(tmp_path))
     for owner in (os.getpid(), os.getppid()):
-        (tmp_path / f"specdec_{owner}_1_board").mkdir()
-        (tmp_path / f"specdec_{owner}_1_region").touch()
-    (tmp_path / f"specdec_{2**22 + 1}_region_alone").touch()  # killed before it had a board
+        (tmp_path / f"{REGION_PREFIX}{owner}_1_board").mkdir()
+        (tmp_path / f"{REGION_PREFIX}{owner}_1_region").touch()
+    (tmp_path / f"{REGION_PREFIX}{2**22 + 1}_alone").touch()  # killed before it had a board
 
     child_server.remove_leftovers()
 
     left = {each.name for each in tmp_path.iterdir()}
-    assert left == {f"specdec_{os.getppid()}_1_{kind}" for kind in ("board", "region")}
+    assert left == {f"{REGION_PREFIX}{os.getppid()}_1_{kind}" for kind in ("board", "region")}
 
 
 def test_line_never_says_ready_where_a_model_is_dead():

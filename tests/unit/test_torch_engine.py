@@ -1,11 +1,14 @@
 """The engine's thread: tasks in from anywhere, outputs in order, and it outlives a failing pass."""
 
 import queue
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from specdec.acceptance.banned_text import BannedText
+from specdec.acceptance.sampling import SamplingParams
 from specdec.errors import (
     ConfigurationError,
     EngineFailedError,
@@ -13,12 +16,13 @@ from specdec.errors import (
     InvalidRequestError,
 )
 from specdec.health.board import Pulse, State, read_board
+from specdec.torch_engine import engine as engine_module
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import IDLE_BEAT_S, EngineSettings, TorchEngine
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduler import Scheduler
 from specdec.torch_engine.task import Task
-from tests.unit.tiny_llama import save_tiny_llama
+from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 
 LIMITS = EngineLimits(max_seq_len=512, max_num_tokens=64, num_cache_tokens=8 * 256)
 PATIENCE_S = 60
@@ -38,11 +42,12 @@ def engine(checkpoint):
     running.close()
 
 
-def submit(engine, *tokens, max_new_tokens=5, request_id="r"):
+def submit(engine, *tokens, max_new_tokens=5, request_id="r", bad_texts=()):
     """Submit a task; return the queue of its outputs."""
     outputs = queue.SimpleQueue()
     input_ids = np.asarray(tokens, dtype=np.int32)
-    engine.submit(Task(request_id, input_ids, max_new_tokens), outputs.put)
+    params = SamplingParams(bad_texts=bad_texts)
+    engine.submit(Task(request_id, input_ids, max_new_tokens, params=params), outputs.put)
     return outputs
 
 
@@ -120,6 +125,27 @@ def test_cancel_ends_a_running_task(engine):
     tokens, output = last_of(outputs)
     assert output.error is None
     assert len(tokens) < 499
+
+
+def test_known_bad_texts_do_not_wait_behind_new_ones(engine, monkeypatch):
+    """Every round of a request names its list again; another client's new list takes long."""
+    may_end = threading.Event()
+
+    def prepare(texts, vocabulary):
+        if texts == [b"new"]:
+            may_end.wait(PATIENCE_S)
+        return BannedText(texts, vocabulary)
+
+    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    expected, _ = last_of(submit(engine, 1, 2, bad_texts=("known",)))
+
+    new = submit(engine, 1, 2, bad_texts=("new",))
+
+    assert last_of(submit(engine, 1, 2, bad_texts=("known",)))[0] == expected
+    assert new.empty()
+    may_end.set()
+    assert last_of(new)[0] == expected
 
 
 def test_closing_ends_what_runs(checkpoint):

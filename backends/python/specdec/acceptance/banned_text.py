@@ -54,7 +54,7 @@ class BannedText:
         unique = tuple(dict.fromkeys(texts))
         self._vocabulary = vocabulary
         self._longest = max(len(text) for text in texts)
-        self._always = np.concatenate([vocabulary.containing(text) for text in unique])
+        self._always = np.unique(np.concatenate([vocabulary.containing(t) for t in unique]))
         self._ordered = sorted(unique)
 
     def tokens_after(self, answer: TokenIds) -> npt.NDArray[np.int64]:

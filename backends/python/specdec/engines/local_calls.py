@@ -12,7 +12,7 @@ from specdec.engines.calls import Call, Said
 from specdec.engines.engine_call import sampling_params
 from specdec.engines.protocol import EngineClock
 from specdec.engines.sampling_inputs import EXACT, Sampling, round_seed, sampling_inputs
-from specdec.errors import EngineFailedError
+from specdec.errors import EngineFailedError, SpecdecError
 from specdec.torch_engine.engine import TorchEngine
 from specdec.torch_engine.task import NO_TOKENS, Task, TaskOutput
 
@@ -62,6 +62,8 @@ class LocalCalls:
                 while not is_over and not (call.streaming and said):
                     output = outputs.get()
                     if output.error is not None:
+                        if isinstance(output.error, SpecdecError):
+                            raise output.error
                         raise EngineFailedError(f"{self._model}: {output.error}")
                     said.append(output)
                     is_over = output.is_final

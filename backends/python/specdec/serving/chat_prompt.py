@@ -31,12 +31,15 @@ class ChatPrompts:
     ) -> None:
         """`render` applies the chat template and may raise anything.
 
-        `special_texts`: the texts of tokens that a message must not turn into.
+        `special_texts`: the texts of tokens that a message must not turn into. A template may read
+        those among them that are not marked as special, as DeepSeek's and Qwen's read `</think>`.
         """
         self._render_unchecked = render
         self._tokenizer = tokenizer
         self._special_texts = tuple(special_texts)
         self._special_ids = {tokenizer.token_to_id(text) for text in special_texts}
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._readable = {each.content for each in added if not each.special} & set(special_texts)
         cuts = [(text[:cut], text[cut:]) for text in special_texts for cut in range(1, len(text))]
         self._beginnings = tuple({beginning for beginning, _ in cuts})
         self._ends = tuple({end for _, end in cuts})
@@ -86,21 +89,35 @@ class ChatPrompts:
         """Return where in `text` the template itself puts special tokens.
 
         A second rendering shows them: every character of the messages is masked in it or, if the
-        template depends on those, the special tokens' strings alone.
+        template depends on those, the special tokens' strings alone. Strings that the template
+        reads in messages stay; the tokens that they become count as the template's.
         """
-        for mask in (self._mask_all, self._mask_special):
-            try:
-                masked = self._render(_mapped(messages, mask))
-            except InvalidRequestError:
-                continue
-            if len(masked) == len(text):
-                encoding = encode(self._tokenizer, masked)
-                positions = zip(encoding.ids, encoding.offsets, strict=True)
-                return {position for token, position in positions if token in self._special_ids}
-        raise InvalidRequestError(
-            "messages contain the string of a special token, and the chat template changes them so "
-            "that it cannot be told from the template's own"
-        )
+        masked = self._masked(messages, text, _mask_all)
+        masked = masked or self._masked(messages, text, _masking(self._special_texts))
+        if masked is None:
+            read = {
+                each
+                for each in self._readable
+                if self._masked(messages, text, _masking([each])) is None
+            }
+            others = [each for each in self._special_texts if each not in read]
+            masked = self._masked(messages, text, _masking(others))
+        if masked is None:
+            raise InvalidRequestError(
+                "messages contain the string of a special token, and the chat template changes "
+                "them so that it cannot be told from the template's own"
+            )
+        encoding = encode(self._tokenizer, masked)
+        positions = zip(encoding.ids, encoding.offsets, strict=True)
+        return {position for token, position in positions if token in self._special_ids}
+
+    def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
+        """Render the messages masked; None if that changes more of `text` than their characters."""
+        try:
+            masked = self._render(_mapped(messages, mask))
+        except InvalidRequestError:
+            return None
+        return masked if len(masked) == len(text) else None
 
     def _may_forge(self, messages: Messages) -> bool:
         """Say whether a string of the messages holds a special token's text or an end of one."""
@@ -115,18 +132,14 @@ class ChatPrompts:
         # A tokenizer may treat the beginning of a text in another way, so something goes before.
         before = encode(self._plain, "a").ids
         ids = encode(self._plain, f"a{text}").ids
-        if ids[: len(before)] == before:
-            return list(ids[len(before) :])
-        return list(encode(self._plain, text).ids)
-
-    @staticmethod
-    def _mask_all(text: str) -> str:
-        return "".join(each if each.isspace() else _MASK for each in text)
-
-    def _mask_special(self, text: str) -> str:
-        for special in self._special_texts:
-            text = text.replace(special, _MASK * len(special))
-        return text
+        is_joined = ids[: len(before)] == before
+        plain = list(ids[len(before) :] if is_joined else encode(self._plain, text).ids)
+        if not self._special_ids.isdisjoint(plain):  # A Unigram model has them as pieces too.
+            raise InvalidRequestError(
+                f"messages contain the special token {text!r}, which this model's tokenizer cannot "
+                "spell in ordinary tokens"
+            )
+        return plain
 
 
 def encode(tokenizer: RustTokenizer, text: str, *, adds_special: bool = False) -> Encoding:
@@ -145,6 +158,21 @@ def _without(tokenizer: RustTokenizer, texts: Sequence[str]) -> RustTokenizer:
     copy = RustTokenizer.from_str(json.dumps(state))
     copy.encode_special_tokens = True
     return copy
+
+
+def _mask_all(text: str) -> str:
+    return "".join(each if each.isspace() else _MASK for each in text)
+
+
+def _masking(specials: Sequence[str]) -> Callable[[str], str]:
+    """Return a function that masks these strings in a text."""
+
+    def mask(text: str) -> str:
+        for special in specials:
+            text = text.replace(special, _MASK * len(special))
+        return text
+
+    return mask
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")

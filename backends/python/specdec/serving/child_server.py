@@ -6,11 +6,13 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,7 @@ from specdec.serving.installation import (
     server_environment,
 )
 from specdec.serving.server_command import (
+    REGION_PREFIX,
     SHM_PREFIX_VARIABLE,
     launch_command,
     server_command,
@@ -48,15 +51,16 @@ if TYPE_CHECKING:
     from specdec.serving.server_command import ServeSettings
 
 RUN_PREFIX = "specdec-run-"
-REGION_PREFIX = "specdec_"
 BOARD_SUFFIX = "board"
 KILL_S = 2.0
 """Seconds that a killed process may take to die."""
 SCAN_PERIOD_S = 0.5
 """Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
-SILENT_FAULT_S = 1.0
+COLLECTED_S = 1.0
 """Seconds for which a model process without a heartbeat must be dead before it counts: Triton
 collects those that it ended itself within milliseconds."""
+CONNECT_S = 0.5
+"""Seconds in which a server on this machine accepts a connection."""
 
 # The kernel ends tritonserver with its supervisor. Asked for after the fork, in a process of one
 # thread: the supervisor has several. A supervisor that died before is noticed by its id.
@@ -91,10 +95,10 @@ class ChildServer:
         self._watch = Watch(settings.hang_s)
         self._was_complete = False
         self._scanned_s = 0.0
-        self._silent_models: dict[int, str] = {}
+        self._unheard_models: dict[int, str] = {}
         """Models of processes that write no heartbeat, by process id."""
-        self._silent_faults: dict[int, tuple[float, str]] = {}
-        """When such a process was first found dead or stopped, and which."""
+        self._unheard_faults: dict[int, tuple[float, str]] = {}
+        """When such a process was first found dead or stopped, and which of the two."""
 
     @property
     def pid(self) -> int:
@@ -117,8 +121,10 @@ class ChildServer:
         if fault := self._watch.process_fault(self.pid):
             return Assessment(f"tritonserver {fault}", "", "")
         if self._probe is None:
-            self._was_complete |= assessment.is_ready and bool(self.beats())
-            return assessment
+            if assessment.is_ready and not self._was_complete:
+                self._was_complete = self._has_loaded()
+            is_loading = not (assessment.fatal or self._was_complete)
+            return replace(assessment, waiting="loading") if is_loading else assessment
         silent_s = self._watch.silent_s(self._probe.answered_s)
         if self._probe.was_ready and silent_s > self._settings.hang_s:
             return Assessment(f"tritonserver hangs: no answer for {silent_s:.1f} s", "", "")
@@ -180,6 +186,13 @@ class ChildServer:
         self._remove_files()
         return returncode if returncode >= 0 else 128 - returncode
 
+    def _has_loaded(self) -> bool:
+        """Say whether the gRPC port is open: Triton opens its ports once all models are loaded."""
+        address = self._settings.reachable_host, self._settings.grpc_port
+        with suppress(OSError), socket.create_connection(address, CONNECT_S):
+            return True
+        return False
+
     def _has_orchestrator(self) -> bool:
         return any(each.role is Role.ORCHESTRATOR for each in self.beats())
 
@@ -217,15 +230,15 @@ class ChildServer:
                 if each.parent != self.pid or each.pid in on_board:
                     continue
                 if model := model_run_by(each.pid):
-                    self._silent_models[each.pid] = model
-                if each.fault and each.pid in self._silent_models:
-                    since_s, _ = self._silent_faults.get(each.pid, (now_s, ""))
-                    faults[each.pid] = since_s, each.fault
-            self._silent_faults = faults
+                    self._unheard_models[each.pid] = model
+                if each.pid in self._unheard_models:
+                    since_s, _ = self._unheard_faults.get(each.pid, (now_s, ""))
+                    faults[each.pid] = since_s, self._watch.process_fault(each.pid)
+            self._unheard_faults = {pid: each for pid, each in faults.items() if each[1]}
         return {
-            self._silent_models[pid]: f"the process of {self._silent_models[pid]} {fault}"
-            for pid, (since_s, fault) in self._silent_faults.items()
-            if now_s - since_s > SILENT_FAULT_S
+            self._unheard_models[pid]: f"the process of {self._unheard_models[pid]} {fault}"
+            for pid, (since_s, fault) in self._unheard_faults.items()
+            if fault != DIED or now_s - since_s > COLLECTED_S
         }
 
     def _remove_files(self) -> None:
@@ -234,13 +247,16 @@ class ChildServer:
 
 
 def kill_processes_of(board: Path) -> list[int]:
-    """Kill every process that was started with this board; return their ids."""
+    """Kill every process that was started with this board, and wait; return their ids."""
     killed = []
     for process in all_processes():
         if f"{BOARD_VARIABLE}={board}" in environment_of(process.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, signal.SIGKILL)
                 killed.append(process.pid)
+    deadline_s = time.monotonic() + KILL_S
+    while any(fault_of(pid) != DIED for pid in killed) and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # They hold ports and the GPU's memory until they have died.
     return killed
 
 
@@ -269,9 +285,6 @@ def remove_leftovers() -> list[str]:
         if _is_leftover(directory, directory.name.removeprefix(RUN_PREFIX).partition("-")[0]):
             shutil.rmtree(directory, ignore_errors=True)
             found.append(str(directory))
-    deadline_s = time.monotonic() + KILL_S
-    while any(fault_of(pid) != DIED for pid in killed) and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # They hold the ports until they have died.
     return [*(f"process {pid}" for pid in killed), *found]
 
 

@@ -96,7 +96,9 @@ class Flight:
         return None
 
     def check(self) -> None:
-        """Raise what `reason_to_end` returns."""
+        """Raise what `reason_to_end` returns; and also if the watchdog has answered already."""
+        if self.has_ended:
+            raise RequestCancelledError("the watchdog has answered")
         if (error := self.reason_to_end()) is not None:
             raise error
 

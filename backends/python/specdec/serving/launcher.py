@@ -11,7 +11,6 @@ import os
 import sys
 from pathlib import Path
 
-from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.serving.admin_key import check_admin_key
 from specdec.serving.child_server import remove_leftovers
 from specdec.serving.installation import LaunchError
@@ -26,7 +25,7 @@ from specdec.serving.triton_server import TritonServer
 
 __all__ = ["LaunchError", "ServeSettings", "TritonServer", "main"]
 
-DEFAULT_PORTS = ServeSettings(Path("model_repository")).ports
+DEFAULTS = ServeSettings(Path("model_repository"))
 
 
 def port_from_environment(kind: str, default: int) -> int:
@@ -81,7 +80,7 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         f"{kind}_port": given
         if (given := getattr(arguments, f"{kind}_port")) is not None
         else port_from_environment(kind, default)
-        for kind, default in DEFAULT_PORTS.items()
+        for kind, default in DEFAULTS.ports.items()
     }
     repository = arguments.model_repository or (
         arguments.launch.parent if arguments.launch else Path("model_repository")
@@ -130,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         help="start tritonserver by this script (`specdec build render` writes launch.sh) "
         "with our addresses and the arguments after --",
     )
-    for kind, default in DEFAULT_PORTS.items():
+    for kind, default in DEFAULTS.ports.items():
         parser.add_argument(
             f"--{kind}-port",
             type=int,
@@ -138,28 +137,31 @@ def _parser() -> argparse.ArgumentParser:
             help=f"default: ${PORT_VARIABLES[kind]}, else {default}; 0 takes a free one",
         )
     parser.add_argument(
-        "--address", default="127.0.0.1", help="default: %(default)s; 0.0.0.0 serves the network"
+        "--address",
+        default=DEFAULTS.address,
+        help="default: %(default)s; 0.0.0.0 serves the network",
     )
     parser.add_argument(
         "--inflight-limit",
         type=int,
-        default=64,
+        default=DEFAULTS.inflight_limit,
         metavar="N",
-        help="the orchestrator's in-flight limit; the BLS pool gets 2N threads (default: 64)",
+        help="the orchestrator's in-flight limit; the BLS pool gets 2N threads "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--drain-s",
         type=float,
-        default=30.0,
+        default=DEFAULTS.drain_s,
         metavar="S",
-        help="seconds that requests in flight may take after a stop (default: 30)",
+        help="seconds that requests in flight may take after a stop (default: %(default)g)",
     )
     parser.add_argument(
         "--hang-s",
         type=float,
-        default=DEFAULT_HANG_S,
+        default=DEFAULTS.hang_s,
         metavar="S",
-        help="start the server again when an engine with work does no step for so long "
+        help="start the server again when a process of it sends no heartbeat for so many seconds "
         "(default: %(default)g)",
     )
     parser.add_argument("--exit-timeout-s", action=_Renamed, help=argparse.SUPPRESS)
@@ -174,9 +176,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--trace-every",
         type=int,
-        default=100,
+        default=DEFAULTS.trace_every,
         metavar="N",
-        help="trace one request in N (default: 100)",
+        help="trace one request in N (default: %(default)s)",
     )
     parser.add_argument(
         "--admin-key-file",

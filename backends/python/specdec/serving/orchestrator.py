@@ -163,13 +163,14 @@ class TritonPythonModel:
         if self._prompt_log is not None:
             self._prompt_log.close()
         self._outbox.close()
+        # From here on nothing beats, and what follows may take longer than a hang may.
+        self._pulse.close()
         self._control.close()
         self._plane.close()
         self._drafters.close()
         self._engines.close()
         self._tracing.close()
         self._metrics.close()
-        self._pulse.close()
 
     def _flush(self) -> None:
         """Write what a stop must not lose; the process is killed afterwards."""

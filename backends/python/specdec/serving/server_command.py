@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec.health.assessment import DEFAULT_HANG_S
-from specdec.health.cli import DEFAULT_PORT
+from specdec.health.cli import DEFAULT_PORT, PORT_VARIABLE
 from specdec.serving.admin_key import restricting_options
 from specdec.serving.installation import LaunchError
 from specdec.serving.triton_options import value_of
@@ -28,8 +28,10 @@ PORT_VARIABLES = {
     "http": "HTTP_PORT",
     "grpc": "GRPC_PORT",
     "metrics": "METRICS_PORT",
-    "health": "HEALTH_PORT",
+    "health": PORT_VARIABLE,
 }
+REGION_PREFIX = "specdec_run_"
+"""Begins the name of everything that a server puts into /dev/shm; a process id follows."""
 SHM_PREFIX_VARIABLE = "SPECDEC_SHM_PREFIX"
 """Tells a launch script how to name the Python backend's shared memory, so that it is removed."""
 TRITON_PORTS = ("http", "grpc", "metrics")

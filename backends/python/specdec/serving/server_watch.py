@@ -19,6 +19,8 @@ from specdec.serving.flight import FlightControl, Watched
 PERIOD_S = 0.1
 PROBE_PERIOD_S = 2.0
 """Seconds between two probes of an engine that writes no heartbeat."""
+FLUSH_S = 2.0
+"""Seconds that writing state to disk may take before `exit_on_dead_engine` ends the server."""
 
 
 class ServerWatch:
@@ -106,7 +108,10 @@ class ServerWatch:
         self._flights.fail_all(error)
         if self._exits:
             self._wait_until_answered()
-            self._flush()
+            # Neither a full disk nor one that hangs keeps a dead engine's server alive.
+            flushing = threading.Thread(target=self._flush, name="flush", daemon=True)
+            flushing.start()
+            flushing.join(FLUSH_S)
             time.sleep(SETTLE_S)
             self._warn("exit_on_dead_engine: ending the server")
             if os.getppid() == self._tritonserver:  # else it has died already

@@ -113,14 +113,9 @@ class _Supervisor:
         try:
             self._write_pid(child.pid)
             fault = self._watch(child)
-            if fault is None:
-                return self._stop(child)
-            self._report(is_ready=False, reason=fault.text)
             has_ended = child.ended()
-            if fault.is_draft:
-                self._drain(child, time.monotonic() + ANSWER_S, fault.text)
-            elif child.was_ready and child.can_answer():
-                self._let_answer(child)
+            if fault is None or not self._let_requests_end(child, fault):
+                return self._stop(child)
         finally:
             status = child.end()
         if self._start_s is None:
@@ -158,7 +153,7 @@ class _Supervisor:
         return None
 
     def _may_restart_for_draft(self, child: ChildServer) -> bool:
-        """Say whether nobody would notice a restart, and it is likely to help."""
+        """Say whether no request is in flight, and restarts have not been tried too often."""
         _forget_old(self._draft_restarts)
         is_idle = child.was_ready and not child.has_requests()
         return is_idle and len(self._draft_restarts) < MAX_DRAFT_RESTARTS
@@ -186,7 +181,16 @@ class _Supervisor:
         time.sleep(SETTLE_S)
         return True
 
-    def _let_answer(self, child: ChildServer) -> None:
+    def _let_requests_end(self, child: ChildServer, fault: _Fault) -> bool:
+        """Let clients be answered, or told, before a restart; False if asked to stop instead."""
+        self._report(is_ready=False, reason=fault.text)
+        if fault.is_draft:
+            return self._drain(child, time.monotonic() + self._settings.drain_s, fault.text)
+        if child.was_ready and child.can_answer():
+            self._let_errors_out(child)
+        return True
+
+    def _let_errors_out(self, child: ChildServer) -> None:
         """Wait until the orchestrator has told its clients."""
         deadline_s = time.monotonic() + ANSWER_S
         while child.has_requests() and time.monotonic() < deadline_s:
@@ -207,20 +211,27 @@ class _Supervisor:
         return None
 
     def _pause(self) -> bool:
-        """Wait before a restart, twice as long each time; return False if asked to stop instead."""
-        num_deaths = len(self._deaths)
-        pause_s = 0.0 if num_deaths < 2 else FIRST_PAUSE_S * 2 ** (num_deaths - 2)
-        deadline_s = time.monotonic() + pause_s
+        """Let some time pass between a death and the restart, twice as long after each further one.
+
+        Return False if asked to stop instead.
+        """
+        deadline_s = 0.0
+        if len(self._deaths) > 1:
+            deadline_s = self._deaths[-1] + FIRST_PAUSE_S * 2 ** (len(self._deaths) - 2)
         while time.monotonic() < deadline_s and not self._should_stop():
             self._report(is_ready=False, reason="waiting before a restart")
             time.sleep(POLL_INTERVAL_S)
         return not self._should_stop()
 
     def _write_pid(self, pid: int) -> None:
-        if self._pid_file is not None:
-            new = self._pid_file.with_suffix(".new")
+        if self._pid_file is None:
+            return
+        new = self._pid_file.with_suffix(".new")
+        try:
             new.write_text(str(pid), "utf-8")
             new.replace(self._pid_file)  # Readers see a whole number.
+        except OSError as error:
+            _say(f"the process id could not be written: {error}")
 
     def _should_stop(self) -> bool:
         return bool(self._signals) or self._parent_pid not in {None, os.getppid()}

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -72,7 +71,8 @@ class TorchEngine:
         self._checkpoint = settings.checkpoint
         self._vocabulary: Vocabulary | None = None
         self._vocab_size = 0
-        self._banned = lru_cache(maxsize=BANNED_TEXTS_KEPT)(self._banned_of)
+        self._banned: dict[tuple[str, ...], BannedText] = {}
+        """Lists of bad texts that are ready, the oldest first; the preparer's thread adds them."""
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
@@ -84,12 +84,14 @@ class TorchEngine:
     def submit(self, task: Task, receive: Receiver) -> None:
         """Queue a task; `receive` gets its outputs, the last one with is_final.
 
-        A task with bad texts is prepared on another thread: looking through the vocabulary takes
-        longer than other tasks should wait. It ends with UnsupportedError if the checkpoint's
+        A new list of bad texts is prepared on another thread: looking through the vocabulary takes
+        longer than other tasks should wait. The task ends with UnsupportedError if the checkpoint's
         tokenizer is missing or unknown. Raises EngineFailedError while the engine shuts down.
         """
-        if not task.params.bad_texts:
-            self._enqueue(task, receive)
+        texts = task.params.bad_texts
+        banned = self._banned.get(texts) if texts else None
+        if banned is not None or not texts:
+            self._enqueue(replace(task, banned=banned), receive)
             return
         with self._entry:
             if self._stopping:
@@ -98,8 +100,7 @@ class TorchEngine:
 
     def _prepare(self, task: Task, receive: Receiver) -> None:
         try:
-            banned = self._banned(task.params.bad_texts)
-            self._enqueue(replace(task, banned=banned), receive)
+            self._enqueue(replace(task, banned=self._banned_of(task.params.bad_texts)), receive)
         except SpecdecError as error:
             send_last(receive, TaskOutput((), error=error))
         except Exception as error:
@@ -122,9 +123,13 @@ class TorchEngine:
         self._post(add)
 
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
-        return BannedText([text.encode() for text in texts], self._vocabulary)
+        if texts not in self._banned:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
+            if len(self._banned) >= BANNED_TEXTS_KEPT:
+                del self._banned[next(iter(self._banned))]
+            self._banned[texts] = BannedText([t.encode() for t in texts], self._vocabulary)
+        return self._banned[texts]
 
     def cancel(self, request_id: str) -> None:
         """End the tasks of that id within a pass; an unknown id is no error."""
