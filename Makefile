@@ -41,9 +41,18 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 demo: setup ## stream prompts with speculation on and off through a real tritonserver
 	$(BIN)/python -m loadtest.demo
 
+# A server that hangs would take five minutes for each test behind it: --maxfail.
+PYTEST = $(BIN)/python -m pytest -m "not gpu" --maxfail=20
+
+ifeq ($(PYTEST_ARGS),)
 test: setup ## run the tests, the live-server ones included
-	@# A server that hangs would take five minutes for each test behind it.
-	$(BIN)/python -m pytest -m "not gpu" --maxfail=20 $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses=logical --maxprocesses=4 tests/unit tests/contract
+	@# One after the other: each server uses every core, and their times are tested.
+	$(PYTEST) tests/server
+else
+test: setup
+	$(PYTEST) $(PYTEST_ARGS)
+endif
 
 test-gpu: setup ## run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 STREAMS_PER_CHANNEL = 64
 """HTTP/2 servers allow about 100 streams on a connection."""
 
+ANSWER_LIMIT_S = 300.0
+"""Seconds after which a stream counts as hung, with the outcome TIMED_OUT. The streams beside a
+prompt of 4,000 tokens last longest: about a minute on two cores, 220 s if these are busy."""
+
 WHOLE = "whole"
 """The outcome of an answer that came to its end."""
+TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
+"""The outcome of an answer that took longer than ANSWER_LIMIT_S."""
 
 
 @dataclass(slots=True)
@@ -34,7 +40,8 @@ class Answer:
     token_ids: list[int] = field(default_factory=list)
     is_complete: bool = False
     error_type: str = ""
-    """The server's `error_type`, or a gRPC code where the connection broke."""
+    """The server's `error_type`; where the connection broke, a gRPC code or
+    http_answers.CLOSED."""
     detail: str = ""
     start_s: float = 0.0
     first_s: float = 0.0
@@ -77,10 +84,13 @@ class Channels:
             await channel.close(None)
 
     def call(self, number: int, request: GenerationRequest) -> Any:
-        """Begin a stream on the connection that stream `number` belongs to."""
+        """Begin a stream on the connection that stream `number` belongs to.
+
+        gRPC ends it after ANSWER_LIMIT_S.
+        """
         message = encode_request(request, self._model, stream=True)
         stub = self._stubs[number % len(self._stubs)]
-        return stub.ModelStreamInfer(iter([message]))
+        return stub.ModelStreamInfer(iter([message]), timeout=ANSWER_LIMIT_S)
 
     async def ask(
         self,

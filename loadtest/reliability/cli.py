@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from loadtest.bench.reporting import (
     RESULTS,
@@ -29,7 +31,7 @@ from loadtest.reliability import (
     surroundings,
 )
 from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.table import Row
+from loadtest.reliability.table import Row, one_line
 
 SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "stops": stops.rows,
@@ -47,7 +49,7 @@ SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Run the scenarios; 1 if a goal was missed or crashes cannot be seen on this machine."""
+    """Run the scenarios; return 1 if a goal was missed or this machine does not show crashes."""
     parser = argparse.ArgumentParser(prog="specdec bench reliability", description=__doc__)
     # argparse checks the default of `*`, an empty list, against the choices too.
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO")
@@ -62,15 +64,34 @@ def main(argv: list[str]) -> int:
     repository = arguments.model_repository.resolve()
     is_met = True
     for name in arguments.scenarios or SCENARIOS:
+        at_start = conditions(command_line("reliability", argv))
         rows = []
-        for row in SCENARIOS[name](repository, arguments.rounds):
+        for row in played(name, repository, arguments.rounds):
             print(f"{'met   ' if row.is_met else 'MISSED'} {row.what}: {row.figure}", flush=True)
             rows.append(row)
         table = markdown_table(
             ["what", "figure", "goal", "met"],
             [[row.what, row.figure, row.goal, "yes" if row.is_met else "**no**"] for row in rows],
         )
-        facts = {"conditions": conditions(command_line("reliability", argv)), "rows": rows}
+        at_end = conditions(command_line("reliability", argv))
+        facts = {"conditions": of_the_run(at_start, at_end), "rows": rows}
         write_result(f"reliability_{name}", arguments.out, facts, table)
         is_met &= all(row.is_met for row in rows)
     return 0 if is_met else 1
+
+
+def played(name: str, repository: Path, rounds: int) -> Iterator[Row]:
+    """Yield a scenario's rows; an exception in it ends it with a row that missed its goal."""
+    try:
+        yield from SCENARIOS[name](repository, rounds)
+    except Exception as error:  # noqa: BLE001 - the rows so far, and the other scenarios, count
+        traceback.print_exc()
+        yield Row(name, f"the bench failed: {one_line(repr(error))}", "", is_met=False)
+
+
+def of_the_run(at_start: dict[str, Any], at_end: dict[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a scenario; servers are started from the files as they are then."""
+    commit = at_start["commit"]
+    if at_end["commit"] != commit:
+        commit += ", changed during the run"
+    return at_end | {"commit": commit}

@@ -1,4 +1,7 @@
-"""Crashes that no exit status shows: the kernel's log, and core files."""
+"""Crashes that no exit status shows: the kernel's log, and core files.
+
+The kernel's log is the whole machine's: run nothing else that may crash beside a bench.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-_CRASH = re.compile(r"(segfault|general protection|trap (stack|invalid)|traps:)")
+_CRASH = re.compile(
+    r"(segfault|general protection|trap (stack|invalid)|traps:|[Oo]ut of memory|oom-kill)"
+)
 
 
 class CrashWatch:
@@ -43,7 +48,10 @@ class CrashWatch:
 
 
 def _kernel_lines() -> list[str]:
-    """Return the kernel's lines about crashed processes; none where its log is closed to us."""
+    """Return the kernel's lines about processes that crashed or got no memory.
+
+    There are none where its log is closed to us.
+    """
     try:
         ran = subprocess.run(["dmesg"], capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.SubprocessError):

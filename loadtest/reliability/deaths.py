@@ -7,23 +7,24 @@ import os
 import signal
 import tempfile
 import time
-import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clients import GenerationRequest
-from loadtest.reliability.asking import WHOLE, Channels
+from loadtest.reliability.asking import WHOLE, Answer, Channels
 from loadtest.reliability.faulty_engine import fault_file, with_planted_faults
-from loadtest.reliability.table import Row, counted, spread
+from loadtest.reliability.http_answers import CLOSED, ask_over_http
+from loadtest.reliability.readiness import first_answer, probe
+from loadtest.reliability.table import Row, counted, listed, spread
 from specdec.health.processes import all_processes, model_run_by
 from specdec.serving.triton_server import TritonServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-NUM_STREAMS = 8
+NUM_STREAMS, NUM_HTTP = 8, 2
+"""Streams under which a fault comes, and how many of these go over HTTP."""
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 EXCEPTION = "an exception in the engine's loop"
 FAULTS = {
@@ -35,11 +36,11 @@ FAULTS = {
 """The faults of each process."""
 TOLD = {
     "target": {"engine_failed"},
-    "specdec": {"engine_failed", "UNAVAILABLE"},
-    "tritonserver": {"engine_failed", "UNAVAILABLE"},
+    "specdec": {"engine_failed", "UNAVAILABLE", CLOSED},
+    "tritonserver": {"engine_failed", "UNAVAILABLE", CLOSED},
 }
 """Outcomes that a stream may have. Where the process died that writes the answers, the connection
-breaks, which gRPC calls UNAVAILABLE."""
+breaks: gRPC calls this UNAVAILABLE, and over HTTP the body has no end (CLOSED)."""
 TOLD_LIMIT_S = 3.0
 UNREADY_LIMIT_S = 2.0
 BEYOND_START_LIMIT_S = 2.0
@@ -47,9 +48,6 @@ BEYOND_START_LIMIT_S = 2.0
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
 ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=160, min_tokens=150)
 """Answers that come to their end in spite of a dead draft."""
-SHORT = GenerationRequest(text_input="Count: one, two, three,", max_tokens=8)
-PROBE_PERIOD_S = 0.05
-BACK_LIMIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,16 @@ class DeathResult:
     """The outcome of each stream: Answer.outcome."""
     slowest_error_s: float
     unready_s: float
-    """When readiness first said no; infinity if never."""
+    """When the probe first said no; infinity if never."""
     is_restarted: bool
     """Another tritonserver answers than before."""
+    reason: str
+    """Why, in the supervisor's words."""
     back_s: float
     """When the first new answer came; infinity if none did."""
     num_false_ready: int
-    """How often the probe said ready after that and an answer failed."""
+    """How often the probe said ready later than UNREADY_LIMIT_S, before the restart (a dead draft
+    excepted, since answers come without it), or after the restart while an answer failed."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -85,7 +86,9 @@ def _trial(repository: Path, victim: str, fault: str) -> tuple[DeathResult, floa
         planted = with_planted_faults(repository, Path(folder))
         command_s = time.monotonic()
         with TritonServer(planted) as server:
-            first_s, _ = asyncio.run(_first_answer(server))
+            first_s, _ = asyncio.run(first_answer(server))
+            if first_s == float("inf"):
+                raise RuntimeError("no answer before the fault")
             return asyncio.run(inject(server, victim, fault)), first_s - command_s
 
 
@@ -99,8 +102,9 @@ def _row(victim: str, fault: str, results: Sequence[DeathResult], starts_s: Sequ
     is_back = num_restarts == len(results) and max(back) < float("inf")
     false_ready = sum(each.num_false_ready for each in results)
     again = (
-        f"restarted {num_restarts} of {len(results)}; answers again after {spread(back)}; first "
-        f"start {spread(starts_s)}; said ready in vain: {false_ready}"
+        f"restarted {num_restarts} of {len(results)}{listed(each.reason for each in results)}; "
+        f"answers again after {spread(back)}; first start {spread(starts_s)}; "
+        f"said ready in vain: {false_ready}"
     )
     is_back &= not false_ready
     beyond_start_s = max(b - s for b, s in zip(back, starts_s, strict=True))
@@ -108,15 +112,15 @@ def _row(victim: str, fault: str, results: Sequence[DeathResult], starts_s: Sequ
         return Row(
             what,
             f"streams: {counted(got)}; {again}",
-            "every answer whole, restarted",
+            "every answer whole, restarted, never ready in vain",
             set(got) == {WHOLE} and is_back,
         )
     return Row(
         what,
         f"streams: {counted(got)} after {spread(told)}; not ready after {spread(unready)}; {again}",
         f"only {', '.join(sorted(TOLD[victim]))}, told ≤ {TOLD_LIMIT_S:g} s, "
-        f"not ready ≤ {UNREADY_LIMIT_S:g} s, answers again ≤ the same server's first start + "
-        f"{BEYOND_START_LIMIT_S:g} s",
+        f"not ready ≤ {UNREADY_LIMIT_S:g} s and never ready in vain after, answers again ≤ the "
+        f"same server's first start + {BEYOND_START_LIMIT_S:g} s",
         set(got) <= TOLD[victim]
         and max(told) <= TOLD_LIMIT_S
         and max(unready) <= UNREADY_LIMIT_S
@@ -126,38 +130,60 @@ def _row(victim: str, fault: str, results: Sequence[DeathResult], starts_s: Sequ
 
 
 async def inject(server: TritonServer, victim: str, fault: str) -> DeathResult:
-    """Start streams, cause the fault, and watch until answers come again."""
+    """Start streams, cause the fault, and watch until answers come again.
+
+    Raises RuntimeError if a stream has ended before the fault.
+    """
     async with Channels(server.grpc_url, NUM_STREAMS) as channels:
-        started = [asyncio.Event() for _ in range(NUM_STREAMS)]
-        asked = ENDING if victim == "draft" else LONG
-        requests = [_nth(asked, n) for n in range(NUM_STREAMS)]
-        running = [
-            asyncio.create_task(channels.ask(n, each, started[n]))
-            for n, each in enumerate(requests)
-        ]
-        await asyncio.gather(*(each.wait() for each in started))
+        running = await _started_streams(server, channels, ENDING if victim == "draft" else LONG)
         server_pid, victim_pid = server.pid, process_of(server, victim)
-        watching = asyncio.create_task(asyncio.to_thread(_first_unready, server))
+        if any(each.done() for each in running):
+            raise RuntimeError("a stream has ended before the fault")
         fault_s = time.monotonic()
         if fault == EXCEPTION:
             fault_file(server.settings.model_repository, victim).touch()
         else:
             os.kill(victim_pid, SIGNALS[fault])
+        late_s = fault_s + UNREADY_LIMIT_S
+        probing = asyncio.create_task(asyncio.to_thread(probe, server, server_pid, late_s))
         answers = await asyncio.gather(*running)
     # A dead draft is missed by no stream: the server is started again once nothing is in flight.
-    is_restarted = await asyncio.to_thread(_is_another, server, server_pid)
-    unready_s = await watching
-    back_s, num_false_ready = await _first_answer(server)
+    probed = await probing
+    back_s, num_in_vain = await first_answer(server)
     return DeathResult(
         victim,
         fault,
         tuple(each.outcome for each in answers),
         max((each.last_s - fault_s for each in answers if not each.is_complete), default=0.0),
-        unready_s - fault_s,
-        is_restarted,
+        probed.unready_s - fault_s,
+        probed.is_restarted,
+        _reason_in(server.log_path.read_text("utf-8", "replace")),
         back_s - fault_s,
-        num_false_ready,
+        num_in_vain + (0 if victim == "draft" else probed.num_late),
     )
+
+
+async def _started_streams(
+    server: TritonServer, channels: Channels, asked: GenerationRequest
+) -> list[asyncio.Task[Answer]]:
+    """Start NUM_STREAMS streams, the last NUM_HTTP over HTTP, and wait until each has begun."""
+    started = [asyncio.Event() for _ in range(NUM_STREAMS)]
+    running = [
+        asyncio.create_task(
+            channels.ask(n, _nth(asked, n), event)
+            if n < NUM_STREAMS - NUM_HTTP
+            else ask_over_http(server.settings, _nth(asked, n), event)
+        )
+        for n, event in enumerate(started)
+    ]
+    await asyncio.gather(*(each.wait() for each in started))
+    return running
+
+
+def _reason_in(log: str) -> str:
+    """Return what the supervisor wrote at the last restart."""
+    lines = [line for line in log.splitlines() if "starting again" in line]
+    return lines[-1].removeprefix("specdec serve: ") if lines else ""
 
 
 def process_of(server: TritonServer, name: str) -> int:
@@ -179,52 +205,3 @@ def _nth(request: GenerationRequest, number: int) -> GenerationRequest:
         min_tokens=request.min_tokens,
         drafter=drafters[number % len(drafters)],
     )
-
-
-def _is_ready(server: TritonServer) -> bool:
-    try:
-        with urllib.request.urlopen(server.health_url, timeout=1.0) as response:  # noqa: S310 - our own
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def _first_unready(server: TritonServer) -> float:
-    """Return time.monotonic() at the first "not ready", infinity if it stays ready."""
-    limit_s = time.monotonic() + 15.0
-    while time.monotonic() < limit_s:
-        if not _is_ready(server):
-            return time.monotonic()
-        time.sleep(PROBE_PERIOD_S)
-    return float("inf")
-
-
-def _is_another(server: TritonServer, pid: int) -> bool:
-    """Wait until another tritonserver than `pid` runs; False if none does in time."""
-    limit_s = time.monotonic() + BACK_LIMIT_S
-    while time.monotonic() < limit_s:
-        with suppress(OSError, ValueError):  # The file is being written.
-            if server.pid != pid:
-                return True
-        time.sleep(PROBE_PERIOD_S)
-    return False
-
-
-async def _first_answer(server: TritonServer) -> tuple[float, int]:
-    """Wait until a whole answer comes.
-
-    Returns time.monotonic() at its end, infinity if none comes, and how often the probe said ready
-    while an answer failed.
-    """
-    limit_s = time.monotonic() + BACK_LIMIT_S
-    num_failed = 0
-    while time.monotonic() < limit_s:
-        if _is_ready(server):
-            async with Channels(server.grpc_url, 1) as channels:
-                with suppress(asyncio.TimeoutError):
-                    answer = await asyncio.wait_for(channels.ask(0, SHORT), 10.0)
-                    if answer.is_complete:
-                        return answer.last_s, num_failed
-            num_failed += 1
-        await asyncio.sleep(PROBE_PERIOD_S)
-    return float("inf"), num_failed

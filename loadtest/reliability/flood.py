@@ -14,7 +14,7 @@ from clients import GenerationRequest
 from loadtest.bench.repository import with_drafts
 from loadtest.reliability.asking import Answer, Channels
 from loadtest.reliability.table import Row, spread
-from specdec.serving.triton_server import TritonServer
+from loadtest.reliability.watched import described, watched_server
 
 NUM_FLOODING = 96
 """Clients of the flooding tenant, each asking again at once: more than the server's 64 places."""
@@ -31,6 +31,7 @@ SHARES = (1.0, 0.75)
 class FloodResult:
     """The answers of the tenant that asks now and then."""
 
+    num_asked: int
     num_whole: int
     num_refused: int
     first_token_s: tuple[float, ...]
@@ -44,22 +45,24 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             copy = with_drafts(repository, Path(folder), [])
             set_parameters(copy / "specdec", max_tenant_share=str(share))
-            with TritonServer(copy) as server:
-                results = [asyncio.run(flood(server.grpc_url)) for _ in range(rounds)]
+            with watched_server(copy) as watched:
+                url = watched.server.grpc_url
+                results = [asyncio.run(flood(url)) for _ in range(rounds)]
+                faults = watched.faults()
         first_s = [each for result in results for each in result.first_token_s]
-        whole, refused, flooding = (
+        asked, whole, refused, flooding = (
             sum(getattr(each, name) for each in results)
-            for name in ("num_whole", "num_refused", "num_flood_whole")
+            for name in ("num_asked", "num_whole", "num_refused", "num_flood_whole")
         )
         is_bounded = share < 1
         yield Row(
             f"one tenant's {NUM_FLOODING} clients ask all the time, another's every "
             f"{PERIOD_S:g} s; max_tenant_share {share:g} (×{rounds})",
-            f"the other: {whole} whole, {refused} refused"
+            f"the other: {whole} of {asked} whole, {refused} refused"
             f"{', first token after ' + spread(first_s) if first_s else ''}; "
-            f"the first: {flooding} whole",
-            "the other is never refused" if is_bounded else "for comparison: no bound",
-            not is_bounded or (not refused and whole > 0),
+            f"the first: {flooding} whole; {described(faults)}",
+            "0 deaths; " + ("the other gets every answer" if is_bounded else "no bound to judge"),
+            not faults and (not is_bounded or whole == asked > 0),
         )
 
 
@@ -84,6 +87,7 @@ async def flood(url: str) -> FloodResult:
             await asyncio.sleep(PERIOD_S)
         await asyncio.gather(*flooding)
     return FloodResult(
+        len(answers),
         sum(each.is_complete for each in answers),
         sum(each.error_type == "overloaded" for each in answers),
         tuple(each.first_s - each.start_s for each in answers if each.first_s),

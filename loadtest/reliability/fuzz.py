@@ -17,7 +17,7 @@ import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from clients.request import INPUTS
-from loadtest.reliability.table import Row, counted
+from loadtest.reliability.table import Row, counted, listed
 from loadtest.reliability.watched import described, watched_server
 from specdec import errors
 
@@ -35,6 +35,9 @@ OURS = tuple(
     if isinstance(each, type) and issubclass(each, errors.SpecdecError)
 )
 """Every error type of ours."""
+_ESCAPED = ("Traceback", "Failed to process the request", "\nAt:\n", "\\nAt:\\n")
+"""Marks of an exception that left a model: Triton's Python backend writes its text and place. JSON
+escapes the newlines."""
 _TEXTS = ("", "x", "auto", "null", "\U0001f680", "<|im_end|>", "[" * 200, "9" * 400, "a" * 5000)
 _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63, 1e308, 0.5)
 
@@ -52,7 +55,9 @@ class FuzzResult:
     @property
     def is_defect(self) -> bool:
         """Whether no client may ever get this: no end, no reason, or an error inside the server."""
-        return self.kind in {"hang", BROKEN, "internal"} or "Traceback" in self.detail
+        return self.kind in {"hang", BROKEN, "internal"} or any(
+            each in self.detail for each in _ESCAPED
+        )
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -65,13 +70,13 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
             for each in asyncio.run(fuzz(*urls, FUZZ_PER_ROUND, seed))
         ]
         faults = watched.faults()
-    defects = sorted({each.detail[:300] for each in results if each.is_defect})
+    defects = [each.detail or each.kind for each in results if each.is_defect]
     num_internal = sum(each.is_internal for each in results)
     yield Row(
         f"{len(results)} random tensors (gRPC) and bodies (HTTP)",
-        f"{counted(each.kind for each in results)}; {num_internal} INTERNAL or 500 of Triton's; "
-        f"hangs, broken connections, tracebacks, internal errors of ours: {len(defects)}"
-        f"{''.join(f' ({each})' for each in defects)}; {described(faults)}",
+        f"{counted(each.kind for each in results)}; {num_internal} with gRPC's INTERNAL or HTTP's "
+        f"500; hangs, broken connections, tracebacks, internal errors of ours: {len(defects)}"
+        f"{listed(defects)}; {described(faults)}",
         "no death, no hang, no traceback, INTERNAL only from Triton's own checks",
         not (defects or faults),
     )

@@ -1,14 +1,21 @@
-"""Requests to Triton's HTTP endpoints over connections that can be read slowly or cut off."""
+"""Requests to Triton's HTTP endpoints over connections that can be read slowly or cut off.
+
+Event streams that are read to their end give the same `Answer` as gRPC streams.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from loadtest.reliability.asking import ANSWER_LIMIT_S, TIMED_OUT, Answer, error_type_of
+
 if TYPE_CHECKING:
+    from clients.request import GenerationRequest
     from specdec.serving.server_command import ServeSettings
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -16,6 +23,10 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MAX_LINE_BYTES = 16384
 """Longest event. The reader holds twice as much before it lets the server wait."""
 
+CLOSED = "connection closed"
+"""The outcome of an answer whose connection ended before its body."""
+NO_ANSWER = (OSError, asyncio.TimeoutError)
+"""What ends the reading of events early: a connection that breaks, or one that brings nothing."""
 _END_OF_BODY = b"0\r\n"
 """The last chunk of a body that is sent in chunks (RFC 9112, section 7.1)."""
 
@@ -52,11 +63,63 @@ async def post(
     return reader, writer
 
 
+async def post_stream(
+    settings: ServeSettings, request: GenerationRequest, *, receive_buffer_bytes: int = 0
+) -> Connection:
+    """Send a request to `generate_stream`; see `post`."""
+    fields = {
+        tensor.name: list(tensor.values) if tensor.is_list else tensor.values[0]
+        for tensor in request.tensors(stream=True)
+    }
+    return await post(
+        settings, "generate_stream", fields, receive_buffer_bytes=receive_buffer_bytes
+    )
+
+
 async def events_of(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Yield the JSON object of each server-sent event until the body or the connection ends."""
-    while (line := await reader.readline()) and line != _END_OF_BODY:
-        if line.startswith(b"data:") and line.endswith(b"\n"):  # Else the connection broke in it.
+    """Yield the JSON object of each server-sent event until the body ends.
+
+    Raises ConnectionError if the connection ends first, and asyncio.TimeoutError if it brings
+    nothing for ANSWER_LIMIT_S.
+    """
+    while (line := await asyncio.wait_for(reader.readline(), ANSWER_LIMIT_S)) != _END_OF_BODY:
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the connection ended before the body")
+        if line.startswith(b"data:"):
             yield json.loads(line.removeprefix(b"data:"))
+
+
+async def ask_over_http(
+    settings: ServeSettings, request: GenerationRequest, started: asyncio.Event | None = None
+) -> Answer:
+    """Ask over `generate_stream` and read the answer to its end; `started`: see Channels.ask."""
+    answer, started = Answer(start_s=time.monotonic()), started or asyncio.Event()
+    try:
+        await asyncio.wait_for(_read(settings, request, started, answer), ANSWER_LIMIT_S)
+    except asyncio.TimeoutError:
+        answer.error_type = TIMED_OUT
+    except OSError:  # TimeoutError is one of these from Python 3.11 on, hence the order.
+        if not answer.is_complete:
+            answer.error_type = answer.error_type or CLOSED
+    answer.last_s = time.monotonic()
+    started.set()
+    return answer
+
+
+async def _read(
+    settings: ServeSettings, request: GenerationRequest, started: asyncio.Event, answer: Answer
+) -> None:
+    reader, writer = await post_stream(settings, request)
+    try:
+        async for event in events_of(reader):
+            answer.token_ids += token_ids_of(event)
+            answer.is_complete |= bool(event.get("finish_reason"))
+            if "error" in event:
+                answer.detail = str(event["error"])
+                answer.error_type = error_type_of(answer.detail)
+            started.set()
+    finally:
+        writer.close()
 
 
 def token_ids_of(event: Mapping[str, Any]) -> list[int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.table import Row, counted
+from loadtest.reliability.table import Row, counted, listed
 from loadtest.reliability.watched import described, watched_server
 
 POISON_PER_ROUND = 350
@@ -64,7 +64,7 @@ class PoisonResult:
     outcomes: tuple[str, ...]
     """Answer.outcome of the poisoned requests."""
     details: tuple[str, ...]
-    """Messages of errors that are wrong: all but refusals of values beyond a range."""
+    """Errors that are wrong, and values beyond a range that were accepted."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -75,12 +75,12 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         faults = watched.faults()
     outcomes = [each for result in results for each in result.outcomes]
     changed = sum(each.num_changed for each in results)
-    details = sorted({each for result in results for each in result.details})
+    details = [each for result in results for each in result.details]
     yield Row(
         f"{len(outcomes)} requests at the edges of all ranges beside {NUM_WITNESSES} streams",
         f"{sum(each.num_witnesses for each in results)} witnesses, {changed} changed; the others: "
-        f"{counted(outcomes)}{''.join(f'; {each}' for each in details)}; {described(faults)}",
-        "no witness changed, no death, refused only beyond a range",
+        f"{counted(outcomes)}; wrong: {len(details)}{listed(details)}; {described(faults)}",
+        "no witness changed or cut, no death, refused exactly beyond a range",
         not (changed or faults or details),
     )
 
@@ -90,7 +90,9 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
     draw = random.Random(seed)
     async with Channels(url, NUM_WITNESSES) as channels:
         known = await channels.ask_all([_witness(number) for number in range(NUM_WITNESSES)])
-    poisoned: list[tuple[bool, Answer]] = []
+    if not all(each.is_complete for each in known):
+        raise RuntimeError(f"witnesses without poison: {counted(each.outcome for each in known)}")
+    poisoned: list[tuple[str, Answer]] = []
     numbers = iter(range(count))
     witnesses: list[tuple[int, Answer]] = []
     async with Channels(url, NUM_WITNESSES) as calm, Channels(url, NUM_POISONED_AT_ONCE) as other:
@@ -101,40 +103,57 @@ async def play(url: str, count: int, seed: int) -> PoisonResult:
 
         async def poisoner(number: int) -> None:
             for _ in numbers:
-                request, is_legal = poisoned_request(draw)
-                poisoned.append((is_legal, await other.ask(number, request)))
+                request, beyond = poisoned_request(draw)
+                poisoned.append((beyond, await other.ask(number, request)))
 
         await asyncio.gather(
             *(witness(n) for n in range(NUM_WITNESSES)),
             *(poisoner(n) for n in range(NUM_POISONED_AT_ONCE)),
         )
-    others = {
-        each.detail
-        for is_legal, each in poisoned
-        if not each.is_complete and (is_legal or each.error_type != "invalid_request")
-    }
+    return judged(known, witnesses, poisoned)
+
+
+def judged(
+    known: Sequence[Answer],
+    witnesses: Sequence[tuple[int, Answer]],
+    poisoned: Sequence[tuple[str, Answer]],
+) -> PoisonResult:
+    """Compare the witnesses (number, answer) with the known answers, and judge the poisoned.
+
+    `poisoned`: the value beyond a range, empty where all were legal, and the answer.
+    """
+    details = []
+    for beyond, answer in poisoned:
+        if answer.is_complete and beyond:
+            details.append(f"accepted beyond a range: {beyond}")
+        elif not answer.is_complete and not (beyond and answer.error_type == "invalid_request"):
+            details.append(answer.detail or answer.outcome)
     return PoisonResult(
         len(witnesses),
-        sum(each.token_ids != known[number].token_ids for number, each in witnesses),
-        tuple(each.outcome for _, each in poisoned),
-        tuple(sorted(others)),
+        sum(
+            not each.is_complete or each.token_ids != known[number].token_ids
+            for number, each in witnesses
+        ),
+        tuple(answer.outcome for _, answer in poisoned),
+        tuple(details),
     )
 
 
-def poisoned_request(draw: random.Random) -> tuple[GenerationRequest, bool]:
+def poisoned_request(draw: random.Random) -> tuple[GenerationRequest, str]:
     """Draw a value at an edge for every parameter, and for one in ten requests one beyond.
 
-    Returns the request, and whether all its values are legal.
+    Returns the request and the value beyond a range, empty if all are legal.
     """
     fields = {name: draw.choice(values) for name, values in EDGES.items()}
-    is_legal = draw.random() >= 0.1
-    if not is_legal:
+    beyond = ""
+    if draw.random() < 0.1:
         name = draw.choice(list(BEYOND))
         fields[name] = draw.choice(BEYOND[name])
+        beyond = f"{name} = {fields[name]}"
     text = draw.choice(("Count: one, two,", "x", "\U0001f680", "a" * 300))
     max_tokens = draw.choice((4, 6))
     request = GenerationRequest(text_input=text, max_tokens=max_tokens, **fields)  # type: ignore[arg-type]
-    return request, is_legal
+    return request, beyond
 
 
 def _witness(number: int) -> GenerationRequest:

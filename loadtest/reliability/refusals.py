@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import GenerationRequest
-from loadtest.reliability.asking import Channels
-from loadtest.reliability.table import Row, spread
+from loadtest.reliability.asking import Answer, Channels
+from loadtest.reliability.resources import settled
+from loadtest.reliability.table import Row, listed, spread
 from loadtest.reliability.watched import described, watched_server
 
 NUM_STREAMS = 64
@@ -25,11 +26,13 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """One round: how many answers were whole and exact, refused, or anything else."""
+    """The answers of one round."""
 
     num_exact: int
     num_refused: int
+    """Refused ones among those asked beside the streams; a refused stream is one of the others."""
     others: tuple[str, ...]
+    """Errors of the others, which are neither."""
     slowest_refusal_s: float
     """From asking to being refused."""
 
@@ -39,17 +42,27 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
     with watched_server(repository) as watched:
         url = watched.server.grpc_url
         known = asyncio.run(references(url))
-        results = [asyncio.run(play_round(url, known, number)) for number in range(rounds)]
-        faults = watched.faults()
+        results, left = [], []
+        for number in range(rounds):
+            results.append(asyncio.run(play_round(url, known, number)))
+            left.append(asyncio.run(settled(watched.server)))
+        yield row_of(results, left, watched.faults())
+
+
+def row_of(results: Sequence[RoundResult], left: Sequence[int], faults: Sequence[str]) -> Row:
+    """Judge the rounds; `left`: requests still in flight after each."""
+    rounds = len(results)
     others = [each for result in results for each in result.others]
     slowest = [each.slowest_refusal_s for each in results]
-    yield Row(
+    num_exact = sum(each.num_exact for each in results)
+    return Row(
         f"{NUM_STREAMS} streams, {NUM_REFUSED} more asked at once (×{rounds})",
-        f"{sum(each.num_exact for each in results)} answers exact, "
+        f"{num_exact} answers exact, "
         f"{sum(each.num_refused for each in results)} refused (the slowest of a round after "
-        f"{spread(slowest)}), {len(others)} otherwise; {described(faults)}",
-        "0 deaths, every accepted answer exact",
-        not (others or faults),
+        f"{spread(slowest)}), {len(others)} otherwise{listed(others)}; {described(faults)}; "
+        f"{max(left)} in flight after a round",
+        f"0 deaths, the {NUM_STREAMS} streams and every accepted answer exact, 0 in flight",
+        num_exact >= NUM_STREAMS * rounds and not (others or faults or any(left)),
     )
 
 
@@ -84,16 +97,20 @@ async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundR
         await asyncio.gather(*(each.wait() for each in started))
         more = requests_of(NUM_REFUSED, 1000 * seed)
         refused = await outside.ask_all(more)
-        streams += more
         answers = [*(await asyncio.gather(*running)), *refused]
+    expected = [known[each.text_input or ""][: each.max_tokens] for each in [*streams, *more]]
+    return judged(answers, expected)
+
+
+def judged(answers: Sequence[Answer], expected: Sequence[list[int]]) -> RoundResult:
+    """Count the answers; only those after the first NUM_STREAMS may have been refused."""
     num_exact = num_refused = 0
     slowest_s = 0.0
     others = []
-    for request, answer in zip(streams, answers, strict=True):
-        expected = known[request.text_input or ""][: request.max_tokens]
-        if answer.is_complete and answer.token_ids == expected:
+    for number, (answer, tokens) in enumerate(zip(answers, expected, strict=True)):
+        if answer.is_complete and answer.token_ids == tokens:
             num_exact += 1
-        elif answer.error_type == "overloaded" and not answer.token_ids:
+        elif number >= NUM_STREAMS and answer.error_type == "overloaded" and not answer.token_ids:
             num_refused += 1
             slowest_s = max(slowest_s, answer.last_s - answer.start_s)
         else:

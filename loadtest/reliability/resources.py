@@ -1,11 +1,15 @@
-"""Measure what a server's processes hold: memory, file descriptors, threads, shared memory."""
+"""Measure what a server's processes hold, and read its counters."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import re
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -13,13 +17,17 @@ import numpy as np
 import psutil
 
 from specdec.health.board import SHARED_MEMORY
+from specdec.serving.server_command import REGION_PREFIX
 
 if TYPE_CHECKING:
     from specdec.serving.triton_server import TritonServer
 
 MIB = 2**20
 SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
+NO_PAGE = (OSError, http.client.HTTPException)
+"""Errors of a metrics page that does not answer, such as during a restart."""
 _INFLIGHT = "specdec_inflight_requests"
+_OUTCOME = re.compile(r'specdec_requests_total\{.*\boutcome="(\w+)".*\} (\S+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +42,15 @@ class Resources:
 
 
 def resources_of(server: TritonServer) -> Resources:
-    """Measure a running server."""
+    """Measure a running server.
+
+    Raises psutil.Error, OSError or ValueError where a process or a file goes meanwhile.
+    """
     parent = psutil.Process(server.pid)
     processes = [parent, *parent.children(recursive=True)]
-    shared = sum(
-        file.stat().st_blocks * 512 for file in SHARED_MEMORY.rglob("specdec_*") if file.is_file()
-    )
+    # Shared memory is named after the supervisor: other servers may run on this machine.
+    regions = SHARED_MEMORY.rglob(f"{REGION_PREFIX}{parent.ppid()}_*")
+    shared = sum(file.stat().st_blocks * 512 for file in regions if file.is_file())
     return Resources(
         time.monotonic(),
         sum(each.memory_info().rss for each in processes) / MIB,
@@ -62,16 +73,40 @@ def slopes_per_hour(samples: Sequence[Resources]) -> dict[str, float]:
 
 def num_inflight(server: TritonServer) -> int:
     """Return how many requests the server's metrics count as being served."""
-    with urllib.request.urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - our own
-        lines = page.read().decode().splitlines()
+    lines = _metrics_page(server).splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_INFLIGHT))
 
 
+def requests_by_outcome(server: TritonServer) -> Counter[str]:
+    """Return how many requests the server has ended since its start, by outcome."""
+    return outcomes_on(_metrics_page(server))
+
+
+def outcomes_on(page: str) -> Counter[str]:
+    """Return the requests that a metrics page counts, by outcome."""
+    found: Counter[str] = Counter()
+    for line in page.splitlines():
+        if match := _OUTCOME.match(line):
+            found[match[1]] += int(float(match[2]))
+    return found
+
+
 async def settled(server: TritonServer) -> int:
-    """Wait until nothing is in flight; return how many requests still are at the limit."""
+    """Wait until nothing is in flight; return how many requests still are at the limit.
+
+    Raises TimeoutError if the metrics page never answered.
+    """
     limit_s = time.monotonic() + SETTLE_LIMIT_S
-    number = 1
-    while number and time.monotonic() < limit_s:
-        number = await asyncio.to_thread(num_inflight, server)
+    number: int | None = None
+    while number != 0 and time.monotonic() < limit_s:
+        with suppress(*NO_PAGE):
+            number = await asyncio.to_thread(num_inflight, server)
         await asyncio.sleep(SETTLE_PERIOD_S)
+    if number is None:
+        raise TimeoutError(f"no metrics page answered for {SETTLE_LIMIT_S:g} s")
     return number
+
+
+def _metrics_page(server: TritonServer) -> str:
+    with urllib.request.urlopen(server.metrics_url, timeout=10) as page:  # noqa: S310 - our own
+        return str(page.read().decode())

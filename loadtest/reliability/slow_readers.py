@@ -12,7 +12,7 @@ import grpc
 
 from clients import GenerationRequest
 from loadtest.reliability.asking import Channels, tokens_of
-from loadtest.reliability.http_answers import events_of, post, token_ids_of
+from loadtest.reliability.http_answers import NO_ANSWER, events_of, post_stream, token_ids_of
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted
 from loadtest.reliability.watched import described, watched_server
@@ -109,21 +109,19 @@ async def _over_grpc(url: str, expected: list[int]) -> str:
 
 
 async def _over_http(server: TritonServer, expected: list[int]) -> str:
-    fields = {
-        "text_input": SLOW.text_input,
-        "stream": True,
-        "max_tokens": NUM_TOKENS,
-        "min_tokens": NUM_TOKENS,
-    }
     # With buffers of its own size, the kernel would take in the whole answer.
-    reader, writer = await post(
-        server.settings, "generate_stream", fields, receive_buffer_bytes=RECEIVE_BUFFER_BYTES
+    reader, writer = await post_stream(
+        server.settings, SLOW, receive_buffer_bytes=RECEIVE_BUFFER_BYTES
     )
     await asyncio.sleep(STOPS_READING_S)
     tokens: list[int] = []
-    async for event in events_of(reader):
-        if "error" in event:
-            return str(event["error"])
-        tokens += token_ids_of(event)
-    writer.close()
+    try:
+        async for event in events_of(reader):
+            if "error" in event:
+                return str(event["error"])
+            tokens += token_ids_of(event)
+    except NO_ANSWER as error:
+        return type(error).__name__
+    finally:
+        writer.close()
     return "exact" if tokens == expected else f"{len(tokens)} other tokens"

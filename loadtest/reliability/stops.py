@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,21 @@ from tritonclient.grpc import service_pb2_grpc
 
 from clients import GenerationRequest
 from clients.grpc_client import encode_request
-from loadtest.reliability.asking import WHOLE, Answer, Channels, error_type_of, tokens_of
+from loadtest.reliability.asking import ANSWER_LIMIT_S, WHOLE, Answer, Channels, tokens_of
 from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.http_answers import events_of, post, token_ids_of
-from loadtest.reliability.serving import comes_up, serve_command
-from loadtest.reliability.table import Row, counted, spread
+from loadtest.reliability.http_answers import ask_over_http
+from loadtest.reliability.serving import START_LIMIT_S, comes_up, serve_command
+from loadtest.reliability.table import Row, counted, listed, spread
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of
-from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import STOP_GRACE_S
 
 DRAIN_S = 8.0
+END_LIMIT_S = 60.0
+"""Seconds after which a server that does not end is killed; its status is then -9."""
+LOADING_S = 1.0
+"""Seconds after the start of tritonserver in which it has begun to load its models."""
 SITUATIONS = (
     "idle",
     "8 gRPC and 4 HTTP streams",
@@ -43,7 +47,7 @@ EXPECTED = {
     "under overload": {WHOLE, "shutting_down", "overloaded"},
 }
 """Outcomes that a stream may have, where they differ from whole or `shutting_down`."""
-SHORT, LONG = 24, 4000
+SHORT, LONG = 32, 4000
 """Tokens of an answer that ends within the drain limit, and of one that does not."""
 
 
@@ -56,30 +60,39 @@ class StopResult:
     status: int
     outcomes: tuple[str, ...]
     """Answer.outcome of each stream."""
+    num_open: int
+    """Streams whose answers were under way at the SIGTERM."""
     leftovers: tuple[str, ...]
     """Processes and /dev/shm entries a moment after the end, and crashes in the kernel's log."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Stop a server in each situation, `rounds` times."""
-    limit_s = DRAIN_S + STOP_GRACE_S
     for situation in SITUATIONS:
-        results = [asyncio.run(stop_in(situation, repository)) for _ in range(rounds)]
-        seconds = [each.seconds for each in results]
-        leftovers = [each for result in results for each in result.leftovers]
-        outcomes = [each for result in results for each in result.outcomes]
-        statuses = sorted({each.status for each in results})
-        yield Row(
-            f"stop, {situation} (×{rounds})",
-            f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; streams: "
-            f"{counted(outcomes) or 'none'}; leftovers and crashes: "
-            f"{', '.join(leftovers) or 'none'}",
-            f"≤ {limit_s:g} s, exit 0, streams whole or told why, none left",
-            max(seconds) <= limit_s
-            and statuses == [0]
-            and not leftovers
-            and set(outcomes) <= EXPECTED.get(situation, {WHOLE, "shutting_down"}),
-        )
+        yield row_of([asyncio.run(stop_in(situation, repository)) for _ in range(rounds)])
+
+
+def row_of(results: Sequence[StopResult]) -> Row:
+    """Judge the stops in one situation."""
+    situation, limit_s = results[0].situation, DRAIN_S + STOP_GRACE_S
+    seconds = [each.seconds for each in results]
+    leftovers = [each for result in results for each in result.leftovers]
+    outcomes = [each for result in results for each in result.outcomes]
+    statuses = sorted({each.status for each in results})
+    fewest_open = min(each.num_open for each in results)
+    streams = f"{counted(outcomes)} (at least {fewest_open} open at the signal)"
+    return Row(
+        f"stop, {situation} (×{len(results)})",
+        f"{spread(seconds)}; exit {', '.join(map(str, statuses))}; streams: "
+        f"{streams if outcomes else 'none'}; leftovers and crashes: {len(leftovers)}"
+        f"{listed(leftovers)}",
+        f"≤ {limit_s:g} s, exit 0, streams open at the signal, whole or told why, none left",
+        max(seconds) <= limit_s
+        and statuses == [0]
+        and not leftovers
+        and (fewest_open > 0 or not outcomes)
+        and set(outcomes) <= EXPECTED.get(situation, {WHOLE, "shutting_down"}),
+    )
 
 
 async def stop_in(situation: str, repository: Path) -> StopResult:
@@ -88,23 +101,25 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         folder = Path(scratch)
         crashes = CrashWatch(folder)
         settings = with_free_ports(ServeSettings(repository, "127.0.0.1", 0, 0, 0, 0))
-        command = serve_command(settings, "--drain-s", str(DRAIN_S))
+        pid_file = folder / "server.pid"
+        command = serve_command(settings, "--drain-s", str(DRAIN_S), "--pid-file", str(pid_file))
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
                 command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
             )
-        marks = f"specdec_{process.pid}_"
+        marks = f"{REGION_PREFIX}{process.pid}_"
         if situation == "during start-up":
-            await asyncio.sleep(2.0)
+            await asyncio.to_thread(_wait_until_loading, process, pid_file)
         elif not await asyncio.to_thread(comes_up, process, settings):
             process.kill()
             raise TimeoutError((folder / "log").read_text()[-2000:])
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(process.kill)  # where the bench itself fails
             running = await _bring_into(situation, settings, stack)
+            num_open = sum(not each.done() for each in running)
             start_s = time.monotonic()
             os.kill(process.pid, signal.SIGTERM)
-            status = await asyncio.to_thread(process.wait)
+            status = await asyncio.to_thread(_end_of, process)
             seconds = time.monotonic() - start_s
             answers = await asyncio.gather(*running)
         await asyncio.sleep(0.3)
@@ -120,8 +135,28 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
         round(seconds, 2),
         status,
         tuple(each.outcome for each in answers),
+        num_open,
         tuple(leftovers),
     )
+
+
+def _wait_until_loading(process: subprocess.Popen[bytes], pid_file: Path) -> None:
+    """Wait until tritonserver loads its models; raise TimeoutError if it does not get there."""
+    limit_s = time.monotonic() + START_LIMIT_S
+    while not pid_file.exists():
+        if process.poll() is not None or time.monotonic() > limit_s:
+            raise TimeoutError("tritonserver was not started")
+        time.sleep(0.05)
+    time.sleep(LOADING_S)
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end and return the exit status; kill a process that does not end."""
+    try:
+        return process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 async def _bring_into(
@@ -143,14 +178,17 @@ async def _bring_into(
     channels = await stack.enter_async_context(Channels(grpc_url, 4 * count))
     size = LONG if situation == "streams longer than the drain limit" else SHORT
     size = size if count == 8 else 40
-    started = [asyncio.Event() for _ in range(count)]
+    num_http = 4 if situation == "8 gRPC and 4 HTTP streams" else 0
+    started = [asyncio.Event() for _ in range(count + num_http)]
     running = [
-        asyncio.create_task(channels.ask(n, _request(n, size), started[n])) for n in range(count)
+        asyncio.create_task(
+            channels.ask(n, _request(n, size), event)
+            if n < count
+            else ask_over_http(settings, _request(n, size), event)
+        )
+        for n, event in enumerate(started)
     ]
     await asyncio.gather(*(each.wait() for each in started))
-    if situation == "8 gRPC and 4 HTTP streams":
-        running += [asyncio.create_task(_http_stream(settings, n, size)) for n in range(4)]
-        await asyncio.sleep(1.0)
     if situation == "under overload":
         running += [asyncio.create_task(channels.ask(n, _request(n, 4))) for n in range(3 * count)]
         await asyncio.sleep(0.2)
@@ -162,31 +200,12 @@ def _request(number: int, max_tokens: int) -> GenerationRequest:
     return GenerationRequest(text_input=text, max_tokens=max_tokens, min_tokens=max_tokens)
 
 
-async def _http_stream(settings: ServeSettings, number: int, max_tokens: int) -> Answer:
-    """Ask over HTTP's generate_stream, and read the answer to its end."""
-    answer = Answer(start_s=time.monotonic())
-    fields = {
-        "text_input": f"{number}. Count: one, two,",
-        "stream": True,
-        "max_tokens": max_tokens,
-        "min_tokens": max_tokens,
-    }
-    reader, writer = await post(settings, "generate_stream", fields)
-    with contextlib.suppress(OSError):
-        async for event in events_of(reader):
-            answer.token_ids += token_ids_of(event)
-            answer.is_complete |= bool(event.get("finish_reason"))
-            if "error" in event:
-                answer.error_type = error_type_of(str(event["error"]))
-    answer.last_s = time.monotonic()
-    writer.close()
-    return answer
-
-
 async def _open_stream(grpc_url: str, stack: contextlib.AsyncExitStack) -> None:
     """Get one whole answer on a gRPC stream, and leave the stream open."""
     channel = await stack.enter_async_context(grpc.aio.insecure_channel(grpc_url))
-    call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer()
+    call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(
+        timeout=ANSWER_LIMIT_S
+    )
     stack.callback(call.cancel)
     await call.write(encode_request(_request(0, 4), "specdec", stream=True))
     is_complete = False
@@ -200,5 +219,5 @@ async def _open_stream(grpc_url: str, stack: contextlib.AsyncExitStack) -> None:
 async def _open_connection(host: str, port: int, stack: contextlib.AsyncExitStack) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await reader.read(1024)
+    await asyncio.wait_for(reader.read(1024), ANSWER_LIMIT_S)
     stack.callback(writer.close)

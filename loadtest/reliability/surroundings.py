@@ -16,7 +16,7 @@ from clients import GenerationRequest
 from loadtest.reliability.asking import Channels
 from loadtest.reliability.refusals import requests_of
 from loadtest.reliability.serving import comes_up, serve_command
-from loadtest.reliability.table import Row
+from loadtest.reliability.table import Row, one_line
 from specdec.serving.server_command import ServeSettings, with_free_ports
 
 NUM_STREAMS = 64
@@ -46,7 +46,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         yield Row(
             f"{surrounding}: {NUM_STREAMS} answers at once",
             f"ready after {result.start_s:.1f} s, {result.num_whole} whole, exit {result.status}"
-            f"{'; ' + result.detail if result.detail else ''}",
+            f"{'; ' + one_line(result.detail) if result.detail else ''}",
             "all whole, or a clear error; exit 0",
             result.num_whole == NUM_STREAMS and result.status == 0,
         )
@@ -76,7 +76,7 @@ def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
             if not comes_up(process, settings):
                 process.kill()
                 status = process.wait()
-                return SurroundingResult(float("inf"), 0, status, log.read_text()[-2000:])
+                return SurroundingResult(float("inf"), 0, status, log.read_text()[-300:])
             ready_s = time.monotonic() - start_s
             answers = asyncio.run(_ask(f"{settings.url_host}:{settings.grpc_port}"))
             process.send_signal(signal.SIGTERM)

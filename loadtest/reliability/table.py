@@ -7,6 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+MAX_LISTED = 5
+"""Texts of errors that one cell of the table shows."""
+MAX_TEXT_CHARS = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -27,3 +31,18 @@ def spread(seconds: Sequence[float]) -> str:
 def counted(kinds: Iterable[str]) -> str:
     """Return each kind with how often it occurs, the most frequent first."""
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common())
+
+
+def one_line(text: str) -> str:
+    """Return a text as a cell of a Markdown table can hold it, cut to MAX_TEXT_CHARS."""
+    return " ".join(text.split()).replace("|", "/")[:MAX_TEXT_CHARS]
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Return the first MAX_LISTED different texts in brackets; nothing if there are none."""
+    different = sorted(set(texts))
+    if not different:
+        return ""
+    shown = "; ".join(one_line(each) for each in different[:MAX_LISTED])
+    num_more = len(different) - MAX_LISTED
+    return f" ({shown}{f'; and {num_more} more' if num_more > 0 else ''})"

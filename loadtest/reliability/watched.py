@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from loadtest.reliability.crashes import CrashWatch
+from loadtest.reliability.resources import settled
+from loadtest.reliability.table import listed
 from specdec.serving.triton_server import TritonServer
 
+NOTICE_S = 3.0
+"""Seconds with nothing in flight in which the supervisor reports a death: it notices one within 2 s
+and replaces a dead draft once nothing is in flight."""
 _BAD_LINE = re.compile(
     r"Traceback \(most recent|Signal \(\d+\)|free\(\)|malloc|corrupted|terminate called"
+    r"|starting again|giving up|requests in flight get an error|Failed to process the request"
 )
-"""Log lines of an unexpected failure: Python's, Triton's signal handler, glibc's checks, C++."""
+"""Log lines of an unexpected failure: Python's, Triton's signal handler, glibc's checks, C++, a
+death that the supervisor or the orchestrator noticed, an exception that left a model."""
 
 
 class WatchedServer:
@@ -24,14 +34,33 @@ class WatchedServer:
         self.server = server
         self._crashes = CrashWatch(folder)
         self._pid = server.pid
+        self._known: Counter[str] = Counter()
+        """Crashes and bad lines that `faults` has returned."""
 
     def faults(self) -> list[str]:
-        """Return crashes, restarts and bad lines of the log since the start, a line each."""
-        found = self._crashes.found()
-        if self.server.pid != self._pid:
-            found.append("tritonserver was restarted")
-        log = self.server.log_path.read_text("utf-8", "replace").splitlines()
-        return found + [line[:200] for line in log if _BAD_LINE.search(line)]
+        """Return crashes, restarts and bad lines of the log since the last call, a line each.
+
+        Waits first until nothing is in flight, and NOTICE_S more.
+        """
+        with suppress(TimeoutError):
+            asyncio.run(settled(self.server))
+        time.sleep(NOTICE_S)
+        log = self.server.log_path.read_text("utf-8", "replace")
+        found = Counter([*self._crashes.found(), *bad_lines(log)])
+        new, self._known = found - self._known, found
+        return [*new.elements(), *self._restarts()]
+
+    def _restarts(self) -> list[str]:
+        try:
+            known, self._pid = self._pid, self.server.pid
+        except (OSError, ValueError):  # The supervisor removes the file at its end.
+            return ["the server has given up"]
+        return ["tritonserver was restarted"] if self._pid != known else []
+
+
+def bad_lines(log: str) -> list[str]:
+    """Return the lines of a server's log that tell of an unexpected failure, each cut short."""
+    return [line[:200] for line in log.splitlines() if _BAD_LINE.search(line)]
 
 
 @contextmanager
@@ -44,8 +73,6 @@ def watched_server(repository: Path) -> Iterator[WatchedServer]:
         yield WatchedServer(server, Path(folder))
 
 
-def described(faults: list[str]) -> str:
+def described(faults: Sequence[str]) -> str:
     """Return the faults as a figure of the table says them."""
-    return f"crashes, restarts, tracebacks: {len(faults)}" + "".join(
-        f" ({each})" for each in sorted(set(faults))
-    )
+    return f"crashes, restarts, tracebacks: {len(faults)}{listed(faults)}"

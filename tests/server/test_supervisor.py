@@ -8,15 +8,20 @@ import time
 import pytest
 
 from loadtest.reliability.deaths import (
+    EXCEPTION,
+    NUM_HTTP,
     TOLD_LIMIT_S,
     UNREADY_LIMIT_S,
     inject,
     process_of,
 )
+from loadtest.reliability.faulty_engine import with_planted_faults
+from loadtest.reliability.http_answers import CLOSED
 from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
 from specdec.serving.child_server import remove_leftovers
 from specdec.serving.launcher import TritonServer
+from specdec.serving.server_command import REGION_PREFIX
 from specdec.serving.supervisor import STOP_GRACE_S
 from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
 
@@ -26,25 +31,29 @@ pytestmark = pytest.mark.engines("torch")  # NVIDIA's engine dies with the whole
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """Return a server whose processes may come to harm, fewer times than it gives up after."""
-    log = tmp_path_factory.mktemp("deaths") / "log"
-    with TritonServer(MODEL_REPOSITORY, log_path=log) as server:
+    folder = tmp_path_factory.mktemp("deaths")
+    repository = with_planted_faults(MODEL_REPOSITORY, folder)
+    with TritonServer(repository, log_path=folder / "log") as server:
         yield server
 
 
+# test_unsupervised.py kills the target.
 @pytest.mark.parametrize(
     ("victim", "fault", "told"),
     [
-        ("target", "SIGKILL", "engine_failed"),
-        ("target", "SIGSTOP", "engine_failed"),
-        ("specdec", "SIGKILL", "UNAVAILABLE"),
-        ("tritonserver", "SIGSTOP", "UNAVAILABLE"),
+        ("target", EXCEPTION, ("engine_failed", "engine_failed")),
+        ("target", "SIGSTOP", ("engine_failed", "engine_failed")),
+        ("specdec", "SIGKILL", ("UNAVAILABLE", CLOSED)),
+        ("tritonserver", "SIGSTOP", ("UNAVAILABLE", CLOSED)),
     ],
 )
 def test_death_is_told_and_mended(running, victim, fault, told):
-    """Each stream gets its error, readiness says no at once, and answers come again."""
+    """Each gRPC and HTTP stream gets its error, the probe says no at once, answers come again."""
     result = asyncio.run(inject(running, victim, fault))
 
-    assert set(result.errors) == {told}
+    over_grpc, over_http = told
+    assert set(result.errors[:-NUM_HTTP]) == {over_grpc}
+    assert set(result.errors[-NUM_HTTP:]) == {over_http}
     assert result.slowest_error_s < TOLD_LIMIT_S
     assert result.unready_s < UNREADY_LIMIT_S
     assert result.back_s < 60.0
@@ -58,6 +67,8 @@ def test_dead_draft_fails_nobody(running):
 
     assert set(result.errors) == {"whole"}
     assert result.is_restarted
+    assert result.back_s < 60.0
+    assert result.num_false_ready == 0
 
 
 @pytest.mark.parametrize(
@@ -75,6 +86,7 @@ def test_stop_ends_in_time_and_leaves_nothing(situation, limit_s, outcomes):
     assert result.status == 0
     assert result.seconds < limit_s
     assert set(result.outcomes) == outcomes
+    assert result.num_open > 0 or not outcomes
     assert result.leftovers == ()
 
 
@@ -92,4 +104,4 @@ def test_next_start_clears_what_a_killed_server_left(tmp_path):
     server.stop()
 
     assert f"process {stub}" in found
-    assert not list(SHARED_MEMORY.glob(f"specdec_{supervisor}_*"))
+    assert not list(SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor}_*"))

@@ -1,0 +1,73 @@
+"""`specdec bench reliability hangups` counts what the server saw, and finds each kind of leak."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from loadtest.reliability import hangup_ways, hangups
+from loadtest.reliability.asking import WHOLE
+from loadtest.reliability.resources import Resources, outcomes_on
+
+
+def samples(**growth):
+    """Return half an hour of samples; `growth` is added to each figure in an hour."""
+    times_s = range(0, 1800, 10)
+    names = ("rss_mb", "num_fds", "num_threads", "shm_mb")
+    return [
+        Resources(t, **{name: 100 + growth.get(name, 0.0) * t / 3600 for name in names})
+        for t in times_s
+    ]
+
+
+class TestHangups:
+    """The count of hang-ups, and the load after them."""
+
+    def counts(self, ways=hangup_ways.WAYS, moments=hangup_ways.MOMENTS, **outcomes):
+        by_client = Counter({(way, moment): 1 for way in ways for moment in moments})
+        return hangups.Hangups(by_client, Counter(outcomes or {"cancelled": 100, "ok": 2}))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"ways": hangup_ways.WAYS[:-1]},
+            {"moments": hangup_ways.MOMENTS[1:]},
+            {"cancelled": 99},
+            {"cancelled": 100, "internal": 1},
+        ],
+    )
+    def test_every_way_and_moment_and_the_servers_count_matter(self, change):
+        assert hangups.hangups_row(self.counts(), 100, 0, []).is_met
+        assert not hangups.hangups_row(self.counts(**change), 100, 0, []).is_met
+
+    @pytest.mark.parametrize("name", hangups.MAX_SLOPES)
+    def test_only_growth_is_a_leak(self, name):
+        grows, shrinks = samples(**{name: 60.0}), samples(**{name: -60.0})
+
+        assert not hangups.load_row([WHOLE], grows, 0, []).is_met
+        assert hangups.load_row([WHOLE], shrinks, 0, []).is_met
+
+    def test_every_answer_of_the_load_is_whole(self):
+        assert not hangups.load_row([WHOLE, "cut"], samples(), 0, []).is_met
+        assert not hangups.load_row([], samples(), 0, []).is_met
+
+    @pytest.mark.parametrize("moment", hangup_ways.MOMENTS)
+    def test_a_failed_request_does_not_count(self, moment):
+        async def fail():
+            return None
+
+        answering = hangup_ways.plan(moment, random.Random(0))
+
+        assert not asyncio.run(hangup_ways.comes_to_moment(fail, answering))
+
+    def test_reads_the_servers_count(self):
+        page = (
+            'specdec_requests_total{model="specdec",version="1",outcome="cancelled"} 5.0\n'
+            'specdec_requests_total{outcome="ok",model="specdec"} 1e+00\n'
+            "specdec_inflight_requests 3\n"
+        )
+
+        assert outcomes_on(page) == {"cancelled": 5, "ok": 1}
