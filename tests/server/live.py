@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,9 @@ from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, ser
 from builder.parameters import set_parameters
 from loadtest.bench.repository import with_drafts
 from specdec.serving.admin_key import ADMIN_HEADER, read_admin_key
+from tests.waiting import PATIENCE_S, wait_for
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
-PATIENCE_S = 120.0
-"""The longest wait for anything; the machine may be busy with other work."""
 SLOW_DRAFT_MS = "20000"
 """A draft's time limit where a test counts failures: a busy machine is none."""
 
@@ -176,17 +175,6 @@ def metrics(
         kept = sorted(f"{key}={text}" for key, text in pairs if key not in dropped)
         found[name, tuple(kept)] = found.get((name, tuple(kept)), 0.0) + float(value)
     return found
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition holds; return its value, or fail after the limit."""
-    deadline_s = time.monotonic() + limit_s
-    while True:
-        value = condition()
-        if value or time.monotonic() > deadline_s:
-            assert value, f"not within {limit_s:g} s"
-            return value
-        time.sleep(0.02)
 
 
 def num_inflight(server: Any) -> float:

@@ -6,8 +6,11 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from tests.server.doors import AHEAD, Door
-from tests.server.live import is_idle, wait_for
+from tests.server.live import (
+    is_idle,
+)
 from tests.server.prompts import CHATS, COUNT, PLAIN
+from tests.waiting import wait_for
 
 PROMPTS = [{"text_input": text} for text in PLAIN] + [{"messages": chat} for chat in CHATS]
 

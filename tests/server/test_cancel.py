@@ -5,8 +5,13 @@ import time
 import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
-from tests.server.live import is_idle, metrics, num_inflight, wait_for
+from tests.server.live import (
+    is_idle,
+    metrics,
+    num_inflight,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 LONG = {"text_input": COUNT, "max_tokens": 4000}
 WAYS = [{"drafter": "none"}, {"drafter": "lookup"}, {"drafter": "draft"}]

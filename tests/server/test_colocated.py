@@ -7,8 +7,12 @@ import pytest
 from builder.colocate import colocate
 from clients import GenerationRequest, GrpcClient
 from specdec.serving.launcher import TritonServer
-from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
+from tests.server.live import (
+    MODEL_REPOSITORY,
+    num_inflight,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("torch")  # compiled engines run in models of their own
 

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from tests.server.live import Failure, ask_http, raw_client, tensor, wait_for
+from tests.server.live import (
+    Failure,
+    ask_http,
+    raw_client,
+    tensor,
+)
+from tests.waiting import wait_for
 
 PROMPT = list(range(500, 540))
 BOTH = ("output_ids", "sequence_length")

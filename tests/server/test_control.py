@@ -6,8 +6,12 @@ import pytest
 
 from specdec.control.steering import TRIAL_ROUNDS
 from tests.server.doors import HOPELESS, SCHEDULED, Door, memory_of, num_drafts
-from tests.server.live import load, unload, wait_for
+from tests.server.live import (
+    load,
+    unload,
+)
 from tests.server.prompts import COUNT, SHIP
+from tests.waiting import wait_for
 
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 

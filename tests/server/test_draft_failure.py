@@ -4,8 +4,12 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from tests.server.faulty import FAILING_DRAFTS
-from tests.server.live import metrics, num_inflight, wait_for
+from tests.server.live import (
+    metrics,
+    num_inflight,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 MAX_TOKENS = 16
 PROMPT = "The sea was calm when the captain"

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.server.doors import AHEAD, NUM_INSTANCES, Door
-from tests.server.live import wait_for
 from tests.server.prompts import COUNT, SHIP
+from tests.waiting import wait_for
 
 DRAFTERS = ("none", "auto", "lookup", "draft")
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from specdec.serving.launcher import TritonServer
 from specdec.serving.server_command import REGION_PREFIX
 from specdec.serving.triton_server import is_ready
 from tests.server.live import ask_http
+from tests.waiting import wait_for
 
 CONFIGURATION = """
 backend: "python"
@@ -58,14 +58,6 @@ def regions(supervisor_pid):
 def is_gone(pid):
     """Say whether no process of that id runs."""
     return not Path(f"/proc/{pid}").exists()
-
-
-def wait_for(condition, limit_s=20.0):
-    """Wait until the condition holds; say whether it did within the limit."""
-    deadline_s = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    return condition()
 
 
 def parent_of(pid):

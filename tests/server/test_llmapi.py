@@ -23,9 +23,9 @@ from tests.server.live import (
     metrics,
     num_inflight,
     raw_client,
-    wait_for,
 )
 from tests.server.prompts import CHATS, COUNT, PLAIN, REPEAT
+from tests.waiting import wait_for
 
 MAX_TOKENS = 32
 WITHIN_S = 10.0

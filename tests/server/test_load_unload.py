@@ -3,8 +3,12 @@
 import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
-from tests.server.live import load, unload, wait_for
+from tests.server.live import (
+    load,
+    unload,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("compiled")  # test_refresh.py has the torch engines
 

@@ -6,8 +6,12 @@ import time
 import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError, collect
-from tests.server.live import metrics, num_inflight, wait_for
+from tests.server.live import (
+    metrics,
+    num_inflight,
+)
 from tests.server.prompts import COUNT, SHIP
+from tests.waiting import wait_for
 
 MAX_TASKS = 32
 DRAFTERS = (None, "lookup", "draft")

@@ -14,8 +14,11 @@ from loadtest.observe.cli import main as report
 from tests.manifests import KUBERNETES
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT
-from tests.server.live import num_inflight, wait_for
+from tests.server.live import (
+    num_inflight,
+)
 from tests.server.prompts import COUNT, SHIP
+from tests.waiting import wait_for
 
 
 class Prometheus:

@@ -8,8 +8,12 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from tests.server.faulty import INFLIGHT_LIMIT
-from tests.server.live import metrics, num_inflight, wait_for
+from tests.server.live import (
+    metrics,
+    num_inflight,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=300, drafter="none")
 ONE_MORE = GenerationRequest(text_input=COUNT, max_tokens=1)

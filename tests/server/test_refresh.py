@@ -23,9 +23,9 @@ from tests.server.live import (
     SLOW_DRAFT_MS,
     copy_repository,
     metrics,
-    wait_for,
 )
 from tests.server.prompts import PLAIN
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("torch")  # the weights of our own engines
 

@@ -2,8 +2,8 @@
 
 from specdec.control.steering import TRIAL_ROUNDS
 from tests.server.doors import ROUTED, Door, num_drafts
-from tests.server.live import wait_for
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 
 def test_tasks_go_where_they_are_sent_until_that_is_hopeless(doors):

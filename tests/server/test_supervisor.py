@@ -23,7 +23,11 @@ from specdec.serving.child_server import remove_leftovers
 from specdec.serving.launcher import TritonServer
 from specdec.serving.server_command import REGION_PREFIX
 from specdec.serving.supervisor import STOP_GRACE_S
-from tests.server.live import MODEL_REPOSITORY, num_inflight, wait_for
+from tests.server.live import (
+    MODEL_REPOSITORY,
+    num_inflight,
+)
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("torch")  # NVIDIA's engine dies with the whole server
 

@@ -1,8 +1,11 @@
 """One request, one trace: Triton's spans, and below them every engine call."""
 
 from clients import GenerationRequest, GrpcClient, collect
-from tests.server.live import ask_http, wait_for
+from tests.server.live import (
+    ask_http,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import wait_for
 
 EXPORTED_S = 20.0
 """Spans are sent a tenth of a second after their end, on an idle machine."""

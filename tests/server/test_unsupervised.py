@@ -20,8 +20,12 @@ from specdec.serving.installation import (
     server_environment,
 )
 from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
-from tests.server.live import PATIENCE_S, ask_http, copy_repository, wait_for
+from tests.server.live import (
+    ask_http,
+    copy_repository,
+)
 from tests.server.prompts import COUNT
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.engines("torch")
 

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from specdec.serving.server_command import (
     with_free_ports,
 )
 from specdec.serving.triton_server import TritonServer
+from tests.waiting import wait_for
 
 SETTINGS = ServeSettings(model_repository=Path("repository"))
 CONTAINER = TritonInstallation(Path("/opt/tritonserver/bin/tritonserver"))
@@ -383,19 +383,6 @@ def test_server_ends_when_its_owner_is_killed(fake_tritonserver, tmp_path):
     os.waitpid(owner, 0)
 
     assert wait_for(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def wait_for(condition, limit_s=10.0):
-    """Return the condition's value once it is true; fails the test after the limit."""
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        try:
-            if value := condition():
-                return value
-        except FileNotFoundError:
-            pass
-        time.sleep(0.02)
-    pytest.fail(f"not within {limit_s} s")
 
 
 def test_ports_without_options_are_those_of_the_documentation(monkeypatch):

@@ -12,6 +12,7 @@ from specdec.errors import EngineLostError, ShuttingDownError
 from specdec.health.board import NO_PULSE, Pulse, State, ask_to_drain, read_board
 from specdec.serving import server_watch
 from specdec.serving.server_watch import ServerWatch
+from tests.waiting import wait_for
 
 HANG_S = 0.2
 
@@ -88,14 +89,6 @@ def start(engine, tmp_path, monkeypatch):
     yield start
     for each in watches:
         each.close()
-
-
-def wait_for(condition):
-    """Wait until `condition()` holds."""
-    limit_s = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < limit_s
-        time.sleep(0.01)
 
 
 def is_refused(watch):

@@ -15,6 +15,7 @@ from specdec.serving import child_server, supervisor
 from specdec.serving.launcher import main
 from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
+from tests.waiting import wait_for
 
 SERVER = """
 import http.server, os, signal, sys, threading, time
@@ -95,14 +96,6 @@ def answers(url):
             return response.status == 200
     except OSError:
         return False
-
-
-def wait_for(condition):
-    """Wait until the condition holds; fail after the limit."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_gives_up_after_repeated_deaths(serve, tmp_path):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from loadtest.gpu.outcome import Verdict
 from loadtest.gpu.places import Places
 from loadtest.gpu.programme import Step
 from loadtest.gpu.running import LEDGER, SUMMARY, Runner, RunOptions
+from tests.waiting import wait_for
 
 PYTHON = sys.executable
 SOURCES = Identity(sources="aaaa", commit="1234", card="card")
@@ -177,14 +177,6 @@ machine.run("first", "slow", "second")
 def slow_file(machine):
     """Return the result file of the running step."""
     return (machine.out / "slow.json").read_text()
-
-
-def wait_for(is_so):
-    """Wait until something is so, ten seconds at most."""
-    deadline_s = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_ended_step_leaves_no_process(machine):
