@@ -41,7 +41,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 demo: setup ## stream prompts with speculation on and off through a real tritonserver
 	$(BIN)/python -m loadtest.demo
 
-# A server that hangs would take five minutes for each test behind it: --maxfail.
+# A server that hangs would take five minutes for each test after it: --maxfail.
 PYTEST = $(BIN)/python -m pytest -m "not gpu" --maxfail=20
 
 ifeq ($(PYTEST_ARGS),)

@@ -61,6 +61,7 @@ def command(settings=SETTINGS, found=CONTAINER, backends=None):
         ({"http_port": 70000}, "http port must be 0 … 65535; given: 70000"),
         ({"grpc_port": -1}, "grpc port must be 0 … 65535; given: -1"),
         ({"grpc_port": 8000}, "ports must differ"),
+        ({"extra_args": ("--allow-http=0", "--allow-grpc=no")}, "both are off"),
         ({"inflight_limit": 0}, "in-flight limit must be at least 1; given: 0"),
         ({"drain_s": -5.0}, "drain limit must be 0 s or more; given: -5"),
         ({"trace_every": 0}, "one request in 1 or more is traced; given: 0"),

@@ -11,6 +11,7 @@ from specdec.engines.local_calls import LocalCalls
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 from specdec.errors import EngineFailedError, UnsupportedError
+from specdec.torch_engine.failures import failure_of
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 CONTEXT = np.arange(10, dtype=np.int32)
@@ -120,9 +121,12 @@ def test_outputs_come_as_responses_would():
 
 def test_failure_names_the_engine():
     """As an error response of the model would."""
-    engine = Recorder(TaskOutput((), error=RuntimeError("no memory")))
+    failure = failure_of("a forward pass", RuntimeError("no memory"))
+    engine = Recorder(TaskOutput((), error=failure))
 
-    with pytest.raises(EngineFailedError, match="target: no memory"):
+    with pytest.raises(
+        EngineFailedError, match=r"^engine_failed: target: a forward pass .*no memo"
+    ):
         list(local(engine, Sampling()).run(Call(CONTEXT, 1, None)))
 
 
@@ -130,7 +134,7 @@ def test_error_of_ours_keeps_its_type():
     """What a client may mend, or what means that the engine is lost, is not a failure like any."""
     engine = Recorder(TaskOutput((), error=UnsupportedError("unknown tokenizer")))
 
-    with pytest.raises(UnsupportedError, match="unknown tokenizer"):
+    with pytest.raises(UnsupportedError, match=r"^unsupported: target: unknown tokenizer$"):
         list(local(engine, Sampling()).run(Call(CONTEXT, 1, None)))
 
 

@@ -127,7 +127,7 @@ def test_cancel_ends_a_running_task(engine):
     assert len(tokens) < 499
 
 
-def test_known_bad_texts_do_not_wait_behind_new_ones(engine, monkeypatch):
+def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
     """Every round of a request names its list again; another client's new list takes long."""
     may_end = threading.Event()
 

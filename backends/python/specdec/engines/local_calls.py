@@ -62,9 +62,7 @@ class LocalCalls:
                 while not is_over and not (call.streaming and said):
                     output = outputs.get()
                     if output.error is not None:
-                        if isinstance(output.error, SpecdecError):
-                            raise output.error
-                        raise EngineFailedError(f"{self._model}: {output.error}")
+                        raise _of_model(self._model, output.error)
                     said.append(output)
                     is_over = output.is_final
                 yield self._joined(said)
@@ -118,3 +116,9 @@ class LocalCalls:
             outputs[-1].next_drafts,
             outputs[-1].next_parents,
         )
+
+
+def _of_model(model: str, error: Exception) -> SpecdecError:
+    """Return an engine's error with the model's name, as a response of the model would give it."""
+    kind = type(error) if isinstance(error, SpecdecError) else EngineFailedError
+    return kind(f"{model}: {str(error).removeprefix(f'{kind.error_type}: ')}")

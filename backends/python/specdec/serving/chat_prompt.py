@@ -7,6 +7,7 @@ special tokens too, and forge turns. Here they become ordinary tokens.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,19 +32,20 @@ class ChatPrompts:
     ) -> None:
         """`render` applies the chat template and may raise anything.
 
-        `special_texts`: the texts of tokens that a message must not turn into. A template may read
-        those among them that are not marked as special, as DeepSeek's and Qwen's read `</think>`.
+        `special_texts`: the texts of tokens that a message must not turn into, except that an
+        assistant's message keeps those that the template reads there: DeepSeek's and Qwen's cut it
+        at `</think>`.
         """
         self._render_unchecked = render
         self._tokenizer = tokenizer
         self._special_texts = tuple(special_texts)
         self._special_ids = {tokenizer.token_to_id(text) for text in special_texts}
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._readable = {each.content for each in added if not each.special} & set(special_texts)
         cuts = [(text[:cut], text[cut:]) for text in special_texts for cut in range(1, len(text))]
         self._beginnings = tuple({beginning for beginning, _ in cuts})
         self._ends = tuple({end for _, end in cuts})
         self._plain = _without(tokenizer, special_texts)
+        self._read_in_answers: tuple[str, ...] = ()
+        self._read_in_answers = self._find_read_in_answers()
 
     def ids(self, messages: Messages) -> list[int]:
         """Return the tokens of the template around the messages.
@@ -89,19 +91,11 @@ class ChatPrompts:
         """Return where in `text` the template itself puts special tokens.
 
         A second rendering shows them: every character of the messages is masked in it or, if the
-        template depends on those, the special tokens' strings alone. Strings that the template
-        reads in messages stay; the tokens that they become count as the template's.
+        template depends on those, the special tokens' strings alone. What the template reads in an
+        assistant's message stays, and counts as the template's own.
         """
         masked = self._masked(messages, text, _mask_all)
         masked = masked or self._masked(messages, text, _masking(self._special_texts))
-        if masked is None:
-            read = {
-                each
-                for each in self._readable
-                if self._masked(messages, text, _masking([each])) is None
-            }
-            others = [each for each in self._special_texts if each not in read]
-            masked = self._masked(messages, text, _masking(others))
         if masked is None:
             raise InvalidRequestError(
                 "messages contain the string of a special token, and the chat template changes "
@@ -111,10 +105,33 @@ class ChatPrompts:
         positions = zip(encoding.ids, encoding.offsets, strict=True)
         return {position for token, position in positions if token in self._special_ids}
 
-    def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
-        """Render the messages masked; None if that changes more of `text` than their characters."""
+    def _find_read_in_answers(self) -> tuple[str, ...]:
+        """Return the unmarked added tokens that change how an assistant's message is rendered."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        unmarked = {each.content for each in added if not each.special} & set(self._special_texts)
+        answer = "".join(f"a{each}" for each in sorted(unmarked, key=lambda t: t.startswith("</")))
+        turns = [("user", "a"), ("assistant", f"{answer}a"), ("user", "a")]
+        chat = [{"role": role, "content": content} for role, content in turns]
+        # An earlier answer may be rendered in another way than the last one.
+        return tuple(
+            each for each in unmarked if self._is_read(each, chat) or self._is_read(each, chat[:-1])
+        )
+
+    def _is_read(self, special: str, chat: Messages) -> bool:
         try:
-            masked = self._render(_mapped(messages, mask))
+            text = self._render(chat)
+        except InvalidRequestError:  # A template for other chats.
+            return False
+        return self._masked(chat, text, _masking([special])) is None
+
+    def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
+        """Render the messages masked; None if the length is then another than that of `text`."""
+        partly = _outside(self._read_in_answers, mask)
+        chat = [
+            _mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
+        ]
+        try:
+            masked = self._render(chat)
         except InvalidRequestError:
             return None
         return masked if len(masked) == len(text) else None
@@ -173,6 +190,16 @@ def _masking(specials: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return mask
+
+
+def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str], str]:
+    """Return a function that masks a text except for these strings."""
+    if not kept:
+        return mask
+    pattern = re.compile(f"({'|'.join(map(re.escape, kept))})")
+    return lambda text: "".join(
+        each if each in kept else mask(each) for each in pattern.split(text)
+    )
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")

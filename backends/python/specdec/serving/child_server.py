@@ -124,7 +124,11 @@ class ChildServer:
             if assessment.is_ready and not self._was_complete:
                 self._was_complete = self._has_loaded()
             is_loading = not (assessment.fatal or self._was_complete)
-            return replace(assessment, waiting="loading") if is_loading else assessment
+            return (
+                replace(assessment, waiting=assessment.waiting or "loading")
+                if is_loading
+                else assessment
+            )
         silent_s = self._watch.silent_s(self._probe.answered_s)
         if self._probe.was_ready and silent_s > self._settings.hang_s:
             return Assessment(f"tritonserver hangs: no answer for {silent_s:.1f} s", "", "")

@@ -96,7 +96,7 @@ class Flight:
         return None
 
     def check(self) -> None:
-        """Raise what `reason_to_end` returns; and also if the watchdog has answered already."""
+        """Raise `reason_to_end`, or RequestCancelledError if the watchdog has answered."""
         if self.has_ended:
             raise RequestCancelledError("the watchdog has answered")
         if (error := self.reason_to_end()) is not None:

@@ -18,6 +18,8 @@ from specdec.serving.installation import LaunchError
 from specdec.serving.triton_options import value_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specdec.serving.installation import TritonInstallation
 
 MIB = 1024 * 1024
@@ -82,6 +84,8 @@ class ServeSettings:
             raise LaunchError(f"drain limit must be 0 s or more; given: {self.drain_s:g}")
         if not 1 <= self.hang_s < math.inf:
             raise LaunchError(f"hang limit must be 1 s or more; given: {self.hang_s:g}")
+        if not (self.has_http or _is_on("--allow-grpc", self.extra_args)):
+            raise LaunchError("one of --allow-http and --allow-grpc must be on; both are off")
         if self.trace_every < 1:
             raise LaunchError(f"one request in 1 or more is traced; given: {self.trace_every}")
 
@@ -93,7 +97,7 @@ class ServeSettings:
     @property
     def has_http(self) -> bool:
         """Whether Triton's HTTP endpoint is on."""
-        return value_of("--allow-http", self.extra_args).lower() not in {"false", "0", "no", "off"}
+        return _is_on("--allow-http", self.extra_args)
 
     @property
     def is_explicit(self) -> bool:
@@ -211,6 +215,11 @@ def launch_command(settings: ServeSettings) -> list[str]:
     options = [*_listen_options(settings), f"--exit-timeout-secs={math.ceil(settings.drain_s)}"]
     options += restricting_options(settings.admin_key_file, settings.extra_args)
     return ["/bin/bash", str(settings.launch_script), *options, *settings.extra_args]
+
+
+def _is_on(option: str, arguments: Sequence[str]) -> bool:
+    """Say whether one of Triton's switches that are on by default is not switched off."""
+    return value_of(option, arguments).lower() not in {"false", "0", "no", "off"}
 
 
 def _listen_options(settings: ServeSettings) -> list[str]:

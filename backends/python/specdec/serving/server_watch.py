@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from pathlib import Path
 
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
@@ -110,8 +111,9 @@ class ServerWatch:
             self._wait_until_answered()
             # Neither a full disk nor one that hangs keeps a dead engine's server alive.
             flushing = threading.Thread(target=self._flush, name="flush", daemon=True)
-            flushing.start()
-            flushing.join(FLUSH_S)
+            with suppress(RuntimeError):  # no thread to be had
+                flushing.start()
+                flushing.join(FLUSH_S)
             time.sleep(SETTLE_S)
             self._warn("exit_on_dead_engine: ending the server")
             if os.getppid() == self._tritonserver:  # else it has died already

@@ -116,6 +116,8 @@ class _Supervisor:
             has_ended = child.ended()
             if fault is None or not self._let_requests_end(child, fault):
                 return self._stop(child)
+            if fault.is_draft and (fatal := child.look().fatal):
+                fault = _Fault(fatal)  # Meanwhile something else has died.
         finally:
             status = child.end()
         if self._start_s is None:
@@ -178,7 +180,7 @@ class _Supervisor:
             if child.look().fatal or time.monotonic() > deadline_s + STOP_GRACE_S / 2:
                 break
             time.sleep(POLL_INTERVAL_S / 4)
-        time.sleep(SETTLE_S)
+        self._let_errors_out(child)
         return True
 
     def _let_requests_end(self, child: ChildServer, fault: _Fault) -> bool:
@@ -186,12 +188,14 @@ class _Supervisor:
         self._report(is_ready=False, reason=fault.text)
         if fault.is_draft:
             return self._drain(child, time.monotonic() + self._settings.drain_s, fault.text)
-        if child.was_ready and child.can_answer():
+        if child.was_ready:
             self._let_errors_out(child)
         return True
 
     def _let_errors_out(self, child: ChildServer) -> None:
-        """Wait until the orchestrator has told its clients."""
+        """Wait until the orchestrator has told its clients, if it can."""
+        if not child.can_answer():
+            return
         deadline_s = time.monotonic() + ANSWER_S
         while child.has_requests() and time.monotonic() < deadline_s:
             time.sleep(POLL_INTERVAL_S / 4)

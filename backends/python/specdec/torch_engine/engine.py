@@ -72,7 +72,7 @@ class TorchEngine:
         self._vocabulary: Vocabulary | None = None
         self._vocab_size = 0
         self._banned: dict[tuple[str, ...], BannedText] = {}
-        """Lists of bad texts that are ready, the oldest first; the preparer's thread adds them."""
+        """Lists of bad texts that are ready, the last used one last; guarded by `_entry`."""
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
@@ -89,14 +89,18 @@ class TorchEngine:
         tokenizer is missing or unknown. Raises EngineFailedError while the engine shuts down.
         """
         texts = task.params.bad_texts
-        banned = self._banned.get(texts) if texts else None
-        if banned is not None or not texts:
-            self._enqueue(replace(task, banned=banned), receive)
+        if not texts:
+            self._enqueue(task, receive)
             return
         with self._entry:
             if self._stopping:
                 raise _shutting_down()
-            self._preparer.submit(self._prepare, task, receive)
+            banned = self._banned.pop(texts, None)
+            if banned is None:
+                self._preparer.submit(self._prepare, task, receive)
+                return
+            self._banned[texts] = banned
+        self._enqueue(replace(task, banned=banned), receive)
 
     def _prepare(self, task: Task, receive: Receiver) -> None:
         try:
@@ -123,13 +127,18 @@ class TorchEngine:
         self._post(add)
 
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        if texts not in self._banned:
+        """Return the list of bad texts, prepared and kept; runs on the preparer's thread alone."""
+        with self._entry:
+            banned = self._banned.get(texts)
+        if banned is None:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(read_token_texts(self._checkpoint, self._vocab_size))
-            if len(self._banned) >= BANNED_TEXTS_KEPT:
-                del self._banned[next(iter(self._banned))]
-            self._banned[texts] = BannedText([t.encode() for t in texts], self._vocabulary)
-        return self._banned[texts]
+            banned = BannedText([text.encode() for text in texts], self._vocabulary)
+            with self._entry:
+                if len(self._banned) >= BANNED_TEXTS_KEPT:
+                    del self._banned[next(iter(self._banned))]
+                self._banned[texts] = banned
+        return banned
 
     def cancel(self, request_id: str) -> None:
         """End the tasks of that id within a pass; an unknown id is no error."""
