@@ -17,12 +17,13 @@ import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from clients.request import INPUTS
+from loadtest.reliability.asking import ANSWER_LIMIT_S
 from loadtest.reliability.table import Row, counted, listed
 from loadtest.reliability.watched import described, watched_server
 from specdec import errors
 
 FUZZ_PER_ROUND = 850
-TIMEOUT_S = 60.0
+TIMEOUT_S = ANSWER_LIMIT_S
 NUM_AT_ONCE = 8
 BROKEN = "broken connection"
 TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")

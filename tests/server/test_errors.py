@@ -192,3 +192,14 @@ def test_empty_list_of_tokens_is_refused_by_us(raw):
     """A prompt of no tokens is as empty as a text of no characters."""
     with pytest.raises(Failure, match="invalid_request: input_ids"):
         raw.infer("specdec", {"input_ids": np.zeros((1, 0), dtype=np.int32)})
+
+
+@pytest.mark.parametrize("field", [b'"ma\xfe": 1', b'"id": "\xfe"', b'"tenan": "\xfe"'])
+def test_bytes_that_are_no_text_are_refused_by_us(server, field):
+    """Triton's HTTP endpoint takes them for parameters of the request, or for its id."""
+    url = f"http://{server.http_url}/v2/models/specdec/generate"
+    answer = ask_http("POST", url, body=b'{"text_input": "x", "max_tokens": 4, ' + field + b"}")
+
+    assert answer.status == 400
+    assert answer.json()["error"].startswith("invalid_request: ")
+    assert "UTF-8" in answer.json()["error"]

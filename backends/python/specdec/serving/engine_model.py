@@ -18,7 +18,7 @@ from specdec.serving.engine_settings import EngineModelSettings
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
 from specdec.serving.reply import Reply
-from specdec.serving.triton_tensors import FINAL, error_response, input_arrays
+from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, texts_of
 from specdec.torch_engine.engine import TorchEngine
 
 
@@ -47,7 +47,7 @@ class TritonPythonModel:
                 if not gives_receipts(outputs, self._outputs):
                     outputs -= {RECEIPT_ADDRESS}
                 self._start(
-                    parse_call(request.request_id(), input_arrays(request), outputs), sender
+                    parse_call(texts_of(request)[0], input_arrays(request), outputs), sender
                 )
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 if not isinstance(error, SpecdecError):

@@ -50,7 +50,13 @@ from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
-from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, response
+from specdec.serving.triton_tensors import (
+    FINAL,
+    error_response,
+    input_arrays,
+    response,
+    texts_of,
+)
 
 SWITCH_INTERVAL_S = 0.0002
 """How long a thread may keep the others from the GIL. While one that iterates over the responses of
@@ -182,7 +188,8 @@ class TritonPythonModel:
     def _admit(self, request: Any, sender: Any) -> None:
         arrival_s, start_s = time.perf_counter(), time.monotonic()
         self._watch.check_admission()
-        check_parameters(request.parameters(), self._inputs)
+        given_id, parameters = texts_of(request)
+        check_parameters(parameters, self._inputs)
         parsed = parse_request(input_arrays(request), self._limits)
         deadline_s = None if parsed.deadline_ms is None else parsed.deadline_ms / 1000
         flight = Flight(sender.is_cancelled, deadline_s, start_s, parsed.tenant)
@@ -192,7 +199,7 @@ class TritonPythonModel:
             self._watch.check_admission()  # A stop that began meanwhile has not counted this one.
             flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
             # Clients choose ids as they like, and engines end every call of an id that is stopped.
-            request_id = f"{request.request_id()}:{uuid.uuid4().hex}"
+            request_id = f"{given_id}:{uuid.uuid4().hex}"
             wanted = frozenset(request.requested_output_names())
             self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
         except Exception as error:  # noqa: BLE001 - the client gets it, and the slot is given back

@@ -28,6 +28,19 @@ def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
+def texts_of(request: Any) -> tuple[str, str]:
+    """Return the request's id and its parameters, a JSON object.
+
+    Raises InvalidRequestError for bytes that are no text: Triton's HTTP endpoint lets them pass.
+    """
+    try:
+        return request.request_id(), request.parameters()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"the request's id and its parameters must be UTF-8; given: {error.object!r:.200}"
+        ) from None
+
+
 def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
     """An InferenceResponse; each array gets its batch dimension of 1."""
     tensors = [pb_utils.Tensor(name, array[None]) for name, array in outputs.items()]
