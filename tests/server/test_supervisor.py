@@ -19,8 +19,8 @@ from loadtest.reliability.faulty_engine import with_planted_faults
 from loadtest.reliability.http_answers import CLOSED
 from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
-from specdec.serving.child_server import remove_leftovers
 from specdec.serving.launcher import TritonServer
+from specdec.serving.leftovers import remove_leftovers
 from specdec.serving.server_command import REGION_PREFIX
 from specdec.serving.supervisor import STOP_GRACE_S
 from tests.server.live import (

@@ -13,12 +13,12 @@ import urllib3
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
 from specdec.health.board import UNSUPERVISED_PREFIX
-from specdec.serving.child_server import remove_shared_memory
 from specdec.serving.installation import (
     assemble_backend_directory,
     find_installation,
     server_environment,
 )
+from specdec.serving.leftovers import remove_shared_memory
 from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
 from tests.server.live import (
     ask_http,

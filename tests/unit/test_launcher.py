@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.serving import child_server, installation, launcher, server_command
+from specdec.serving import installation, launcher, leftovers, server_command
 from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import (
     LaunchError,
@@ -325,11 +325,11 @@ def test_api_that_both_doors_restrict_needs_no_key_of_ours():
 
 def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):
     """Regions of other servers stay; those with our prefix go."""
-    monkeypatch.setattr(child_server, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
     for name in ("specdec_1_a_x", "specdec_11_a_x", "triton_python_backend_shm_region_y"):
         (tmp_path / name).touch()
 
-    assert child_server.remove_shared_memory("specdec_1_a_") == ["specdec_1_a_x"]
+    assert leftovers.remove_shared_memory("specdec_1_a_") == ["specdec_1_a_x"]
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specdec.health.assessment import Assessment
-from specdec.serving import child_server, supervisor
+from specdec.serving import leftovers, supervisor
 from specdec.serving.launcher import main
 from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import EXIT_GAVE_UP, MAX_DEATHS
@@ -204,14 +204,14 @@ def test_old_option_names_the_new_one(capsys):
 
 def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
     """In a container every supervisor is process 1: its own id marks what an earlier one left."""
-    monkeypatch.setattr(child_server, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(child_server.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(leftovers.tempfile, "gettempdir", lambda: str(tmp_path))
     for owner in (os.getpid(), os.getppid()):
         (tmp_path / f"{REGION_PREFIX}{owner}_1_board").mkdir()
         (tmp_path / f"{REGION_PREFIX}{owner}_1_region").touch()
     (tmp_path / f"{REGION_PREFIX}{2**22 + 1}_alone").touch()  # killed before it had a board
 
-    child_server.remove_leftovers()
+    leftovers.remove_leftovers()
 
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {f"{REGION_PREFIX}{os.getppid()}_1_{kind}" for kind in ("board", "region")}

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from specdec.serving.admin_key import check_admin_key
-from specdec.serving.child_server import remove_leftovers
 from specdec.serving.installation import LaunchError
+from specdec.serving.leftovers import remove_leftovers
 from specdec.serving.server_command import (
     PORT_VARIABLES,
     ServeSettings,
