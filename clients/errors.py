@@ -13,11 +13,12 @@ INVALID_REQUEST = "client_invalid_request"
 BROKEN_ANSWER = "client_broken_answer"
 WITHOUT_TYPE = "triton"
 
-# The Triton code of each error_type, as the README lists them: streams carry the text alone.
+# The Triton code of each error_type that the server sends: streams carry the text alone.
 _STATUS = {
     "invalid_request": "INVALID_ARG",
     "unsupported": "UNSUPPORTED",
     "overloaded": "UNAVAILABLE",
+    "shutting_down": "UNAVAILABLE",
     "deadline_exceeded": "UNAVAILABLE",
     "engine_failed": "UNAVAILABLE",
     "cancelled": "CANCELLED",

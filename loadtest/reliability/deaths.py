@@ -46,7 +46,7 @@ UNREADY_LIMIT_S = 2.0
 BEYOND_START_LIMIT_S = 2.0
 """Seconds that answers may take to come again beyond those of the server's first start."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
-ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=160, min_tokens=150)
+ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=90)
 """Answers that come to their end in spite of a dead draft."""
 
 

@@ -164,10 +164,9 @@ async def _bring_into(
 ) -> list[asyncio.Task[Answer]]:
     """Return the answers that are under way when the stop comes."""
     grpc_url = f"{settings.url_host}:{settings.grpc_port}"
-    if situation == "idle keep-alive connections":
+    if situation in {"idle keep-alive connections", "streams longer than the drain limit"}:
         for port in (settings.http_port, settings.metrics_port, settings.health_port):
             await _open_connection(settings.reachable_host, port, stack)
-        return []
     counts = {"8 gRPC and 4 HTTP streams": 8, "streams longer than the drain limit": 8}
     count = counts.get(situation, 64 if situation == "under overload" else 0)
     if situation == "open gRPC stream, idle":

@@ -244,7 +244,7 @@ LLMAPI_OUTPUTS = {
     "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
 }
 
-# The model `specdec`: every input is optional, as the README's table has them.
+# The model `specdec`: every input is optional, as the table in docs/api.md has them.
 SPECDEC_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),
     "messages": Tensor("TYPE_STRING", (1,), is_optional=True),

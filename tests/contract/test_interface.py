@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.errors import SpecdecError
 from clients.request import INPUTS
 from specdec import errors
 from specdec.cli import COMMANDS
@@ -128,6 +129,14 @@ def test_errors_are_the_documented_ones():
         assert str(each("text")) == f"{each.error_type}: text"
 
 
+@pytest.mark.parametrize(("error_type", "code"), ERROR_TYPES.items())
+def test_clients_know_the_code_of_each_error(error_type, code):
+    """Streams carry the text alone; two errors reach no client."""
+    known = SpecdecError.from_server(f"{error_type}: text").status
+
+    assert known == (None if error_type in {"configuration", "draft_timeout"} else code)
+
+
 def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):
     """What Triton is handed: each class's code and text; a bug of ours is `internal`, no more."""
     tensors = inside_triton("specdec.serving.triton_tensors")
@@ -156,35 +165,3 @@ def test_commands_exist():
     for target in MAKE_TARGETS:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     assert set(LAUNCHER_PORTS.values()) == set(PORT_VARIABLES)
-
-
-@pytest.fixture(scope="module")
-def readme():
-    """Return the README's text."""
-    path = ROOT / "README.md"
-    if not path.exists():
-        pytest.skip("there is no README yet")
-    return path.read_text()
-
-
-def test_readme_names_every_command(readme):
-    """A stranger finds each command and each port in the README."""
-    words = [
-        *(f"make {target}" for target in MAKE_TARGETS),
-        *(f"specdec {command}" for command in SPECDEC_COMMANDS),
-        *PORT_VARIABLES,
-    ]
-
-    assert [word for word in words if word not in readme] == []
-
-
-def test_readme_names_everything_that_is_held_on_to(readme):
-    """Tensors, metrics and error types that users build on are documented there."""
-    internal = {"configuration", "internal", "draft_timeout"}
-    words = [
-        *(SPECDEC_INPUTS | SPECDEC_OUTPUTS),
-        *sorted(COUNTERS | GAUGES | HISTOGRAMS),
-        *(name for name in ERROR_TYPES if name not in internal),
-    ]
-
-    assert [word for word in words if word not in readme] == []

@@ -1,4 +1,7 @@
-"""A model repository with drafts that fail in every way, and an orchestrator without a target."""
+"""A model repository with drafts that fail in every way, and an orchestrator without a target.
+
+Our own engine has a small KV cache there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from tests.doubles.repository import compiled_repository
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
+CACHE_TOKENS = 4096
 FAILING_DRAFTS = {
     "raising": "engine_failed",
     "missing": "engine_failed",
@@ -50,6 +54,7 @@ def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path
         repository = compiled_repository(directory)
     else:
         repository = copy_repository(directory)
+        set_parameters(repository / "target", max_tokens_in_paged_kv_cache=str(CACHE_TOKENS))
     set_parameters(
         repository / "specdec",
         tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),

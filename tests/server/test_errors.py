@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from clients import GenerationRequest, GrpcClient, SpecdecError
+from tests.server.faulty import CACHE_TOKENS
 from tests.server.live import Failure, ask_http, raw_client, tensor
 
 NAN = float("nan")
@@ -203,3 +205,15 @@ def test_bytes_that_are_no_text_are_refused_by_us(server, field):
     assert answer.status == 400
     assert answer.json()["error"].startswith("invalid_request: ")
     assert "UTF-8" in answer.json()["error"]
+
+
+@pytest.mark.engines("torch")
+def test_request_that_the_engine_refuses_is_the_clients_fault(faulty_server):
+    """An engine of ours says by its error's type that the request is the cause, not the engine."""
+    request = GenerationRequest(text_input="x", max_tokens=CACHE_TOKENS + 1)
+    with GrpcClient(faulty_server.grpc_url) as client, pytest.raises(SpecdecError) as caught:
+        client.generate(request)
+
+    assert caught.value.error_type == "invalid_request"
+    assert caught.value.status == "INVALID_ARG"
+    assert "KV cache" in caught.value.message

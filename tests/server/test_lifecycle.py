@@ -81,14 +81,15 @@ def test_models_run_in_our_environment_and_a_stop_leaves_nothing(repository, tmp
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_server_killed_outright_is_started_again(repository):
-    """A tritonserver that dies without a word comes back on its ports; nothing of the old stays."""
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_server_that_dies_or_is_stopped_is_started_again(repository, fault):
+    """A tritonserver that ends without a word comes back on its ports; nothing of the old stays."""
     server = TritonServer(repository)
     server.start()
     pid = server.pid
     supervisor_pid = parent_of(pid)
 
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, fault)
 
     assert wait_for(lambda: is_gone(pid))
     assert wait_for(lambda: is_ready(server.settings))

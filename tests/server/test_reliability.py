@@ -7,11 +7,12 @@ import pytest
 from loadtest.reliability.fuzz import fuzz
 from loadtest.reliability.poison import play
 
+pytestmark = pytest.mark.engines("torch")  # the compiled ones of the tests are doubles of our own
 
-@pytest.mark.engines("torch")
+
 def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):
     """Eight streams get the tokens that they get alone; only illegal values are refused."""
-    result = asyncio.run(play(server.grpc_url, count=24, seed=0))
+    result = asyncio.run(play(server.grpc_url, count=16, seed=0))
 
     assert result.num_witnesses > 0
     assert result.num_changed == 0

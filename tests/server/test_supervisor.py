@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 
 import pytest
 
@@ -41,14 +40,12 @@ def running(tmp_path_factory):
         yield server
 
 
-# test_unsupervised.py kills the target.
+# test_unsupervised.py kills the target, test_lifecycle.py kills and stops tritonserver.
 @pytest.mark.parametrize(
     ("victim", "fault", "told"),
     [
         ("target", EXCEPTION, ("engine_failed", "engine_failed")),
-        ("target", "SIGSTOP", ("engine_failed", "engine_failed")),
         ("specdec", "SIGKILL", ("UNAVAILABLE", CLOSED)),
-        ("tritonserver", "SIGSTOP", ("UNAVAILABLE", CLOSED)),
     ],
 )
 def test_death_is_told_and_mended(running, victim, fault, told):
@@ -75,10 +72,23 @@ def test_dead_draft_fails_nobody(running):
     assert result.num_false_ready == 0
 
 
+def test_next_start_clears_what_a_killed_server_left(running):
+    """Model processes that outlive a killed supervisor, and their shared memory, go."""
+    stub, supervisor = process_of(running, "draft"), running._process
+    os.kill(stub, signal.SIGSTOP)  # cannot notice that its parent dies
+
+    supervisor.kill()
+    supervisor.wait()
+    found = remove_leftovers()
+    running.stop()
+
+    assert f"process {stub}" in found
+    assert not list(SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor.pid}_*"))
+
+
 @pytest.mark.parametrize(
     ("situation", "limit_s", "outcomes"),
     [
-        ("idle keep-alive connections", STOP_GRACE_S, set()),
         ("streams longer than the drain limit", DRAIN_S + STOP_GRACE_S, {"shutting_down"}),
         ("during start-up", STOP_GRACE_S, set()),
     ],
@@ -92,20 +102,3 @@ def test_stop_ends_in_time_and_leaves_nothing(situation, limit_s, outcomes):
     assert set(result.outcomes) == outcomes
     assert result.num_open > 0 or not outcomes
     assert result.leftovers == ()
-
-
-def test_next_start_clears_what_a_killed_server_left(tmp_path):
-    """Model processes that outlive a killed supervisor, and their shared memory, go."""
-    server = TritonServer(MODEL_REPOSITORY, log_path=tmp_path / "log")
-    server.start()
-    stub, supervisor = process_of(server, "draft"), server._process.pid
-    os.kill(stub, signal.SIGSTOP)  # cannot notice that its parent dies
-
-    os.kill(supervisor, signal.SIGKILL)
-    server._process.wait()
-    time.sleep(1.0)
-    found = remove_leftovers()
-    server.stop()
-
-    assert f"process {stub}" in found
-    assert not list(SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor}_*"))

@@ -14,7 +14,13 @@ import triton_python_backend_utils as pb_utils
 
 from specdec.engines import contract
 from specdec.engines.receipts import send_receipt
-from specdec.errors import EngineFailedError, EngineLostError
+from specdec.errors import (
+    EngineFailedError,
+    EngineLostError,
+    InvalidRequestError,
+    SpecdecError,
+    UnsupportedError,
+)
 
 
 class FinishedCalls:
@@ -48,6 +54,9 @@ _FINISHED = FinishedCalls()
 
 LOST = "is not healthy"
 """Of "Stub process 'target_0_0' is not healthy.", Triton's word for a dead Python model."""
+
+REQUESTS_FAULTS = {each.error_type: each for each in (InvalidRequestError, UnsupportedError)}
+"""Errors of an engine of ours whose cause is the request; all others are the engine's failures."""
 
 
 class BlsRequests:
@@ -117,7 +126,10 @@ class BlsRequests:
         if LOST in message:
             raise self._failure(message)
 
-    def _failure(self, message: str) -> EngineFailedError:
+    def _failure(self, message: str) -> SpecdecError:
+        error_type, _, text = message.partition(": ")
+        if error_type in REQUESTS_FAULTS:
+            return REQUESTS_FAULTS[error_type](f"{self._model}: {text}")
         # Triton answers new calls of a Python model whose process has died so, and pending ones
         # never.
         kind = EngineLostError if LOST in message else EngineFailedError
