@@ -28,9 +28,11 @@ STREAMS_PER_KILL = 8
 KILL_LIMIT_S = 120.0
 """Seconds in which one of the streams of a client that will be killed comes to its moment."""
 DRAFTERS = ("auto", "none", "lookup", "draft", "eagle3", "tree")
-PREFILL_WORDS = 60
-"""Words of a prompt that is hung up on while it is read: long enough to be met, and short enough
-for thousands of them."""
+PREFILL_WORDS = 20
+"""Words of a prompt that is hung up on while it is read: long enough to be met. Over HTTP Triton
+reads the prompt to its end all the same, so longer ones would fill the server with these alone."""
+LAST = 4
+"""Tokens of an answer that is hung up on at its last token."""
 TEXT = "Count: one, two, three,"
 
 Reader = Callable[[], Awaitable[list[int] | None]]
@@ -54,8 +56,8 @@ def plan(moment: str, draw: random.Random) -> Answering:
     text = f"{number}. {TEXT}"
     if moment == "in prefill":
         text = f"{number}. " + " ".join(draw.choice(TEXT.split()) for _ in range(PREFILL_WORDS))
-    num_tokens = {"mid-round": draw.randint(1, 8), "at the last token": 7}.get(moment, 0)
-    max_tokens = 8 if moment == "at the last token" else 200
+    num_tokens = {"mid-round": draw.randint(1, LAST), "at the last token": LAST - 1}.get(moment, 0)
+    max_tokens = LAST if moment == "at the last token" else 200
     delay_s = {
         "before the first token": draw.uniform(0.0, 0.02),
         "in prefill": draw.uniform(0.02, 0.2),

@@ -52,7 +52,7 @@ OUTCOMES = {CANCELLED, "ok", "overloaded"}
 request may come before the server has noticed how the last one ended."""
 CHECK_PERIOD_S = 3.0
 """Seconds between two looks at the server's counters."""
-BACK_OFF_S = 0.1
+BACK_OFF_S = 0.5
 """Seconds that a client waits after a request that failed."""
 NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
