@@ -1,8 +1,14 @@
 """What the target adapter asks of an engine, and what it makes of the answers."""
 
+import weakref
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from specdec.errors import EngineLostError
+
+LOST = "Stub process 'target_0_0' is not healthy."
 CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 
 
@@ -133,3 +139,58 @@ def test_only_a_stream_left_before_its_last_token_is_stopped(inside_triton, num_
     steps.close()
 
     assert calls.num_stops == num_stops
+
+
+def test_responses_are_kept_after_a_long_call(inside_triton, monkeypatch):
+    """Counted from the end of the call: Triton's background thread may let go of them later."""
+    requests = inside_triton("specdec.engines.bls_requests")
+    now_s = [0.0]
+    monkeypatch.setattr(requests.time, "monotonic", lambda: now_s[0])
+    finished = requests.FinishedCalls()
+    monkeypatch.setattr(requests, "_FINISHED", finished)
+
+    class Responses(list):
+        """A list that can be referred to weakly."""
+
+    class Response:
+        """No error."""
+
+        def has_error(self):
+            """Return False."""
+            return False
+
+    made = [Responses([Response(), Response()])]
+    is_alive = weakref.ref(made[0])
+    monkeypatch.setattr(
+        requests.pb_utils,
+        "InferenceRequest",
+        lambda **_: SimpleNamespace(exec=lambda **_: made.pop()),
+    )
+    call = requests.BlsRequests("target", "id", list, ()).responses([], ["output_ids"])
+    next(call)
+    now_s[0] = 100.0
+    assert len(list(call)) == 1
+    del call
+    finished.keep([])
+
+    assert is_alive() is not None
+    now_s[0] = 100.0 + requests.KEPT_S + 1
+    finished.keep([])
+    assert is_alive() is None
+
+
+def test_engine_says_whose_fault_it_is(inside_triton):
+    """A request that the engine refuses is invalid; whatever else it says, the engine failed."""
+    requests = inside_triton("specdec.engines.bls_requests").BlsRequests("target", "id", list, ())
+
+    texts = ("invalid_request: too long", "unsupported: x", "internal: y", "broken", LOST)
+    errors = [requests._failure(text) for text in texts]
+
+    assert [str(each) for each in errors] == [
+        "invalid_request: target: too long",
+        "unsupported: target: x",
+        "engine_failed: target: internal: y",
+        "engine_failed: target: broken",
+        f"engine_failed: target: {LOST}",
+    ]
+    assert isinstance(errors[-1], EngineLostError)

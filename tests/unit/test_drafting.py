@@ -7,7 +7,12 @@ from specdec.drafting.engine import FIRST_PAUSE_S, LONGEST_PAUSE_S, DraftHealth,
 from specdec.drafting.first import FirstOffer
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import Draft
-from specdec.errors import DraftTimeoutError, EngineFailedError, RequestCancelledError
+from specdec.errors import (
+    DraftTimeoutError,
+    EngineFailedError,
+    InvalidRequestError,
+    RequestCancelledError,
+)
 
 CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 
@@ -135,6 +140,28 @@ def test_failing_engine_is_left_alone_for_longer_and_longer():
         assert [each.propose(CONTEXT, 4) for each in drafters] == [NO_PROPOSAL] * 2
         assert len(engine.asked) == number + 1
         clock.now_s += 0.01
+
+
+def test_calls_that_fail_together_make_one_pause():
+    """Those that were under way when the engine failed do not lengthen it."""
+    clock = Clock()
+    health = DraftHealth(clock)
+
+    for _ in range(8):
+        health.failed()
+
+    clock.now_s += FIRST_PAUSE_S
+    assert health.usable()
+
+
+def test_refused_request_does_not_pause_the_drafts_of_others():
+    """It is counted; the engine is well."""
+    failures, health = [], DraftHealth(Clock())
+    engine = FakeDraftEngine(error=InvalidRequestError("too long"))
+
+    assert engine_drafter(engine, health, failures).propose(CONTEXT, 4) == NO_PROPOSAL
+    assert len(failures) == 1
+    assert health.usable()
 
 
 def test_recovered_engine_is_used_at_once():

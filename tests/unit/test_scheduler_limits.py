@@ -93,24 +93,30 @@ def test_output_is_shortened_at_the_end_of_the_context(model):
     assert len(result.tokens) == 4
 
 
-def test_a_round_does_not_wait_behind_prompts(model):
+@pytest.mark.parametrize(
+    ("arrivals", "order"),
+    [("abcrs", "arsbc"), ("ars", "ars"), ("arbs", "arsb")],
+    ids=["prompts first", "rounds alone", "in turn"],
+)
+def test_round_overtakes_prompts_and_no_other_round(model, arrivals, order):
     """Where all places are taken, an answer that has begun goes on before others begin."""
     start = prompt(200, seed=50)
     scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=1))
     (said,) = run(scheduler, [task(start, 1)])
-    waiting = [task(prompt(150, n), 3) for n in range(3)]
-    rounds = [task([*start, *said.tokens], 1), task([*start, *said.tokens], 3, prompt(2))]
-    order = []
-    for name, each in zip("abcrs", [*waiting, *rounds], strict=True):
+    tasks = {name: task(prompt(150, seed), 3) for seed, name in enumerate("abc")}
+    tasks["r"] = task([*start, *said.tokens], 1)
+    tasks["s"] = task([*start, *said.tokens], 3, prompt(2))
+    ended = []
+    for name in arrivals:
 
         def receive(output, name=name):
-            order.extend(name * output.is_final)
+            ended.extend(name * output.is_final)
 
-        scheduler.add([each], receive)
+        scheduler.add([tasks[name]], receive)
         if name == "a":
             scheduler.step()  # it has the place
 
     while scheduler.has_work:
         scheduler.step()
 
-    assert order == list("arsbc")
+    assert "".join(ended) == order

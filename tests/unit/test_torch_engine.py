@@ -148,6 +148,24 @@ def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
     assert last_of(new)[0] == expected
 
 
+def test_cancel_finds_a_task_whose_bad_texts_are_being_prepared(engine, monkeypatch):
+    """It ends before it has run to its end."""
+    may_end = threading.Event()
+
+    def prepare(texts, vocabulary):
+        may_end.wait(PATIENCE_S)
+        return BannedText(texts, vocabulary)
+
+    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    outputs = submit(engine, 5, max_new_tokens=500, request_id="slow", bad_texts=("new",))
+
+    engine.cancel("slow")
+    may_end.set()
+
+    assert len(last_of(outputs)[0]) < 499
+
+
 def test_closing_ends_what_runs(checkpoint):
     """No receiver waits for ever: what runs at the end gets an error."""
     engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))

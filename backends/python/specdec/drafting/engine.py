@@ -1,4 +1,4 @@
-"""A small model as drafter, and what happens when it fails."""
+"""The drafter that asks a draft model, and the pause after its failures."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from collections.abc import Callable
 
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import DraftEngine, TokenIds
-from specdec.errors import EngineFailedError, RequestCancelledError
+from specdec.errors import (
+    EngineFailedError,
+    InvalidRequestError,
+    RequestCancelledError,
+    UnsupportedError,
+)
 from specdec.rounds import Round
 
 FIRST_PAUSE_S = 1.0
+"""Seconds for which a draft engine is not asked after its first failure."""
 LONGEST_PAUSE_S = 60.0
+"""Limit in seconds for that pause, which doubles with each further failure."""
 
 
 class DraftHealth:
-    """Shared by all requests: a draft engine that fails is left alone for a while.
+    """Decides whether a draft engine may be asked. Shared by all requests; thread-safe.
 
-    The pause doubles with each failure in a row, so that a dead engine costs a request at most
-    one failed call now and then. Thread-safe.
+    After a failure the engine is not asked for a while. The next failure makes a pause of twice
+    the length, until a call succeeds, so that a dead engine seldom costs a request a failed call.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,11 +36,15 @@ class DraftHealth:
         self._resume_at = 0.0
 
     def usable(self) -> bool:
+        """Return whether no pause is running."""
         return self._clock() >= self._resume_at
 
     def failed(self) -> None:
         with self._lock:
-            self._resume_at = self._clock() + self._pause_s
+            now_s = self._clock()
+            if now_s < self._resume_at:
+                return  # The call began before the pause, and failed with those that caused it.
+            self._resume_at = now_s + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def succeeded(self) -> None:
@@ -41,7 +52,11 @@ class DraftHealth:
 
 
 class EngineDrafter:
-    """Asks a draft engine. Its failures are counted and reported, and never reach the request."""
+    """Proposes what a draft engine drafts, up to `num_tokens` tokens a round.
+
+    If the engine fails, the drafter reports it, has no proposal and does not raise. Draft tokens
+    outside the target's vocabulary (`vocab_size`) count as a failure.
+    """
 
     def __init__(
         self,
@@ -70,7 +85,10 @@ class EngineDrafter:
             tokens = guess.tokens[:num_tokens]
             self._check(tokens)
         except RequestCancelledError:
-            return NO_PROPOSAL  # The loop finds out at its next call.
+            return NO_PROPOSAL  # The loop's next call of the target raises it again.
+        except (InvalidRequestError, UnsupportedError) as error:
+            self._report_failure(self._name, error)  # Other requests may well be drafted for.
+            return NO_PROPOSAL
         except Exception as error:  # noqa: BLE001 - a failing draft never fails a request
             self._health.failed()
             self._report_failure(self._name, error)
@@ -83,7 +101,7 @@ class EngineDrafter:
         )
 
     def _check(self, tokens: tuple[int, ...]) -> None:
-        # The target would refuse the whole request for a token that it does not know.
+        # The target refuses a whole request that has a token outside its vocabulary.
         for token in tokens:
             if not 0 <= token < self._vocab_size:
                 raise EngineFailedError(
@@ -91,4 +109,4 @@ class EngineDrafter:
                 )
 
     def observe(self, confirmed: Round) -> None:
-        """Nothing to learn."""
+        """Do nothing: the next context tells the draft engine what was confirmed."""

@@ -1,11 +1,11 @@
-"""Requests to other models of this server over BLS: sent, read as they answer, stopped."""
+"""Sends requests to other models of this server over BLS, reads the responses, and ends them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,43 +24,49 @@ from specdec.errors import (
 
 
 class FinishedCalls:
-    """Keeps the responses of BLS calls for KEPT_S after they were asked for.
+    """Keeps the responses of each BLS call for at least KEPT_S seconds after they were read.
 
-    Until Triton 24.12 a background thread of the Python backend may drop the last reference to
-    them, and with it numpy arrays, without holding the GIL: the process crashes or hangs, within
-    seconds at 8 concurrent requests. (python_backend b771f4f mends the tensors; pb_stub.cc
-    SendCleanupId of r24.10 is that thread.) Here the last reference is Python's own.
+    Before Triton 24.12, a background thread of the Python backend may drop the last reference to
+    the responses, and so to NumPy arrays, without holding the GIL. The process then crashes or
+    hangs, within seconds at 8 concurrent requests. The thread is `SendCleanupId` in pb_stub.cc of
+    r24.10; commit b771f4f of python_backend corrects the tensors. With this class, Python itself
+    drops the last reference.
     """
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, Any]] = deque()
         self._lock = threading.Lock()
 
-    def kept(self, responses: Any) -> Any:
-        """Returns `responses`, and lets go of those that are old enough."""
+    def keep(self, responses: Any) -> None:
+        """Keep `responses`, and release those that are old enough."""
         now_s = time.monotonic()
+        # Holds the old responses until the lock is free, because releasing them may take a while.
         old = []
         with self._lock:
             self._kept.append((now_s, responses))
             while self._kept[0][0] < now_s - KEPT_S:
                 old.append(self._kept.popleft())
-        return responses
 
 
 KEPT_S = 30.0
-"""Long after the background thread is done with a call, even on a starved machine."""
+"""Seconds after which the background thread has surely finished with a call, even on a busy
+machine."""
 
 _FINISHED = FinishedCalls()
 
 LOST = "is not healthy"
-"""Of "Stub process 'target_0_0' is not healthy.", Triton's word for a dead Python model."""
+"""Part of "Stub process 'target_0_0' is not healthy.", Triton's message for a dead Python model."""
 
 REQUESTS_FAULTS = {each.error_type: each for each in (InvalidRequestError, UnsupportedError)}
-"""Errors of an engine of ours whose cause is the request; all others are the engine's failures."""
+"""Errors of our engines that mean that the request is at fault, by `error_type`. All other errors
+are failures of the engine."""
 
 
 class BlsRequests:
-    """The requests of one of ours to one model, one after the other, each with an id of its own."""
+    """Sends the calls of one client's request to one model, one after another.
+
+    Each call has the id `<prefix>:<number>`. `abort` and `check` may run on other threads.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,11 @@ class BlsRequests:
         stop_inputs: Callable[[], Sequence[Any]],
         stop_outputs: Sequence[str],
     ) -> None:
-        """`prefix`: of the ids; `stop_…`: what asks the model to end the request of an id."""
+        """Take the model's name, the beginning of all ids, and the tensors of a stop request.
+
+        A request with the id of a running call, with inputs from `stop_inputs` and the outputs
+        `stop_outputs`, asks the model to end that call.
+        """
         self._model = model
         self._prefix = prefix
         self._stop_inputs = stop_inputs
@@ -79,10 +89,12 @@ class BlsRequests:
         self._is_aborting = False
 
     def responses(self, inputs: Sequence[Any], outputs: Sequence[str]) -> Generator[Any]:
-        """What the model answers, as it comes. Raises EngineFailedError.
+        """Send a call and yield its responses as they come.
 
-        More than one response is safe only where `outputs` has contract.RECEIPT_ADDRESS
-        (receipts.py).
+        More than one response is safe only if `outputs` has contract.RECEIPT_ADDRESS, because the
+        model then waits for a receipt of each (receipts.py). Raise InvalidRequestError or
+        UnsupportedError if the model blames the request. Raise EngineLostError if the model's
+        process has died, and EngineFailedError for any other failure.
         """
         self._number += 1
         request_id = f"{self._prefix}:{self._number}"
@@ -98,14 +110,15 @@ class BlsRequests:
         except pb_utils.TritonModelException as error:
             raise self._failure(str(error)) from error
         finally:
-            if self._current == request_id:  # One that was given up may end after its successor.
+            # A call that was given up may end after the next one has begun.
+            if self._current == request_id:
                 self._current = None
 
     def abort(self) -> None:
-        """Asks the model to end the request in flight; harmless when there is none.
+        """Ask the model to end the running call; do nothing without one.
 
-        The answer is not waited for: an engine that hangs leaves a stop request unanswered too,
-        and neither the request nor the watchdog of all requests may hang with it.
+        This does not wait for an answer. An engine that hangs does not answer a stop request
+        either, and neither the client's request nor the watchdog of all requests may hang with it.
         """
         request_id = self._current
         if request_id is not None and not self._is_aborting:
@@ -115,8 +128,8 @@ class BlsRequests:
             ).start()
 
     def check(self) -> None:
-        """Raises EngineLostError if the model's process is gone; may wait for a slow one."""
-        # A stop for an id that nobody has.
+        """Raise EngineLostError if the model's process has died; may wait for a slow model."""
+        # A stop request for an id that no call has is harmless, and a living model answers it.
         request_id, message = f"{self._prefix}:check", ""
         try:
             for response in self._exec(request_id, self._stop_inputs(), self._stop_outputs):
@@ -130,8 +143,8 @@ class BlsRequests:
         error_type, _, text = message.partition(": ")
         if error_type in REQUESTS_FAULTS:
             return REQUESTS_FAULTS[error_type](f"{self._model}: {text}")
-        # Triton answers new calls of a Python model whose process has died so, and pending ones
-        # never.
+        # With LOST, Triton answers new calls of a Python model whose process has died. It never
+        # answers those that were running.
         kind = EngineLostError if LOST in message else EngineFailedError
         return kind(f"{self._model}: {message}")
 
@@ -140,11 +153,13 @@ class BlsRequests:
             for _ in self._exec(request_id, self._stop_inputs(), self._stop_outputs):
                 pass
         except pb_utils.TritonModelException:
-            pass  # An engine that is gone has ended its calls itself.
+            pass  # The calls of a dead engine have ended with it.
         finally:
             self._is_aborting = False
 
-    def _exec(self, request_id: str, inputs: Sequence[Any], outputs: Sequence[str]) -> Any:
+    def _exec(
+        self, request_id: str, inputs: Sequence[Any], outputs: Sequence[str]
+    ) -> Iterator[Any]:
         request = pb_utils.InferenceRequest(
             request_id=request_id,
             model_name=self._model,
@@ -152,11 +167,15 @@ class BlsRequests:
             requested_output_names=list(outputs),
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
-        return _FINISHED.kept(request.exec(decoupled=True))
+        responses = request.exec(decoupled=True)
+        try:
+            yield from responses
+        finally:
+            _FINISHED.keep(responses)
 
 
 def output(response: Any, name: str) -> npt.NDArray[Any] | None:
-    """The array of an output, None where the response has none."""
+    """Return the array of an output, or None if the response does not have it."""
     found = pb_utils.get_output_tensor_by_name(response, name)
     if found is None:
         return None
@@ -165,11 +184,11 @@ def output(response: Any, name: str) -> npt.NDArray[Any] | None:
 
 
 def values(response: Any, name: str) -> tuple[Any, ...]:
-    """The same as plain values; none for none."""
+    """Return the values of an output as Python objects, or () if the response does not have it."""
     array = output(response, name)
     return () if array is None else tuple(array.ravel().tolist())
 
 
 def tensor(name: str, array: npt.NDArray[np.generic]) -> pb_utils.Tensor:
-    """An input."""
+    """Return an input tensor for a BLS request."""
     return pb_utils.Tensor(name, array)

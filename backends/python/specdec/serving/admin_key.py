@@ -1,13 +1,15 @@
-"""Protect the APIs that change a running server (models, shared memory, trace, log) with a key.
+"""Protect Triton's administrative APIs with a key.
 
-A client that may load a model may run code in the server, so Triton's APIs for that are never open:
-they ask for the header `admin-key`. The key comes from a file; without one it is a random text that
-nobody is told. Triton takes the key on its command line only, so anyone who can list the processes
-of this machine can read it.
+These APIs load models and change shared memory, trace and log settings. A client that may load a
+model may run code in the server, so they are never open: each request to them must carry the key
+in the header `admin-key`. The key comes from a file. Without a file it is a random text that nobody
+is told, which closes the APIs. Triton takes the key only on its command line, so anyone who can
+list the processes of this machine can read it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from pathlib import Path
@@ -17,22 +19,30 @@ from specdec.serving.triton_options import values_of
 
 ADMIN_HEADER = "admin-key"
 RESTRICTED_APIS = ("model-repository", "shared-memory", "trace", "logging")
+"""Triton's names of the administrative APIs."""
 RESTRICTING_OPTIONS = ("--http-restricted-api", "--grpc-restricted-protocol")
 MIN_KEY_LENGTH = 16
+"""Characters that a key must have at least."""
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+")
-"""Triton separates its option's parts by the colon, the comma and the equals sign."""
+"""Characters that a key may have: not colon, comma or equals sign, which separate the parts of
+Triton's option."""
 
 
 def read_admin_key(file: Path) -> str:
-    """Return the key in `file`, after making both if there is none; only its owner may read it.
+    """Return the key in `file`; make the file, with a random key, if there is none.
 
-    Raises LaunchError if the file cannot be read or made, or holds no usable key.
+    Only its owner may read a file that is made here. Raises LaunchError if the file can be neither
+    read nor made, or if its key is too short or has other characters than a key may have.
     """
     try:
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch(mode=0o600, exist_ok=False)
-            file.write_text(secrets.token_urlsafe(32) + "\n", "utf-8")
+            made = file.with_name(
+                f"{file.name}.{os.getpid()}"
+            )  # A killed start leaves no empty key.
+            made.touch(mode=0o600, exist_ok=False)
+            made.write_text(secrets.token_urlsafe(32) + "\n", "utf-8")
+            made.rename(file)
         key = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(f"cannot read or make the admin key {file}: {error}") from error
@@ -45,9 +55,10 @@ def read_admin_key(file: Path) -> str:
 
 
 def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[str]:
-    """Return the options that close those administrative APIs that `extra_args` do not restrict.
+    """Return tritonserver's options that put the administrative APIs under the key.
 
-    Raises LaunchError as `read_admin_key` does.
+    APIs that `extra_args` already restrict are left out. Without `file` the key is random, so
+    nobody can use the APIs. Raises LaunchError as `read_admin_key` does.
     """
     key = secrets.token_urlsafe(32) if file is None else read_admin_key(file)
     options = []
@@ -60,9 +71,10 @@ def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[
 
 
 def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explicit: bool) -> None:
-    """Raise LaunchError if models could be loaded but nobody has a key, or if the key is unusable.
+    """Raise LaunchError if models are loaded on demand and nobody has a key for it.
 
-    `is_explicit`: models are loaded on demand.
+    Raises it also if the key in `file` is unusable; a missing file is made. `is_explicit`: the
+    server runs in Triton's mode `explicit`, which loads models on demand.
     """
     if file is not None:
         read_admin_key(file)

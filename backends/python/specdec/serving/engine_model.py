@@ -1,4 +1,4 @@
-"""The torch engine as a Triton model that speaks the `tensorrtllm` contract."""
+"""Serve the torch engine as a Triton model with the tensors of NVIDIA's `tensorrtllm` backend."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from specdec.torch_engine.engine import TorchEngine
 
 
 class TritonPythonModel:
-    """Hands requests to the engine and its outputs back."""
+    """Passes Triton's requests to the engine, and the engine's outputs back to Triton."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
+        """Load the engine.
+
+        Raises TritonModelException if a parameter is wrong or the checkpoint cannot be served.
+        """
         config = json.loads(args["model_config"])
-        settings = read_parameters(EngineModelSettings, config)
-        pulse = Pulse(args["model_name"])
         try:
-            self._engine = TorchEngine(
-                settings.engine_settings(Path(pb_utils.get_model_dir())), pulse
-            )
+            settings = read_parameters(EngineModelSettings, config)
+            engine_settings = settings.engine_settings(Path(pb_utils.get_model_dir()))
+            self._engine = TorchEngine(engine_settings, Pulse(args["model_name"]))
         except SpecdecError as error:
             raise pb_utils.TritonModelException(str(error)) from error
         self._outputs = frozenset(each["name"] for each in config["output"])

@@ -1,8 +1,8 @@
-"""The one thread that updates Triton's custom metrics.
+"""Update Triton's custom metrics, always from the same thread.
 
-Updating a custom metric from several threads aborts the whole tritonserver 2.51.0
-(boost::interprocess lock_exception), and each update is a round trip to the server process; so
-requests put their updates into a queue, and one thread sums the counters and sends them on.
+Updates of a custom metric from several threads abort the whole tritonserver 2.51.0
+(boost::interprocess lock_exception). Each update is also a round trip to the server process. So
+requests queue their updates, and one thread sums up the counters and sends them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ import triton_python_backend_utils as pb_utils
 from specdec.serving.metrics import SUMMED, Counter, Gauge, Histogram
 
 FLUSH_PERIOD_S = 0.05
+"""Seconds for which updates are gathered before they are sent together."""
 
 _SECONDS = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
+"""Upper bounds of the histograms' buckets, in seconds."""
 
 Labels = tuple[tuple[str, str], ...]
 _Update = tuple[Enum, Labels, float]
 
 
 class MetricsRecorder:
-    """The MetricsSink inside Triton."""
+    """The MetricsSink inside Triton, for one instance of the orchestrator.
+
+    `common_labels` are added to the labels of every metric.
+    """
 
     def __init__(self, common_labels: Mapping[str, str]) -> None:
         self._common = dict(common_labels)
@@ -47,7 +52,7 @@ class MetricsRecorder:
                 )
         self._metrics: dict[tuple[Enum, Labels], Any] = {}
         self._summed: dict[tuple[Gauge, Labels], float] = {}
-        """This instance's part of each."""
+        """Last value that this instance has added to each summed gauge."""
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -61,9 +66,10 @@ class MetricsRecorder:
         self._queue.put((histogram, (), seconds))
 
     def close(self) -> None:
-        """Sends what is left, then lets the metrics go (each before its family)."""
+        """Send what is queued and take back this instance's part of summed gauges; at most 10 s."""
         self._queue.put(None)
         self._thread.join(timeout=10)
+        # Triton requires that a metric is released before its family.
         self._metrics.clear()
         self._families.clear()
 
@@ -80,7 +86,10 @@ class MetricsRecorder:
                     break
             else:
                 closing.set()
-            self._send(updates)
+            try:
+                self._send(updates)
+            except Exception as error:  # noqa: BLE001 - without this thread the queue only grows
+                pb_utils.Logger.log_error(f"[specdec] metrics are incomplete: {error!r}")
             closing.wait(FLUSH_PERIOD_S)
         self._send([(gauge, labels, 0.0) for gauge, labels in self._summed])
 

@@ -1,4 +1,4 @@
-"""Who may start: tasks wait until the cache has room for all that they may grow to."""
+"""Admission of tasks: each waits until the KV cache has room for its largest possible size."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from specdec.torch_engine.running import NUM_ROUND_TOKENS, RunningTask, tokens_n
 from specdec.torch_engine.task import Receiver, Task, TaskStats
 
 GROUP_SHARE = 4
-"""A group of tasks that start together may hold this fraction of the cache, or be one task."""
+"""Tasks that start together may reserve 1 / GROUP_SHARE of the cache; a lone task may need more."""
 
 
 class Admission:
-    """Groups that wait, in their order, and the places and blocks that those inside hold."""
+    """The queue of waiting tasks, and the sequences and cache blocks that admitted tasks hold.
+
+    A group is a list of tasks that start together: a single task, or the paths of a tree.
+    """
 
     def __init__(self, cache: KVCache, limits: EngineLimits) -> None:
         self._cache = cache
@@ -33,13 +36,13 @@ class Admission:
 
     @property
     def waiting(self) -> Iterator[RunningTask]:
-        """Every task that has not begun."""
+        """Every task that has not been admitted, in queue order."""
         return chain.from_iterable(self._waiting)
 
     def num_together(self, task: Task) -> int:
-        """How many tasks like this one may run side by side; 0 for one that is too large.
+        """Return how many tasks like this one may run side by side; 0 if one alone is too large.
 
-        All of them wait until there is room for each, so they get a share of the cache.
+        A group waits until there is room for all of it, so it may take only a share of the cache.
         """
         num_blocks, needed = self._cache.num_blocks, self._blocks_needed(task)
         if needed > num_blocks:
@@ -47,7 +50,10 @@ class Admission:
         return min(max(1, num_blocks // GROUP_SHARE // needed), self._limits.max_num_sequences)
 
     def ticket(self, task: Task, receive: Receiver) -> RunningTask:
-        """The task with what it needs. Raises InvalidRequestError for one that is too large."""
+        """Return the task with its buffers and block reservation, not yet in the queue.
+
+        Raises InvalidRequestError if the task could never fit into the cache.
+        """
         if not self.num_together(task):
             limit = (self._cache.num_blocks - 1) * self._cache.block_size
             raise InvalidRequestError(
@@ -61,16 +67,20 @@ class Admission:
         return RunningTask(task, receive, stats, self._blocks_needed(task), text)
 
     def wait(self, group: list[RunningTask]) -> None:
-        """Lets tasks wait that start together."""
-        place = len(self._waiting)
-        must_wait = bool(place) and not self._has_room(self._waiting[0])
-        if must_wait and self._is_round(group[0].task):  # Before answers that have not begun.
-            group[0].is_round = True
-            place = sum(waiting[0].is_round for waiting in self._waiting)
-        self._waiting.insert(place, group)
+        """Queue a group of tasks that start together.
+
+        If there is no room for all that wait, a round goes ahead of answers that have not begun,
+        but never ahead of another round.
+        """
+        index = len(self._waiting)
+        everything = [running for waiting in self._waiting for running in waiting]
+        if not self._has_room([*everything, *group]) and self._is_round(group):
+            rounds = [n for n, waiting in enumerate(self._waiting) if self._is_round(waiting)]
+            index = rounds[-1] + 1 if rounds else 0
+        self._waiting.insert(index, group)
 
     def enter(self) -> Iterator[RunningTask]:
-        """The tasks that there is room for now."""
+        """Admit groups in queue order while there is room, and yield their tasks."""
         while self._waiting and self._has_room(self._waiting[0]):
             for running in self._waiting.popleft():
                 self._num_inside += 1
@@ -78,19 +88,19 @@ class Admission:
                 yield running
 
     def leave(self, running: RunningTask) -> None:
-        """Frees what an entered task held."""
+        """Give back the reservations of an admitted task that has ended."""
         self._num_inside -= 1
         self._num_reserved_blocks -= running.num_blocks
 
     def give_up(self, running: RunningTask) -> None:
-        """Forgets a task that waits."""
+        """Remove a waiting task from the queue."""
         group = next(group for group in self._waiting if running in group)
         group.remove(running)
         if not group:
             self._waiting.remove(group)
 
     def check_integrity(self) -> None:
-        """With nothing inside, nothing is held."""
+        """Assert that nothing is reserved; call it while no task is admitted."""
         assert self._num_inside == 0
         assert self._num_reserved_blocks == 0
 
@@ -102,10 +112,17 @@ class Admission:
         )
 
     def _blocks_needed(self, task: Task) -> int:
-        """One more than its tokens fill: a shared one may have to be copied."""
+        """Return the blocks for all its tokens, and one for the copy of a block that was shared."""
         return self._cache.blocks_for(tokens_needed(task)) + 1
 
-    def _is_round(self, task: Task) -> bool:
-        """The next round of an answer: its context is known but for what the last one said."""
-        num_new = len(task.input_ids) - self._cache.num_cached(task.input_ids, salt=task.cache_salt)
-        return num_new <= NUM_ROUND_TOKENS
+    def _is_round(self, group: list[RunningTask]) -> bool:
+        """Say whether a group continues an answer; decided once for each group.
+
+        That is so if the cache holds all of its context but what one round may confirm.
+        """
+        first = group[0]
+        if first.is_round is None:
+            ids = first.task.input_ids
+            num_new = len(ids) - self._cache.num_cached(ids, salt=first.task.cache_salt)
+            first.is_round = num_new <= NUM_ROUND_TOKENS
+        return first.is_round

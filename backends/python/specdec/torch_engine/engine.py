@@ -1,4 +1,7 @@
-"""One engine: a thread that owns the model, a queue of tasks in, outputs to their receivers."""
+"""One engine: a thread that owns the model, takes tasks from a queue and hands out their tokens.
+
+Every task comes with a receiver, a function that is called with each of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _Action = Callable[[Scheduler], None]
 
 BANNED_TEXTS_KEPT = 256
-"""Lists of bad texts that are kept ready: each round of a request names them again."""
+"""Largest number of prepared lists of bad texts; each round of a request sends its list again."""
 
 IDLE_BEAT_S = 0.5
 """Seconds between two heartbeats of an engine that waits for work."""
@@ -37,30 +40,34 @@ IDLE_BEAT_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """A checkpoint, where it runs and how much it takes on."""
+    """Settings of one engine: its checkpoint, the device, and the limits."""
 
     checkpoint: Path
     limits: EngineLimits
     device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1` …; `auto` takes CUDA where there is one."""
+    """`cpu`, `cuda`, `cuda:1` …; `auto` takes CUDA if PyTorch finds a device."""
     dtype: str = "bfloat16"
     """`bfloat16`, or `float32`: twice the memory traffic, and rows that may depend on the batch."""
     num_threads: int = 0
-    """Threads inside an operation on a CPU; 0 leaves PyTorch's choice."""
+    """Threads that compute an operation on a CPU; 0 for PyTorch's choice."""
     kernels: str = "auto"
-    """What computes the layers: see LlamaModel."""
+    """Kernels that compute the layers: `auto`, `native`, `graph` or `torch` (see LlamaModel)."""
     weight_dtype: str = "auto"
-    """`int8` quantises the matrices on a CPU: half the memory traffic, another model's tokens. See
-    LlamaModel."""
+    """`int8` quantises the matrices on a CPU, which halves the memory traffic and changes tokens.
+    LlamaModel describes the other values, `auto` and `int8_if_native`."""
     head: Path | None = None
-    """The checkpoint of a head that drafts on this model's states."""
+    """Directory of the checkpoint of a drafting head, EAGLE-3 or Medusa; None for no head."""
 
 
 class TorchEngine:
-    """Runs tasks as they come; receivers are called on the engine's thread, in order."""
+    """Runs tasks as they arrive.
+
+    Each task's receiver gets its outputs in order. It is called on the engine's thread, or on the
+    thread "bad texts" if the task fails before it is queued.
+    """
 
     def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_PULSE) -> None:
-        """Load the checkpoint; `pulse` tells the server's supervisor that the loop goes round.
+        """Load the checkpoint; `pulse` reports to the server's supervisor that the loop still runs.
 
         Raises ConfigurationError if the checkpoint cannot be served.
         """
@@ -72,8 +79,10 @@ class TorchEngine:
         self._vocabulary: Vocabulary | None = None
         self._vocab_size = 0
         self._banned: dict[tuple[str, ...], BannedText] = {}
-        """Lists of bad texts that are ready, the last used one last; guarded by `_entry`."""
+        """Prepared lists of bad texts, least recently used first; guarded by `_entry`."""
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
+        self._num_preparing = 0
+        """Tasks given to `_preparer` and not yet queued; guarded by `_entry`."""
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
@@ -82,11 +91,12 @@ class TorchEngine:
         loaded.result()
 
     def submit(self, task: Task, receive: Receiver) -> None:
-        """Queue a task; `receive` gets its outputs, the last one with is_final.
+        """Queue a task; `receive` gets its outputs, of which the last has `is_final` set.
 
-        A new list of bad texts is prepared on another thread: looking through the vocabulary takes
-        longer than other tasks should wait. The task ends with UnsupportedError if the checkpoint's
-        tokenizer is missing or unknown. Raises EngineFailedError while the engine shuts down.
+        A new list of bad texts is prepared on another thread, because a search of the whole
+        vocabulary would delay other tasks too long. The task ends with UnsupportedError if the
+        checkpoint's tokenizer is missing or unknown. Raises EngineFailedError once the engine is
+        shutting down or its loop has ended.
         """
         texts = task.params.bad_texts
         if not texts:
@@ -97,6 +107,7 @@ class TorchEngine:
                 raise _shutting_down()
             banned = self._banned.pop(texts, None)
             if banned is None:
+                self._num_preparing += 1
                 self._preparer.submit(self._prepare, task, receive)
                 return
             self._banned[texts] = banned
@@ -110,6 +121,9 @@ class TorchEngine:
         except Exception as error:
             logger.exception("bad texts could not be prepared")
             send_last(receive, TaskOutput((), error=failure_of("preparing bad texts", error)))
+        finally:
+            with self._entry:
+                self._num_preparing -= 1
 
     def _enqueue(self, task: Task, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
@@ -120,14 +134,14 @@ class TorchEngine:
                     scheduler.add([task], receive)
             except SpecdecError as error:
                 send_last(receive, TaskOutput((), error=error))
-            except Exception as error:  # The task's own fault must not end the loop.
+            except Exception as error:  # A fault of one task must not end the loop.
                 logger.exception("a task could not be queued")
                 send_last(receive, TaskOutput((), error=failure_of("queueing a task", error)))
 
         self._post(add)
 
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        """Return the list of bad texts, prepared and kept; runs on the preparer's thread alone."""
+        """Return the list of bad texts, prepared and kept; used on the thread "bad texts" only."""
         with self._entry:
             banned = self._banned.get(texts)
         if banned is None:
@@ -141,11 +155,22 @@ class TorchEngine:
         return banned
 
     def cancel(self, request_id: str) -> None:
-        """End the tasks of that id within a pass; an unknown id is no error."""
-        self._post(lambda scheduler: scheduler.cancel(request_id))
+        """End the tasks with this id before their next pass; an unknown id is no error.
+
+        Raises EngineFailedError once the engine is shutting down or its loop has ended.
+        """
+
+        def cancel(scheduler: Scheduler) -> None:
+            scheduler.cancel(request_id)
+
+        self._post(cancel)
+        with self._entry:
+            if self._num_preparing and not self._stopping:
+                # The task may still wait for its bad texts; it is queued before this runs.
+                self._preparer.submit(self._post, cancel)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all tasks, then the threads."""
+        """End all tasks and threads; wait at most `timeout_s` seconds for the engine's thread."""
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
@@ -154,7 +179,8 @@ class TorchEngine:
         self._pulse.close()
 
     def _post(self, action: _Action) -> None:
-        with self._entry:  # Nothing is queued after the last action.
+        # Under the lock, so that nothing is queued after the last action of `close`.
+        with self._entry:
             if self._stopping:
                 raise _shutting_down()
             self._put(action)
@@ -164,14 +190,14 @@ class TorchEngine:
         self._inbox.put(action)
 
     def _take(self, scheduler: Scheduler, timeout_s: float | None = None) -> None:
-        """Run the next action. Raises queue.Empty if none comes in time."""
+        """Run the next action; raise queue.Empty if none comes within `timeout_s` seconds."""
         action = self._inbox.get(timeout=timeout_s)
         self._pulse.take()
         action(scheduler)
 
     def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
-        # PyTorch is used on this thread alone, loading included: a second thread with a team of
-        # OpenMP workers makes libgomp give up spinning, and every step a third slower.
+        # PyTorch is used on this thread only, even for loading. A second thread with OpenMP workers
+        # makes libgomp stop spinning, and then every step takes a third longer.
         try:
             scheduler = _load(settings)
             self._vocab_size = scheduler.vocab_size
@@ -185,7 +211,7 @@ class TorchEngine:
                 self._go_round(scheduler)
             last_word = _shutting_down()
         except BaseException as failure:
-            # No step will follow: clients that wait are told, and the supervisor starts a new one.
+            # No pass will follow: waiting clients get an error, the supervisor starts a new server.
             logger.exception("the engine's loop has ended")
             self._pulse.enter(State.FAILED)
             last_word = EngineLostError(f"the engine's loop has ended: {type(failure).__name__}")
@@ -196,7 +222,7 @@ class TorchEngine:
         scheduler.fail_all(last_word)
 
     def _go_round(self, scheduler: Scheduler) -> None:
-        """Take in what has come and run one pass; waits while there is nothing to do."""
+        """Run the queued actions and one pass; if idle, wait up to IDLE_BEAT_S for an action."""
         self._pulse.beat(is_working=scheduler.has_work)
         if not scheduler.has_work:
             try:
@@ -207,12 +233,12 @@ class TorchEngine:
         self._take_in(scheduler)
         try:
             scheduler.step()
-        except Exception as error:  # The engine outlives a pass that fails.
+        except Exception as error:  # A failed pass ends its tasks, not the engine.
             logger.exception("a forward pass failed")
             scheduler.fail_all(failure_of("a forward pass", error))
 
     def _take_in(self, scheduler: Scheduler) -> None:
-        """Take in all that has come, and what is worth waiting for."""
+        """Run all queued actions, and those of rounds that the scheduler says to wait for."""
         while True:
             while not self._inbox.empty():
                 self._take(scheduler)

@@ -1,4 +1,4 @@
-"""A task on its way through passes: what has still to run, and what has come of it."""
+"""The state of a task in the engine: the tokens that still have to run, and its results."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
 
 NUM_ROUND_TOKENS = 8
-"""Context tokens that a stream's next call leaves to compute, at most: those that its last round
-confirmed. Hardly a prompt is as short."""
+"""Largest number of context tokens that are not cached when a running stream calls again: those
+that its last round confirmed. Nearly all prompts are longer, which tells the two apart."""
 
 
 @dataclass(eq=False, slots=True)
 class RunningTask:
-    """A task on its way; `pending` tokens still have to run through the model."""
+    """A task that waits or runs, with its tokens, results and reservations."""
 
     task: Task
     receive: Receiver
     stats: TaskStats
     num_blocks: int
+    """Cache blocks that are reserved for the task."""
     text: TokenIds
-    """Input, then drafts or what is generated: a buffer for all that may come."""
+    """[input + draft + max_new_tokens] int32: a buffer that begins with the input. The draft or the
+    generated tokens follow it."""
     sequence: CachedSequence | None = None
+    """The task's tokens in the KV cache; None until the task is admitted."""
     pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    """[n] int32: the tokens that still have to run through the model."""
     num_asked: int = 1
-    """Rows at the end of `pending` whose next token is wanted."""
+    """Rows at the end of `pending` after which a token is to be drawn."""
     choices: list[Choice] = field(default_factory=list)
+    """The draws since the last output; with a draft, one for each asked row that has run."""
     num_generated: int = 0
-    is_round: bool = False
-    """It has waited before answers that have not begun."""
+    """Tokens handed out so far."""
+    is_round: bool | None = None
+    """Whether the task continues an answer; None while nobody had to know."""
 
     @property
     def is_prompt(self) -> bool:
-        """More is pending than the next call of a running stream leaves to compute."""
+        """Whether the task is reading a prompt: more tokens are pending than a round leaves."""
         return len(self.pending) > NUM_ROUND_TOKENS + len(self.task.draft_ids)
 
     def chunk(self, budget: int) -> Segment:
-        """The next rows to run, `budget` at most."""
+        """Return the next rows to run, at most `budget` of them."""
         assert self.sequence is not None
         size = min(len(self.pending), budget)
         num_left = len(self.pending) - size
@@ -48,12 +54,15 @@ class RunningTask:
         return Segment(self.sequence, self.pending[:size], num_logits)
 
     def draws(self, count: int) -> list[Draw]:
-        """The next `count` tokens to draw: each behind the drafts before it."""
+        """Return the next `count` draws.
+
+        Each draw's text is the context and all draft tokens before its position.
+        """
         task = self.task
         keeps_logits = task.wants_logits or task.is_judged
         num_input = len(task.input_ids)
         start = num_input + self.num_generated + len(self.choices)
-        # Behind a wrong guess nothing needs to be drawn, unless all laws are wanted.
+        # After a rejected draft token no draw is needed, unless all distributions are wanted.
         guesses = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
         guesses += [None] * count
         return [
@@ -72,6 +81,6 @@ class RunningTask:
 
 
 def tokens_needed(task: Task) -> int:
-    """What a task may grow to in the KV cache."""
+    """Return how many tokens a task may hold in the KV cache, with the head's proposal."""
     num_guesses = task.num_next or 0
     return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_guesses
