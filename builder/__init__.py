@@ -1,1 +1,1 @@
-"""From model files to a model repository: download, check, convert, distill, render."""
+"""`specdec build`: download, check, convert, distill and render models into a repository."""

@@ -1,4 +1,4 @@
-"""`specdec build add-draft`: one more draft engine in a model repository."""
+"""`specdec build add-draft`: adds a draft engine to a model repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from builder.vocabulary import restrict, shared_vocabulary
 from specdec.serving.drafter_names import RESERVED
 
 PATTERN = "draft"
-"""The model whose config.pbtxt new drafts get."""
+"""Model whose config.pbtxt and model.py are copied for a new draft."""
 
 
 def add_draft(
@@ -27,12 +27,13 @@ def add_draft(
     translation: str | None = None,
     pattern: Path | None = None,
 ) -> str:
-    """Add the draft engine `name` to `repository`; return what was found about its vocabulary.
+    """Add the draft engine `name` to `repository`; return a sentence about its vocabulary.
 
-    `translation` overrides how a draft with another vocabulary meets the target. `pattern` is the
-    model whose configuration it gets, the repository's `draft` unless another is named. The
-    repository is changed as a whole or not at all. Raises BuildError for a name that cannot be, a
-    checkpoint that is none or cannot draft for the target, or a pattern that is not there.
+    `translation` (one of TRANSLATIONS) overrides how the tokens of a cross-vocabulary draft are
+    translated. `pattern` is the folder of the model whose configuration is copied, by default the
+    repository's `draft`. A failed check leaves the repository unchanged. Raises BuildError for a
+    name that is reserved, invalid or taken, a checkpoint that is incomplete or cannot draft for
+    the target, or a missing pattern.
     """
     target, place = repository / "target" / WEIGHTS, repository / name
     if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
@@ -41,7 +42,7 @@ def add_draft(
         raise BuildError(f"{place} exists; choose another name")
     orchestrator = repository / "specdec" / "config.pbtxt"
     config = _appended(orchestrator.read_text("utf-8"), "tensorrt_llm_draft_model_name", name)
-    # Beside the repository: a server that watches it must not see half a model.
+    # Written beside the repository: a server that watches it must not see half a model.
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
         new = Path(scratch) / name
         _write_model(pattern or repository / PATTERN, name, checkpoint, new)
@@ -69,7 +70,10 @@ def add_draft(
 
 
 def _check_context(config: str, checkpoint: Path) -> None:
-    """A draft reads the target's whole context; one of a stranger is cut to what it can read."""
+    """Raise BuildError if the draft cannot read contexts of `max_seq_len` tokens.
+
+    The context of a cross-vocabulary draft is cut to fit, so only others are checked.
+    """
     limit = re.search(r'key: "max_seq_len" value { string_value: "(\d+)"', config)
     positions = read_config(checkpoint).get("max_position_embeddings")
     if limit is not None and positions is not None and positions < int(limit[1]):
@@ -80,6 +84,7 @@ def _check_context(config: str, checkpoint: Path) -> None:
 
 
 def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
+    """Copy config.pbtxt and model.py of `pattern`, with the draft's name and its max_seq_len."""
     try:
         text = (pattern / "config.pbtxt").read_text("utf-8")
     except OSError as error:
@@ -98,7 +103,7 @@ def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
 
 
 def _appended(config: str, parameter: str, value: str) -> str:
-    """`config` with `value` added to a comma-separated parameter."""
+    """Return `config` with `value` added to a comma-separated parameter."""
 
     def longer(found: re.Match[str]) -> str:
         return f'{found[1]}{",".join(filter(None, (found[2], value)))}"'
@@ -107,6 +112,7 @@ def _appended(config: str, parameter: str, value: str) -> str:
 
 
 def _replaced(text: str, pattern: str, new: str | Callable[[re.Match[str]], str]) -> str:
+    """Replace the one match of `pattern`. Raises BuildError if there is none or several."""
     result, count = re.subn(pattern, new, text, flags=re.MULTILINE)
     if count != 1:
         raise BuildError(f"{pattern!r} stands {count} times in config.pbtxt, not once")

@@ -1,4 +1,4 @@
-"""`specdec build add-head`: a head that drafts on the target's own states."""
+"""`specdec build add-head`: gives the target a head, which drafts from its hidden states."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from specdec.serving.drafter_names import RESERVED
 
 
 def add_head(repository: Path, name: str, head: Path) -> str:
-    """Give the target of `repository` the head in the folder `head`; requests call it `name`.
+    """Give the target of `repository` the head in the folder `head`; requests name it `name`.
 
-    Returns what kind it is. Raises BuildError for a name that cannot be, a head that is incomplete
-    or made for another target, and a repository whose target has no weights.
+    Returns the head's architecture, as in its config.json. Raises BuildError for a reserved or
+    invalid name, a head that is incomplete or made for another target, and a repository whose
+    target has no weights.
     """
     if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
         raise BuildError(f"a head cannot be named {name!r}: requests would mean something else")

@@ -1,4 +1,4 @@
-"""Fill a model repository with weights: the target imported, the draft assembled from its parts."""
+"""Filling a model repository with weights: import the target, assemble draft and head."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from specdec.serving.versions import HEAD as HEAD_FOLDER
 
 WEIGHTS = Path("1") / CHECKPOINT
 HEAD = Path("1") / HEAD_FOLDER
-"""Where the target keeps a head that drafts on its states."""
+"""Folders of a model, relative to it: its weights, and the target's EAGLE-3 or Medusa head."""
 
-# Raise these when the same input would give another directory; what was built before is then
+# Raise these when the same input gives another directory. Older directories are then
 # built again.
 IMPORT_FORMAT = "2"
 ASSEMBLY_FORMAT = "1"
 
 
 def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool = False) -> None:
-    """Fill the checkpoints of target and draft in the model repository, and the target's head.
+    """Write the weights of target, head and draft into the model repository.
 
-    What is there already, made from the same, is kept. A pair without a draft gives the target
-    alone; one whose draft is not stored yet, too, with a notice. Raises BuildError.
+    Directories that were made from the same input are kept, unless `force` is set. If the pair's
+    draft is not stored yet, a notice is printed and it is left out. `cache` is the folder for
+    downloads. Raises BuildError if weights cannot be downloaded, or draft or head does not fit.
     """
     target = model_repository / "target" / WEIGHTS
     draft = model_repository / "draft" / WEIGHTS
@@ -65,9 +66,9 @@ def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool =
 
 
 def assemble_draft(stored: Path, target: Path, output: Path) -> None:
-    """Write a draft that is stored as its own layers with what it shares with the target.
+    """Write a whole draft to `output`: its stored layers, and the parts it shares with the target.
 
-    Raises BuildError for one that was made for another target.
+    Raises BuildError if the draft was made for another target, or PyTorch is missing.
     """
     checkpoints = _checkpoints("builder.distill.checkpoint", "draft")
     try:
@@ -77,7 +78,10 @@ def assemble_draft(stored: Path, target: Path, output: Path) -> None:
 
 
 def fill_head(head: Path, target: Path, place: Path, *, force: bool = False) -> None:
-    """Write the head as the engine loads it, unless that is there. Raises BuildError."""
+    """Write the head in the engine's format to `place`, unless it is there and up to date.
+
+    Raises BuildError if the head is incomplete or made for another target, or PyTorch is missing.
+    """
     made_from = {"head": directory_sha256(head), "format": ASSEMBLY_FORMAT}
     if not force and is_current(place, made_from):
         print(f"{place}: up to date")
@@ -91,9 +95,10 @@ def fill_head(head: Path, target: Path, place: Path, *, force: bool = False) -> 
 
 
 def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool = False) -> bool:
-    """Write the model as a Hugging Face directory; return whether anything had to be done.
+    """Write the model to the Hugging Face directory `output`; return whether it was written.
 
-    Raises BuildError if it cannot be downloaded, checked or read.
+    It is not written if `output` is up to date, unless `force` is set. Raises BuildError if the
+    model cannot be downloaded or read.
     """
     made_from = {"sha256": model.source.sha256, "format": IMPORT_FORMAT}
     if not force and is_current(output, made_from):
@@ -112,7 +117,7 @@ def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool
 
 
 def directory_sha256(directory: Path) -> str:
-    """Return a hash over names and contents of the files in a directory."""
+    """Return a SHA-256 over names and contents of all files in a directory, hexadecimal."""
     digest = hashlib.sha256()
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(directory)}\0{file_sha256(file)}\n".encode())
@@ -120,7 +125,7 @@ def directory_sha256(directory: Path) -> str:
 
 
 def _importer(form: str) -> Callable[[Path, Path], None]:
-    """Return the function for a form; imported on use, since torch is slow to import."""
+    """Return the import function for a form, imported here because torch is slow to import."""
     if form == "onnx":
         from builder.onnx_import import import_onnx_package  # noqa: PLC0415
 
@@ -135,7 +140,10 @@ def _importer(form: str) -> Callable[[Path, Path], None]:
 
 
 def _checkpoints(name: str, what: str) -> ModuleType:
-    """The module; imported on use, since torch is slow to import, and need not be there."""
+    """Return the module `name`, imported here because it needs torch, which may be missing.
+
+    Raises BuildError if a module is missing; `what` names what cannot be assembled.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -144,6 +152,7 @@ def _checkpoints(name: str, what: str) -> ModuleType:
 
 @contextmanager
 def _reported(output: Path, name: str) -> Iterator[None]:
+    """Print how long the block took to write `output`."""
     started_s = time.monotonic()
     yield
     print(f"{output}: {name}, written in {time.monotonic() - started_s:.1f} s")

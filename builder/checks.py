@@ -1,4 +1,4 @@
-"""Do two checkpoints make a pair? Same tokenizer, same ids, and a draft worth its time."""
+"""Checks of two checkpoints that are to be target and draft: tokenizer, token ids and size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from builder.errors import BuildError
 from builder.tokenizer_match import probe_difference
 
 SPECIAL_IDS = ("bos_token_id", "eos_token_id")
-# A draft pays only if its step is much cheaper than the target's.
+# A draft pays off only if its pass is much cheaper than the target's.
 MAX_SIZE_RATIO = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """What the checks found: parameter counts, and the share of the target the draft reads."""
+    """The sizes of a target and a draft that fit each other."""
 
     vocab_size: int
     num_target_parameters: int
@@ -32,10 +32,10 @@ class PairReport:
 
 
 def check_pair(target: Path, draft: Path) -> PairReport:
-    """Check that `draft` can guess for `target`; both are Hugging Face directories.
+    """Check that `draft` can draft for `target`; both are Hugging Face directories.
 
-    Raises BuildError with the first difference: vocabulary size, special ids, the ids of probe
-    texts, or a draft too large to pay.
+    Raises BuildError with the first problem: another vocabulary size, other special ids, other ids
+    for a probe text, or more than MAX_SIZE_RATIO of the target's parameters.
     """
     target_config, draft_config = read_config(target), read_config(draft)
     for key in ("vocab_size", *SPECIAL_IDS):
@@ -60,22 +60,25 @@ def check_pair(target: Path, draft: Path) -> PairReport:
 
 
 def check_same_tokenizer(target: Path, draft: Path) -> None:
-    """Raise BuildError unless both directories turn the probe texts into the same ids."""
+    """Raise BuildError unless both tokenizers give the same ids for all probe texts."""
     difference = probe_difference(target, draft)
     if difference is not None:
         raise BuildError(f"target and draft have different tokenizers: {difference}")
 
 
 def has_same_vocabulary(target: Path, draft: Path) -> bool:
-    """Say whether both directories mean the same by a token id, as far as probe texts show."""
+    """Return whether both have the same vocabulary size and the same ids for all probe texts.
+
+    Raises BuildError if a directory has no readable config.json or tokenizer.json.
+    """
     sizes = [read_config(directory).get("vocab_size") for directory in (target, draft)]
     return sizes[0] == sizes[1] and probe_difference(target, draft) is None
 
 
 def count_parameters(directory: Path) -> int:
-    """Return the number of stored parameters, from the headers of the safetensors files.
+    """Return the number of stored parameters, read from the headers of the safetensors files.
 
-    Raises BuildError if there are none.
+    Raises BuildError if the directory has no such file.
     """
     files = sorted(directory.glob("*.safetensors"))
     if not files:
@@ -89,7 +92,10 @@ def count_parameters(directory: Path) -> int:
 
 
 def safetensors_header(file: Path) -> dict[str, Any]:
-    """Return the tensors by name, and `__metadata__`; raises BuildError for no safetensors file."""
+    """Return the header of a safetensors file: dtype, shape and offsets of each tensor, by name.
+
+    It may also have the key `__metadata__`. Raises BuildError if the file has no such header.
+    """
     try:
         with file.open("rb") as stream:
             (num_bytes,) = struct.unpack("<Q", stream.read(8))
@@ -100,7 +106,7 @@ def safetensors_header(file: Path) -> dict[str, Any]:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Return config.json; raises BuildError if there is none."""
+    """Return the contents of config.json. Raises BuildError if it is missing or unreadable."""
     try:
         config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -26,19 +26,22 @@ OWN_OPTIONS = {
     "profile": ("builder.profiling.cli", "clients"),
     "refresh": ("builder.refresh.cli", "torch"),
 }
-"""Commands that read their options themselves: the module, and what its packages come with."""
+"""Commands with a parser of their own: the module, and the extra that installs what it needs."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; return 0, or 1 with the reason on stderr."""
+    """Run the command and return its exit status: 0, or 1 with the reason on stderr.
+
+    Commands in OWN_OPTIONS may return other statuses.
+    """
     if argv[:1] and argv[0] in OWN_OPTIONS:
         return _with_own_options(argv[0], argv[1:])
     arguments = _parser().parse_args(argv)
-    # The loaders know no better way to be asked for silence than the environment.
+    # Only environment variables keep the model loaders offline and quiet.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
     try:
-        run = getattr(arguments, "run", _run)  # pair_commands bring their own
+        run = getattr(arguments, "run", _run)  # set by pair_commands and manifest
         return int(run(arguments))
     except BuildError as error:
         print(f"specdec build: {error}", file=sys.stderr)
@@ -56,7 +59,7 @@ def _with_own_options(name: str, argv: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    # Of the heads there are two kinds with one module.
+    # One module serves both kinds of head.
     return int(module.main(name, argv) if place == "builder.heads.cli" else module.main(argv))
 
 

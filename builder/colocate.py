@@ -16,10 +16,12 @@ _CHECKPOINTS = "checkpoints"
 
 
 def colocate(repository: Path, output: Path) -> list[str]:
-    """Write `output` with the model `specdec` alone, the engines' parameters among its own.
+    """Write a repository `output` whose one model, `specdec`, runs target and drafts itself.
 
-    No round crosses a process there; draft and target share one process and its restarts. Weights
-    are linked where the file system can. Returns the names of the engines. Raises BuildError.
+    The engines' parameters become parameters of `specdec`. Rounds then need no calls between
+    processes, but a crash or restart ends the orchestrator and all its engines together. Weights
+    are hard links where the file system allows it. Returns the names of the engines. Raises
+    BuildError if `output` exists, or if a model is missing or is no torch engine with weights.
     """
     orchestrator = repository / "specdec" / "config.pbtxt"
     try:
@@ -44,7 +46,7 @@ def colocate(repository: Path, output: Path) -> list[str]:
                 shutil.copytree(version / HEAD, model / _head_of(name), copy_function=linked)
         text = "\n".join([config.rstrip(), "", "# Engines of this process.", *lines, ""])
         (model / "config.pbtxt").write_text(text, "utf-8")
-        set_parameters(model, control_profile="")  # Its times are of other processes.
+        set_parameters(model, control_profile="")  # It was measured with separate processes.
         model.parent.rename(output)
     return names
 
@@ -63,7 +65,7 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
 
 
 def _version(repository: Path, name: str) -> Path:
-    """What is served: a refresh may have put another version beside the first."""
+    """Return the folder of the served version; a refresh may have added a newer one than 1."""
     return served_version(repository / name) or repository / name / "1"
 
 
@@ -76,7 +78,7 @@ def _caches(_: str, names: list[str]) -> list[str]:
 
 
 def linked(source: str, place: str) -> None:
-    """Copy a file, as a link where the file system can."""
+    """Hard-link `place` to the file `source`, or copy it if the file system has no such links."""
     try:
         os.link(source, place)
     except OSError:  # another file system

@@ -1,5 +1,5 @@
-"""What can go wrong in a build."""
+"""The error that every step of a build raises."""
 
 
 class BuildError(RuntimeError):
-    """A build cannot go on; the message says why and what to do."""
+    """An error that ends a build; its message says why and what to do."""

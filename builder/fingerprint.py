@@ -1,4 +1,4 @@
-"""The hash that names a target: the same on every machine that has the same weights."""
+"""The fingerprint of a target: a hash that is the same wherever the weights are the same."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _CONFIG_KEYS = ("hidden_act", "num_attention_heads", "num_key_value_heads", "rms
 def fingerprint(checkpoint: Path) -> str:
     """Return the SHA-256 over all tensors of a checkpoint and the settings of its arithmetic.
 
-    Tensors count by name, type, shape and bytes, in the order of their names: neither how they are
-    spread over files nor who wrote config.json makes a difference. Raises BuildError.
+    Tensors are hashed by name, dtype, shape and bytes, sorted by name. How they are spread over
+    files does not matter, nor does any other entry of config.json. The result is hexadecimal.
+    Raises BuildError without a safetensors file or a readable config.json, or for a file that ends
+    too early.
     """
     files = sorted(checkpoint.glob("*.safetensors"))
     if not files:
@@ -37,7 +39,7 @@ def fingerprint(checkpoint: Path) -> str:
 
 
 def _arithmetic(config: dict[str, Any]) -> str:
-    """The settings beside the weights that change what a Llama model says, in one spelling."""
+    """Return the settings that change a Llama model's output, as JSON in one spelling."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     rope["rope_type"] = rope.pop("type", None) or rope.get("rope_type") or "default"
     rope["rope_theta"] = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
@@ -47,6 +49,7 @@ def _arithmetic(config: dict[str, Any]) -> str:
 
 
 def _add_bytes(digest: Any, file: Path, start: int, stop: int) -> None:
+    """Hash a tensor's bytes from `start` to `stop`, counted from the end of the file's header."""
     with file.open("rb") as stream:
         num_header_bytes = int.from_bytes(stream.read(8), "little")
         stream.seek(8 + num_header_bytes + start)

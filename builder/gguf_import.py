@@ -1,4 +1,4 @@
-"""GGUF file in, plain Hugging Face directory out: bf16 safetensors, tokenizer, chat template."""
+"""Import of a Llama model from a GGUF file, with its tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from transformers import __version__ as transformers_version
 
 from builder.errors import BuildError
 
-# What the loader leaves in a configuration and a plain checkpoint must not have.
+# Keys that the GGUF loader adds to a configuration and a plain checkpoint must not have.
 _FOREIGN_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path")
 
 
 def import_gguf(gguf_file: Path, output: Path) -> None:
-    """Write the model in `gguf_file` to the directory `output`.
+    """Write the model in `gguf_file` to the Hugging Face directory `output`.
 
-    Weights are dequantized and stored in bf16, one file. Raises BuildError if the file is not a
-    Llama model that transformers can read.
+    Weights are dequantized and stored in bfloat16, up to 50 GB in one file. Raises BuildError if
+    transformers cannot read the file or takes another end token, or if the model is no Llama.
     """
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -40,8 +40,8 @@ def import_gguf(gguf_file: Path, output: Path) -> None:
         raise BuildError(f"{gguf_file} holds a {type(loaded).__name__}, not a Llama model")
     _check_end(gguf_file, tokenizer)
     config = plain_config(loaded.config, tokenizer)
-    # A model that came from GGUF counts as quantized and refuses to be saved; a fresh one with
-    # the same weights does not.
+    # transformers refuses to save a model loaded from GGUF, because it counts as quantized.
+    # A new model with the same weights can be saved.
     model = LlamaForCausalLM(config).bfloat16()
     with torch.no_grad():
         model.load_state_dict(loaded.state_dict())
@@ -55,7 +55,10 @@ def import_gguf(gguf_file: Path, output: Path) -> None:
 
 
 def _check_end(gguf_file: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise BuildError where transformers takes another token for the end (5.17 does, 5.23 not)."""
+    """Raise BuildError if transformers takes another end token than the file.
+
+    transformers 5.17 does, 5.23 does not.
+    """
     field = GGUFReader(gguf_file).fields.get("tokenizer.ggml.eos_token_id")
     if field is None:
         return
@@ -69,9 +72,10 @@ def _check_end(gguf_file: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def plain_config(config: LlamaConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
-    """Return the configuration without traces of GGUF, its special tokens those of the tokenizer.
+    """Return the configuration without the keys of GGUF and with the tokenizer's special tokens.
 
-    GGUF stores numbers as float32; the shortest decimal that gives the same float32 stands here.
+    GGUF stores `rms_norm_eps` as float32. It is written as the shortest decimal that gives the
+    same float32.
     """
     values = {key: value for key, value in config.to_dict().items() if key not in _FOREIGN_KEYS}
     values["rms_norm_eps"] = float(str(np.float32(values["rms_norm_eps"])))

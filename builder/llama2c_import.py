@@ -1,7 +1,7 @@
-"""A checkpoint of Karpathy's llama2.c, bundled with its tokenizer, in; Hugging Face directory out.
+"""Import of a checkpoint of Karpathy's llama2.c that is bundled with its tokenizer.
 
-Format: `export.py` (legacy_export) and `tokenizer.py` (export) of llama2.c: a header of seven
-int32, float32 weights one after another, then the tokenizer with a score for each piece.
+The format is that of `export.py` (legacy_export) and `tokenizer.py` (export) of llama2.c. A header
+of seven int32 is followed by float32 weights and the tokenizer, with a score for each piece.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SPACE = "▁"
 
 
 def import_llama2c(bundle: Path, output: Path) -> None:
-    """Write model and tokenizer in `bundle` to the directory `output`, in bf16.
+    """Write the model in `bundle` to the Hugging Face directory `output`, in bfloat16.
 
-    Raises BuildError if the file is not such a bundle.
+    Raises BuildError if the file is not such a bundle or its embedding is not tied.
     """
     content = memoryview(bundle.read_bytes())
     try:
@@ -50,7 +50,7 @@ def import_llama2c(bundle: Path, output: Path) -> None:
 
 
 def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
-    """The model, and where in `content` it ends."""
+    """Return the model, and the offset in `content` at which it ends."""
     dim, hidden, num_layers, num_heads, num_kv_heads, vocab, context = _HEADER.unpack_from(content)
     if vocab < 0:
         raise ValueError("only models with a tied embedding are read")
@@ -90,7 +90,7 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
         "mlp.up_proj": take(num_layers, hidden, dim),
     }
     weights = {"model.norm.weight": take(dim)}
-    take(2, context, dim // num_heads // 2)  # cosines and sines, computed anew by everyone
+    take(2, context, dim // num_heads // 2)  # skip the rotary table: transformers computes it
     for name, stack in stacks.items():
         for number, weight in enumerate(stack):
             weights[f"model.layers.{number}.{name}.weight"] = weight
@@ -102,8 +102,9 @@ def _read_model(content: memoryview) -> tuple[LlamaForCausalLM, int]:
 
 
 def _halved(rows: Tensor, num_heads: int) -> Tensor:
-    """Rotary pairs from neighbours, as Meta and llama2.c have them, to halves.
+    """Reorder projection rows [layers, size, dim] for rotary embedding in halves.
 
+    Meta and llama2.c rotate neighbouring rows of a head; transformers rotates its two halves.
     Source: permute() in transformers' convert_llama_weights_to_hf.py.
     """
     layers, size, dim = rows.shape
@@ -112,22 +113,25 @@ def _halved(rows: Tensor, num_heads: int) -> Tensor:
 
 
 def _read_tokenizer(content: memoryview, vocab_size: int) -> tuple[list[str], list[float]]:
-    """The pieces by their ids, and their scores."""
+    """Return the tokenizer's pieces and their scores, both in the order of token ids."""
     pieces, scores = [], []
-    offset = 4  # the longest piece's length
+    offset = 4  # skip the length of the longest piece
     for _ in range(vocab_size):
         score, length = struct.unpack_from("<fi", content, offset)
         offset += 8
         pieces.append(bytes(content[offset : offset + length]).decode().replace(" ", _SPACE))
         scores.append(score)
         offset += length
-    # Stored with line breaks around them, and bytes as what they are in older exports.
+    # llama2.c stores <s> and </s> with line breaks, and older exports store raw bytes.
     pieces[: 3 + 256] = [_UNKNOWN, _START, _END, *(f"<0x{byte:02X}>" for byte in range(256))]
     return pieces, scores
 
 
 def _tokenizer(pieces: list[str], scores: list[float]) -> Tokenizer:
-    """SentencePiece's BPE: of all neighbours that join to a piece, the best score joins first."""
+    """Return a BPE tokenizer that works as SentencePiece does.
+
+    Of all neighbouring pieces that can be joined, those with the best score are joined first.
+    """
     ids = {piece: number for number, piece in enumerate(pieces)}
     merges = sorted(_merges(ids), key=lambda pair: -scores[ids["".join(pair)]])
     model = BPE(ids, merges, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=True)
@@ -152,6 +156,7 @@ def _tokenizer(pieces: list[str], scores: list[float]) -> Tokenizer:
 
 
 def _merges(ids: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield all pairs of pieces that join to another piece."""
     for piece in ids:
         if piece.startswith("<0x"):
             continue

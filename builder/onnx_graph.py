@@ -1,6 +1,6 @@
-"""Just enough of the ONNX file format to read stored weights, without the onnx package.
+"""A reader for the weights in an ONNX file that does not need the onnx package.
 
-An ONNX file is a protobuf message; the field numbers below are those of onnx.proto3.
+An ONNX file is a protobuf message. The field numbers below are those of onnx.proto3.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ _VARINT, _EIGHT_BYTES, _LENGTH_DELIMITED, _FOUR_BYTES = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class OnnxGraph:
-    """The graph's stored tensors by name, and the input names of each node by node name."""
+    """The stored tensors and the nodes of an ONNX graph."""
 
     tensors: dict[str, NDArray[Any]]
+    """Stored tensors of dtype float32, uint8 and int8, by name."""
     node_inputs: dict[str, tuple[str, ...]]
+    """Names of each node's inputs, by the node's name."""
 
     def dequantized(self, name: str) -> NDArray[np.float32]:
-        """Return (q - zero_point) * scale of the 8-bit tensor `name`_quantized.
+        """Return (q - zero_point) * scale for the 8-bit tensor `name`_quantized, in its shape.
 
-        Raises BuildError if a part of it is missing.
+        Raises BuildError if the tensor, its zero point or its scale is missing.
         """
         try:
             quantized = self.tensors[f"{name}_quantized"].astype(np.int32)
@@ -53,9 +55,9 @@ class OnnxGraph:
 
 
 def read_graph(data: bytes) -> OnnxGraph:
-    """Parse an ONNX file; tensors of types other than float32, uint8 and int8 are left out.
+    """Parse the bytes of an ONNX file. Raises BuildError if they are not one.
 
-    Raises BuildError if it is none.
+    Tensors of other dtypes than float32, uint8 and int8 are left out.
     """
     tensors: dict[str, NDArray[Any]] = {}
     node_inputs = {}
@@ -75,6 +77,7 @@ def read_graph(data: bytes) -> OnnxGraph:
 
 
 def _tensor(message: memoryview) -> dict[str, NDArray[Any]]:
+    """Return {name: tensor}, or an empty dict if the dtype is not supported."""
     dims: list[int] = []
     name, kind = "", 0
     values: NDArray[Any] | None = None
@@ -97,7 +100,7 @@ def _tensor(message: memoryview) -> dict[str, NDArray[Any]]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield (field number, value): an int for numbers, a memoryview for everything longer."""
+    """Yield (field number, value). A varint becomes an int, everything else a memoryview."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -117,6 +120,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _varints(message: memoryview) -> list[int]:
+    """Return the numbers of a packed repeated field."""
     values, position = [], 0
     while position < len(message):
         value, position = _varint(message, position)
@@ -125,6 +129,7 @@ def _varints(message: memoryview) -> list[int]:
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """Return the variable-length number at `position`, and the position after it."""
     value, shift = 0, 0
     while True:
         byte = message[position]

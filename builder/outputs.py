@@ -1,4 +1,4 @@
-"""Finished directories: written beside their place, moved in whole, known by what made them."""
+"""Output directories that are moved into place whole, with a record of what they were made from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANIFEST = "built_from.json"
 
 
 def is_current(directory: Path, made_from: dict[str, str]) -> bool:
-    """Say whether `directory` was made from exactly this, and its files have kept their sizes."""
+    """Return whether `directory` was made from `made_from` and its files kept their sizes."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
         files: dict[str, int] = manifest["files"]
@@ -27,9 +27,10 @@ def is_current(directory: Path, made_from: dict[str, str]) -> bool:
 
 @contextmanager
 def replaced(directory: Path, made_from: dict[str, str]) -> Iterator[Path]:
-    """Yield an empty directory to fill; on success it takes the place of `directory` in one step.
+    """Yield an empty directory to fill, which replaces `directory` at the end of the block.
 
-    On an error the old one stays as it was. Raises BuildError if `directory` is a file.
+    The old directory is renamed away, then the new one is renamed to its path. If the block raises,
+    the old one stays as it was. Raises BuildError if `directory` is a file.
     """
     if directory.exists() and not directory.is_dir():
         raise BuildError(f"{directory} is a file; a directory is to be written there")

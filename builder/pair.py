@@ -1,4 +1,4 @@
-"""What `specdec build pair` fills: weights that can be had here, of the torch pairs."""
+"""The models of a torch pair whose weights `specdec build pair` can obtain by itself."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ FORMS = ("gguf", "onnx", "llama2c")
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A model whose weights come out of a package registry.
+    """A model whose weights come from a package registry.
 
-    `form` says what its file is: "gguf", "onnx" for an npm archive with an ONNX export, or
-    "llama2c" for a model of llama2.c followed by its tokenizer.
-    Raises BuildError for another form.
+    `form` is the file's format: "gguf", "onnx" for an npm archive with an ONNX export, or
+    "llama2c" for a llama2.c model followed by its tokenizer. Raises BuildError for another form.
     """
 
     name: str
@@ -33,13 +32,13 @@ class ImportedModel:
     source: PackageSource
 
     def __post_init__(self) -> None:
-        """Check what a description file may have wrong."""
+        """Raise BuildError for an unknown form."""
         if self.form not in FORMS:
             raise BuildError(f"form must be one of: {', '.join(FORMS)}; given: {self.form!r}")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> ImportedModel:
-        """Read a model's table; raises BuildError if a key is missing."""
+        """Create a model from its table in models.toml. Raises BuildError if a key is missing."""
         try:
             source = PackageSource.from_table(table["source"])
             return cls(table["name"], table["licence"], table["form"], source)
@@ -49,7 +48,7 @@ class ImportedModel:
 
 @dataclass(frozen=True, slots=True)
 class StoredDraft:
-    """A draft whose weights are kept in the repository; `directory` may not exist yet."""
+    """A draft model or head stored beside the pair file; `directory` may not exist yet."""
 
     name: str
     licence: str
@@ -58,7 +57,7 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target, the draft made for it and the head that drafts on its states; not each has both."""
+    """A target with the draft model and the head made for it, either of which may be missing."""
 
     name: str
     target: ImportedModel
@@ -67,9 +66,10 @@ class Pair:
 
 
 def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
-    """Read what a shipped pair, or a pair file, says of weights.
+    """Return the weights that a shipped pair or a pair file names.
 
-    Raises BuildError if it is unknown, or its weights are not imported and stored ones.
+    If several draft models are stored, the last one counts. Raises BuildError if the pair is
+    unknown, has no torch engines, or its target is not one of models.toml.
     """
     description = load_description(pair)
     target = description.target
@@ -93,6 +93,6 @@ def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
 
 
 def known_models(models_file: Path = MODELS_FILE) -> dict[str, ImportedModel]:
-    """Return what can be imported by name."""
+    """Return the models that can be imported, by name. Raises BuildError for a bad file."""
     tables = read_toml(models_file)
     return {name: ImportedModel.from_table(table) for name, table in tables.items()}

@@ -1,4 +1,4 @@
-"""Sub-commands of `specdec build` that take a pair file: `check` and what follows from it."""
+"""The sub-commands of `specdec build` that read a pair file: check, compile and render."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from builder.tensorrt_llm import cli as tensorrt_llm_cli
 
 @dataclass(frozen=True, slots=True)
 class PairCommand:
-    """One sub-command: `add_options` to its parser, `run` returns the exit status."""
+    """A sub-command. `add_options` fills its parser; `run` returns the exit status."""
 
     name: str
     help: str
@@ -27,7 +27,7 @@ class PairCommand:
 
 
 def add_pair_commands(commands: Any) -> None:
-    """Add each of COMMANDS to the sub-parsers of `specdec build`, with `pair` as its argument."""
+    """Add COMMANDS to the sub-parsers of `specdec build`, each with an argument `pair`."""
     for command in COMMANDS:
         parser = commands.add_parser(command.name, help=command.help, description=command.help)
         parser.add_argument("pair", help="a pair file (NAME.toml), or the name of a shipped pair")
@@ -41,7 +41,7 @@ def _add_check_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """Print the report; 0 if the pair can be built, else 1."""
+    """Print the report; return 0 if the pair can be built, else 1."""
     report = check_description(load_description(arguments.pair), checkpoints(arguments))
     print(json.dumps(as_data(report), indent=2) if arguments.json else as_text(report))
     return 0 if report.is_buildable else 1

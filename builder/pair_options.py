@@ -1,4 +1,4 @@
-"""Options that complete a pair file on the command line, for all commands that take one."""
+"""Command-line options that complete a pair file, shared by all commands that read one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from builder.description import PairDescription, Runtime, load_description
 from builder.errors import BuildError
 
 HEAD = "head"
-"""Names the checkpoint of [self_speculation]."""
+"""Name in --checkpoint for the head of [self_speculation]."""
 
 
 def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
-    """Add --checkpoint, which `checkpoints` reads."""
+    """Add --checkpoint to the parser, to be read by `checkpoints`."""
     parser.add_argument(
         "--checkpoint",
         action="append",
@@ -29,7 +29,7 @@ def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
 
 
 def checkpoints(arguments: argparse.Namespace) -> dict[str, Path]:
-    """What --checkpoint says: engine and directory. Raises BuildError."""
+    """Return the directory of each engine in --checkpoint. Raises BuildError for bad syntax."""
     found: dict[str, Path] = {}
     for each in arguments.checkpoint:
         name, separator, directory = each.partition("=")
@@ -40,7 +40,7 @@ def checkpoints(arguments: argparse.Namespace) -> dict[str, Path]:
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add --checkpoint and --version, which `asked_pair` reads."""
+    """Add --checkpoint and --version to the parser, to be read by `asked_pair`."""
     add_checkpoint_option(parser)
     parser.add_argument(
         "--version", metavar="X.Y.Z", help="of TensorRT-LLM (default: what the pair file says)"
@@ -48,9 +48,10 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_pair(arguments: argparse.Namespace) -> PairDescription:
-    """The described pair with what the command line says of it, checked.
+    """Return the pair with the changes from the command line, after all checks.
 
-    Raises BuildError with everything that the checks call an error.
+    --version also chooses the newest container with that release, if one is known. Raises
+    BuildError with all errors that the checks found.
     """
     pair, given = load_description(arguments.pair), checkpoints(arguments)
     head = given.pop(HEAD, None)

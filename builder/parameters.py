@@ -1,4 +1,4 @@
-"""Parameters of a model, as its config.pbtxt has them."""
+"""Reading and changing the parameters in a model's config.pbtxt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ _PARAMETER = re.compile(
 
 
 def parameters_of(model: Path) -> dict[str, str]:
-    """The parameters in a model's config.pbtxt. Raises BuildError where there is none."""
+    """Return the parameters of the model in the folder `model`, by name.
+
+    Only parameters on a line of their own, as in this repository, are found. Raises BuildError if
+    config.pbtxt cannot be read.
+    """
     path = model / "config.pbtxt"
     try:
         text = path.read_text("utf-8")
@@ -23,7 +27,10 @@ def parameters_of(model: Path) -> dict[str, str]:
 
 
 def set_parameters(model: Path, **parameters: str) -> None:
-    """Replace parameters in a model's config.pbtxt. Raises BuildError for one that is not there."""
+    """Replace values of parameters that the config.pbtxt in the folder `model` has.
+
+    Raises BuildError, and writes nothing, if a parameter is not there exactly once.
+    """
     path = model / "config.pbtxt"
     try:
         text = path.read_text("utf-8")

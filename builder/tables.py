@@ -1,4 +1,4 @@
-"""Tables for a terminal."""
+"""Text tables for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: text to the left, numbers to the right."""
+    """Return rows as text, the first being the header; numbers are aligned to the right.
+
+    All rows have the same number of cells.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -19,5 +22,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _is_number(column: int, rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether all cells of the column, except header and empty ones, are numbers."""
     cells = [row[column] for row in rows[1:] if row[column]]
     return all(cell.replace(",", "").replace(".", "").isdigit() for cell in cells)

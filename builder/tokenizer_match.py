@@ -1,4 +1,4 @@
-"""Do two tokenizers say the same? Compared by what they do to probe texts, and piece by piece."""
+"""Comparison of two tokenizers, by the ids of probe texts and by their vocabularies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBE_TEXTS = {
     "numbers": "3.14159 1,000,000 2024-10-31 0x7fff 1e-9 12345678901234567890 ½",
     "special tokens": "<|im_start|>user\nhi<|im_end|>\n<s>done</s><|endoftext|><|eot_id|>[INST]",
 }
-"""What tokenizers differ in, by kind."""
+"""Texts in which tokenizers tend to differ, by the kind of difference."""
 
 TOKENIZER, TEMPLATE = "tokenizer.json", "chat_template.jinja"
 _NUM_SHOWN = 3
@@ -31,14 +31,16 @@ class Difference:
     """One way in which two tokenizers differ."""
 
     what: str
-    """ "probe", "vocabulary", "special tokens" or "chat template"."""
+    """Kind: "probe", "vocabulary", "special tokens" or "chat template"."""
     text: str
+    """Description for people, with the first few differing tokens."""
 
 
 def differences(target: Path, draft: Path) -> Iterator[Difference]:
-    """Compare the tokenizers of two Hugging Face directories, the costliest difference first.
+    """Yield the differences between the tokenizers of two Hugging Face directories.
 
-    Raises BuildError if one has no readable tokenizer.json.
+    Kinds come in the order of their cost: probe, vocabulary, special tokens, chat template, with
+    one difference for each. Raises BuildError if one has no readable tokenizer.json.
     """
     mine, other = _tokenizer(target), _tokenizer(draft)
     for kind, text in PROBE_TEXTS.items():
@@ -57,14 +59,17 @@ def differences(target: Path, draft: Path) -> Iterator[Difference]:
 
 
 def probe_difference(target: Path, draft: Path) -> str | None:
-    """How the ids of a probe text differ; None if they are all the same. Raises BuildError."""
+    """Describe how the ids of a probe text differ; None if all are the same.
+
+    Raises BuildError if a directory has no readable tokenizer.json.
+    """
     for each in differences(target, draft):
         return each.text if each.what == "probe" else None
     return None
 
 
 def chat_template(directory: Path) -> str | None:
-    """The template's text, from its own file or tokenizer_config.json; None if there is none."""
+    """Return the chat template, from its own file or tokenizer_config.json; None without one."""
     try:
         return (directory / TEMPLATE).read_text("utf-8").strip()
     except OSError:
@@ -78,7 +83,10 @@ def chat_template(directory: Path) -> str | None:
 
 
 def count_tokens(directory: Path) -> int:
-    """Ids that the tokenizer knows, added ones included. Raises BuildError."""
+    """Return the number of tokens in the tokenizer, added ones included.
+
+    Raises BuildError if the directory has no readable tokenizer.json.
+    """
     return int(_tokenizer(directory).get_vocab_size(with_added_tokens=True))
 
 
@@ -89,7 +97,7 @@ def _tokenizer(directory: Path) -> Tokenizer:
         raise BuildError(f"{directory} has no {TOKENIZER}")
     try:
         return Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises no narrower one
+    except Exception as error:  # the library raises plain Exception
         raise BuildError(f"{file} cannot be read: {error}") from error
 
 
@@ -144,4 +152,5 @@ def _shown(pieces: list[str]) -> str:
 
 
 def _named(directory: Path) -> str:
+    """Return the directory's name, with a remark if it has no chat template."""
     return directory.name if chat_template(directory) else f"{directory.name}: none"

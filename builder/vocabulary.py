@@ -1,9 +1,9 @@
-"""A target and a draft with different vocabularies: what they share, and how they can meet.
+"""Cross-vocabulary drafts: the tokens that target and draft share, and how to translate.
 
-By `text`: the draft's words are cut into the target's tokens anew (string-level exact match). By
-`tokens`: the draft says nothing but tokens that both know (token-level intersection). Both are of
-Timor et al. 2025, "Accelerating LLM inference with lossless speculative decoding algorithms for
-heterogeneous vocabularies".
+There are two translations. `text` tokenizes the text of the draft again with the target's tokenizer
+(string-level exact match). `tokens` lets the draft propose only tokens that both know (token-level
+intersection). Both come from Timor et al. 2025, "Accelerating LLM inference with lossless
+speculative decoding algorithms for heterogeneous vocabularies".
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from builder.errors import BuildError
 from specdec.drafting.translating import TARGET_IDS_FILE
 
 MIN_SHARE = 0.5
-"""Of the target's tokens that the draft must have, to guess token by token: a word that the target
-says in one token and the draft in two can only be met by text."""
+"""Share of the target's tokens that the draft must have to be translated by `tokens`. A word that
+is one token of the target and two of the draft can only be translated by `text`."""
 
 _SPACE = "▁"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -31,25 +31,30 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedVocabulary:
-    """Which of a draft's tokens are the target's too."""
+    """The tokens that a draft's vocabulary shares with the target's."""
 
     target_ids: npt.NDArray[np.int32]
-    """[draft vocab]: the target's token with the same bytes, -1 where there is none."""
+    """int32 [draft vocabulary]: the target's token with the same bytes; -1 if there is none."""
     num_target: int
-    """The target's tokens."""
+    """Number of token ids in the target's vocabulary."""
 
     @property
     def num_shared(self) -> int:
+        """Number of the draft's tokens that the target has too."""
         return int((self.target_ids >= 0).sum())
 
     @property
     def translation(self) -> str:
-        """How such a pair should meet."""
+        """The recommended translation, TOKENS or TEXT."""
         return TOKENS if self.num_shared >= MIN_SHARE * self.num_target else TEXT
 
 
 def shared_vocabulary(target: Path, draft: Path) -> SharedVocabulary:
-    """Compare the tokenizers of two Hugging Face directories. Raises BuildError."""
+    """Compare the vocabularies of two Hugging Face directories.
+
+    If several tokens of the target have the same bytes, the lowest id counts. Added tokens, such as
+    special ones, are never shared. Raises BuildError if a directory has no tokenizer.json.
+    """
     target_tokens, draft_tokens = _token_bytes(target), _token_bytes(draft)
     id_of = {text: number for number, text in reversed(list(enumerate(target_tokens))) if text}
     found = [id_of.get(text, -1) if text else -1 for text in draft_tokens]
@@ -57,12 +62,13 @@ def shared_vocabulary(target: Path, draft: Path) -> SharedVocabulary:
 
 
 def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
-    """Copy a draft to `output` so that it can say shared tokens, and its end, alone.
+    """Copy a draft to `output`, reduced to proposing shared tokens and its end token.
 
-    Its head keeps those rows (`d2t` says which, as in EAGLE-3), and target_ids.npy beside it says
-    what they are to the target. Raises BuildError for a checkpoint with a reduced head.
+    The output head keeps only those rows. As in EAGLE-3, the tensor `d2t` (int64 [rows]) holds for
+    each row its token's id minus the row's index. target_ids.npy (int32 [draft vocabulary]) holds
+    the target's token for each of the draft's. Raises BuildError if the head is reduced already.
     """
-    import torch  # noqa: PLC0415 - slow to import, and this function alone needs it
+    import torch  # noqa: PLC0415 - slow to import, and only this function needs it
     from safetensors.torch import load_file, save_file  # noqa: PLC0415
 
     config = json.loads((checkpoint / "config.json").read_text("utf-8"))
@@ -88,7 +94,10 @@ def restrict(checkpoint: Path, shared: SharedVocabulary, output: Path) -> None:
 
 
 def _token_bytes(directory: Path) -> list[bytes]:
-    """What each token adds to a text; empty for special tokens."""
+    """Return the bytes that each token adds to a text, by id; empty for special tokens.
+
+    Raises BuildError if the directory has no tokenizer.json.
+    """
     from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415 - slow
 
     file = directory / "tokenizer.json"

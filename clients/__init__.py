@@ -1,4 +1,4 @@
-"""gRPC and HTTP clients of the model `specdec`, and the command-line chat built on them."""
+"""gRPC and HTTP clients of the model `specdec`, and the commands that use them."""
 
 from clients.errors import SpecdecError
 from clients.grpc_client import GrpcClient

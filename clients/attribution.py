@@ -1,8 +1,8 @@
-"""Which part of an answer's text came from whom, as far as it is known.
+"""Tell which part of an answer's text came from which drafter.
 
-The server says who proposed each *token*; text comes per chunk. With the target's tokenizer at
-hand the text is split by token. Without it a chunk is the smallest piece that can be told apart,
-and a piece of mixed origin says how many of its tokens were drafted: nothing is guessed.
+The server sends the source of each *token*, but text only for each chunk. With the target's
+tokenizer the text is split by token. Without it the text of a chunk stays one piece, with the
+number of its tokens that were drafted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text whose tokens are known: `source` is None when they came from more than one."""
+    """A piece of text and the sources of its tokens.
+
+    `source` is 0 for the target, n for the n-th drafter, and None for several sources.
+    `num_drafted` of the `num_tokens` tokens came from drafters.
+    """
 
     text: str
     source: int | None
@@ -30,25 +34,25 @@ class Piece:
 
 
 class Attribution(Protocol):
-    """Splits the chunks of one answer; made anew for each answer."""
+    """Splits the chunks of one answer into pieces; each answer needs a new one."""
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
-        """Give the chunk's text in pieces; joined they are the chunk's text."""
+        """Yield the pieces of the chunk's text in order; joined they are the text."""
 
 
 Decode = Callable[[int], "str | None"]
-"""Takes one token and gives the whole characters that it completes, or None."""
+"""Function that takes one token and returns the characters that it completes, or None."""
 
 
 class ChunkAttribution:
-    """One piece per chunk that has text."""
+    """Splits by chunk: one piece for each chunk that has text."""
 
     def __init__(self) -> None:
-        # A chunk may bring tokens and no text yet (half a character): they belong to the next text.
+        # Sources of tokens without text so far, such as half a character; the next text is theirs.
         self._waiting: list[int] = []
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
-        """Give the chunk's text as one piece with the tokens that came since the last text."""
+        """Yield the chunk's text as one piece, with all tokens since the last text."""
         self._waiting.extend(chunk.sources)
         if chunk.text:
             yield _piece(chunk.text, self._waiting)
@@ -56,23 +60,24 @@ class ChunkAttribution:
 
 
 class TokenAttribution:
-    """One piece per run of tokens from the same source, by decoding the token ids here.
+    """Splits by token: one piece for each run of tokens from the same source.
 
-    If the local text ever differs from the server's (another tokenizer, a character cut off by
-    max_tokens), the rest of the answer is attributed by chunk, and `is_by_token` turns false.
+    It decodes the tokens itself. If its text differs from the server's, it attributes the rest of
+    the answer by chunk and sets `is_by_token` to false. Reasons are another tokenizer, or a
+    character that max_tokens cut off.
     """
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._by_chunk = ChunkAttribution()
-        # Of tokens that have not completed a character yet.
+        # Sources of tokens that have not completed a character yet.
         self._waiting: list[int] = []
-        # Decoded here, not yet sent by the server, which may hold text back.
+        # Characters that the server has not sent yet, because it may hold text back.
         self._ahead: deque[tuple[str, Piece]] = deque()
         self.is_by_token = True
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
-        """Give the chunk's text split by source."""
+        """Yield the chunk's text, split where the source changes."""
         if not self.is_by_token:
             yield from self._by_chunk.pieces(chunk)
             return

@@ -1,4 +1,4 @@
-"""`specdec chat`: a conversation on the terminal, accepted draft tokens marked."""
+"""The command `specdec chat`: a conversation on the terminal, with accepted draft tokens marked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Ctrl-C cancels an answer, Ctrl-D leaves."""
 
 
 class Chat:
-    """One conversation; what was shown of a cancelled answer stays part of it."""
+    """One conversation; the shown part of a cancelled answer belongs to it."""
 
     def __init__(
         self, client: Client, args: argparse.Namespace, new_decoder: Callable[[], Decode] | None
@@ -54,7 +54,10 @@ class Chat:
         self._messages = [{"role": "system", "content": system}] if system else []
 
     def run(self) -> int:
-        """Read lines and answer them until the input ends; 1 if the last answer failed."""
+        """Read lines and answer them until the input ends; return the exit status.
+
+        It is 1 if the input is no terminal and the last answer failed, else 0.
+        """
         is_interactive = sys.stdin.isatty()
         legend = marks.legend(self._style, is_by_token=self._new_decoder is not None)
         if legend:
@@ -76,7 +79,10 @@ class Chat:
                 is_fine = self.answer(line)
 
     def answer(self, text: str) -> bool:
-        """Send the conversation with `text` added and show the answer; false if it failed."""
+        """Send the conversation with `text` added and show the answer; return false if it failed.
+
+        A failed turn is left out of the conversation.
+        """
         messages = [*self._messages, {"role": "user", "content": text}]
         attribution = self._new_attribution()
         shown: list[str] = []
@@ -126,7 +132,11 @@ class Chat:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 0 unless the server cannot be asked."""
+    """Run the command and return its exit status.
+
+    It is 1 without a tokenizer in the folder of --tokenizer. It is also 1 if the last answer failed
+    and the input is no terminal. Else it is 0.
+    """
     parser = argparse.ArgumentParser(
         prog="specdec chat",
         description="Talk to the model. Text appears as the target confirms it; tokens that a "

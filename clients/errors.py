@@ -1,10 +1,10 @@
-"""The one exception of the clients."""
+"""The exception that all clients raise, and its types."""
 
 from __future__ import annotations
 
 import re
 
-# The head that the server puts before the human text: `error_type: text`.
+# The form of the server's messages: `error_type: text`.
 _HEAD = re.compile(r"([a-z][a-z0-9_]*): (.*)", re.DOTALL)
 
 CLIENT_TIMEOUT = "client_timeout"
@@ -13,7 +13,7 @@ INVALID_REQUEST = "client_invalid_request"
 BROKEN_ANSWER = "client_broken_answer"
 WITHOUT_TYPE = "triton"
 
-# The Triton code of each error_type that the server sends: streams carry the text alone.
+# Triton code of each error_type of the server, because streams carry only the text.
 _STATUS = {
     "invalid_request": "INVALID_ARG",
     "unsupported": "UNSUPPORTED",
@@ -29,10 +29,11 @@ _STATUS = {
 class SpecdecError(Exception):
     """A request that failed, on the server or on the way to it.
 
-    `error_type` is the stable word at the head of the server's message. Errors in Triton's own
-    words have none and are called `triton`; errors found on this side are `client_timeout`,
-    `connection_failed`, `client_invalid_request` and `client_broken_answer`.
-    `status` is the name of the Triton code (`INVALID_ARG`, `UNAVAILABLE`, …) where it is known.
+    `error_type` is the stable word with which the server's message begins. Errors of Triton itself
+    have no such word; their type is `triton`. Errors that the client finds are `client_timeout`,
+    `connection_failed`, `client_invalid_request` and `client_broken_answer`. `message` is the text
+    without the type. `status` is the name of the Triton code (`INVALID_ARG`, `UNAVAILABLE`, …), or
+    None if it is unknown.
     """
 
     def __init__(self, message: str, *, error_type: str, status: str | None = None) -> None:
@@ -43,7 +44,7 @@ class SpecdecError(Exception):
 
     @classmethod
     def from_server(cls, text: str, status: str | None = None) -> SpecdecError:
-        """Split the server's `error_type: human text`."""
+        """Return the error in a server's message, `error_type: text` or Triton's own words."""
         head = _HEAD.fullmatch(text)
         if head is None:
             return cls(text, error_type=WITHOUT_TYPE, status=status)

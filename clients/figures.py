@@ -1,4 +1,4 @@
-"""Figures about one answer, in words; shared by the chat and the one-shot command."""
+"""Describe one answer in figures, for `specdec chat`, `specdec generate` and the load tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 def num_trials(statistics: Mapping[str, Any]) -> int | None:
-    """Give Σ min(accepted + 1, k) over the rounds of one answer: α̂'s denominator.
+    """Return Σ min(accepted + 1, k) over the rounds of one answer: the denominator of α̂.
 
-    It takes `acceptance_histogram_by_draft_length` ({k: rounds by accepted tokens}): k may change
-    from round to round, and the plain histogram does not say how. None without it.
+    `statistics` is the parsed output `speculative_decoding`. Its
+    `acceptance_histogram_by_draft_length` has, for each k, the rounds by accepted tokens. It is
+    needed because k may change from round to round. Without it the result is None.
     """
     by_length = statistics.get("acceptance_histogram_by_draft_length")
     if not by_length:
@@ -30,7 +31,11 @@ def num_trials(statistics: Mapping[str, Any]) -> int | None:
 def describe_answer(
     final: Final, num_tokens: int, first_token_s: float | None, total_s: float
 ) -> str:
-    """Say in one line how an answer went; times are this client's own, prefill included."""
+    """Return one line of figures about an answer.
+
+    Times are seconds as this client measured them, reading of the prompt included. `first_token_s`
+    is None if the answer did not stream.
+    """
     rate = num_tokens / total_s if total_s > 0 else 0.0
     parts = [
         f"{num_tokens} tokens",

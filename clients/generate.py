@@ -1,4 +1,4 @@
-"""`specdec generate`: one prompt, one answer."""
+"""The command `specdec generate`: one prompt, one answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if the request failed."""
+    """Run the command; return 0, 1 if the request failed, 130 if it was cancelled by Ctrl-C."""
     args = _parser().parse_args(argv)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if args.chat:
@@ -87,7 +87,10 @@ def _run(client: Client, request: GenerationRequest, args: argparse.Namespace) -
 def _watch(
     chunks: Iterable[Chunk], start: float, arrivals_s: list[float], *, show: bool
 ) -> Iterator[Chunk]:
-    """Pass chunks on, showing them and noting when those with tokens arrived."""
+    """Pass chunks on, show them, and append the arrival of each with tokens to `arrivals_s`.
+
+    Arrivals are seconds since `start`, a reading of time.perf_counter().
+    """
     for chunk in chunks:
         if chunk.token_ids:
             arrivals_s.append(time.perf_counter() - start)

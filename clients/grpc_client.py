@@ -1,4 +1,4 @@
-"""The streaming gRPC client (ModelStreamInfer)."""
+"""Client of the model `specdec` over gRPC streams (ModelStreamInfer)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTE
 
 
 class GrpcClient:
-    """Talks to one server; safe to share between threads, each request has its own stream.
+    """A gRPC connection to one server; threads may share it.
 
-    One gRPC stream per request is on purpose: Triton cancels everything that runs on a stream.
-    `timeout_s` is the default limit of a whole request on this side; None waits for ever.
+    `url` is host:port. `timeout_s` is the default limit of a whole request, in seconds; None sets
+    no limit. Each request has a stream of its own, because Triton can only cancel all requests of
+    a stream. Messages may have any size.
     """
 
     def __init__(
@@ -60,7 +61,10 @@ class GrpcClient:
         return collect(self._run(request, stream=False, timeout_s=timeout_s))
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Ask whether the model can be asked; this also opens the connection."""
+        """Say whether the model takes requests; false without an answer within `timeout_s` seconds.
+
+        This also opens the connection.
+        """
         question = service_pb2.ModelReadyRequest(name=self._model_name)
         try:
             return bool(self._stub.ModelReady(question, timeout=timeout_s).ready)
@@ -72,9 +76,9 @@ class GrpcClient:
     ) -> Generator[Chunk, None, None]:
         message = encode_request(request, self._model_name, stream=stream)
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        # Errors come as text. The header triton_grpc_error would add their codes, but an error on a
-        # stream that has it can end tritonserver 2.51.0 (use after free, mended in server PR 8708);
-        # for the same reason a stream with an error is read to its end instead of cancelled.
+        # The header triton_grpc_error would add codes to errors, which come as text. But an error
+        # on such a stream can end tritonserver 2.51.0 (use after free, mended in server PR 8708).
+        # For the same reason a stream with an error is read to its end instead of cancelled.
         call = self._stub.ModelStreamInfer(iter([message]), timeout=limit_s)
         is_complete = False
         error_text = ""
@@ -90,7 +94,7 @@ class GrpcClient:
         except grpc.RpcError as error:
             raise _error_from_call(error) from None
         finally:
-            # Does nothing to a call that has ended; ends one that the caller walked away from.
+            # Ends a call that the caller has abandoned; does nothing to one that has ended.
             call.cancel()
         if error_text:
             raise SpecdecError.from_server(error_text)
@@ -98,7 +102,7 @@ class GrpcClient:
             raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
 
     def close(self) -> None:
-        """Close the connection; streams still open on it are cancelled."""
+        """Close the connection; requests that still run on it are cancelled."""
         self._channel.close()
 
     def __enter__(self) -> GrpcClient:  # noqa: PYI034 (Self is newer than 3.10)
@@ -109,9 +113,12 @@ class GrpcClient:
 
 
 def encode_request(request: GenerationRequest, model_name: str, *, stream: bool) -> Any:
-    """Return the ModelInferRequest message of a request."""
+    """Return a request as a ModelInferRequest message.
+
+    Raises SpecdecError (`client_invalid_request`) for a value that its type cannot hold.
+    """
     message = service_pb2.ModelInferRequest(model_name=model_name, id=request.request_id)
-    # Asks for the flags-only response that ends a decoupled answer, so that its end is seen.
+    # Asks for an empty final response, so that the end of a decoupled answer is seen.
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     for tensor in request.tensors(stream=stream):
         message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
@@ -127,7 +134,10 @@ def _pack(tensor: WireTensor) -> bytes:
 
 
 def _decode(response: Any, request_id: str) -> Chunk | None:
-    """Read a response; None for the flags-only one that ends the stream."""
+    """Return the chunk in a response; None for the empty one that ends the stream.
+
+    Raises SpecdecError (`client_broken_answer`) for another request's response.
+    """
     if response.id != request_id:
         message = f"asked as {request_id!r}, answered as {response.id!r}"
         raise SpecdecError(message, error_type=BROKEN_ANSWER)

@@ -1,4 +1,4 @@
-"""The HTTP client (Triton's generate extension: one JSON, or server-sent events)."""
+"""Client of the model `specdec` over HTTP (Triton's generate extension)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
     from clients.request import GenerationRequest
 
-# 400 says nothing: Triton answers it for every error that a decoupled model sends.
+# Without 400, which Triton sends for every error of a decoupled model.
 _TRITON_CODES = {404: "NOT_FOUND", 500: "INTERNAL", 501: "UNSUPPORTED", 503: "UNAVAILABLE"}
 _EVENT_HEAD = b"data:"
 _NOT_TENSORS = ("id", "model_name", "model_version")
 
 
 class HttpClient:
-    """Talks to one server; safe to share between threads, connections are kept for reuse.
+    """A pool of HTTP connections to one server; threads may share it.
 
-    `timeout_s` is the default limit of a whole request on this side, looked at whenever bytes
-    arrive and after as long a silence; None waits for ever.
+    `url` may leave out `http://`. `timeout_s` is the default limit in seconds for connecting and
+    for each wait for bytes; `stream` also checks the time of the whole request at each event. None
+    sets no limit. `num_connections` are kept for reuse.
     """
 
     def __init__(
@@ -42,17 +43,16 @@ class HttpClient:
         root = (url if "://" in url else f"http://{url}").rstrip("/")
         self._base = f"{root}/v2/models/{model_name}"
         self._timeout_s = timeout_s
-        # A generation must not be sent twice, hence no retries.
+        # No retries, because a request must not be generated twice.
         self._pool = urllib3.PoolManager(maxsize=num_connections, retries=False)
 
     def generate(
         self, request: GenerationRequest, *, timeout_s: float | None = None
     ) -> GenerationResult:
-        """Wait for the whole answer.
+        """Wait for the whole answer, sent by the server in one response.
 
-        The server does not notice a client that hangs up here: bound requests by `deadline_ms`.
-
-        Raises SpecdecError.
+        The server does not notice if the client hangs up meanwhile, so set `deadline_ms` in the
+        request. Raises SpecdecError.
         """
         response = self._post("generate", request, stream=False, timeout_s=timeout_s)
         try:
@@ -66,8 +66,8 @@ class HttpClient:
     ) -> Generator[Chunk, None, None]:
         """Yield the answer chunk by chunk; closing the generator early cancels the request.
 
-        Raises SpecdecError, also for an error that arrives inside the stream (its status is
-        unknown then: HTTP named it before the first chunk).
+        Raises SpecdecError. The HTTP status comes before the first chunk, so for an error after
+        that `status` follows from `error_type`, or is None.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         give_up_s = None if limit_s is None else time.monotonic() + limit_s
@@ -93,7 +93,10 @@ class HttpClient:
             raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Ask whether the model can be asked; this also opens a connection."""
+        """Say whether the model takes requests; false without an answer within `timeout_s` seconds.
+
+        This also opens a connection.
+        """
         try:
             response = self._pool.request("GET", f"{self._base}/ready", timeout=timeout_s)
         except HTTPError:
@@ -139,7 +142,7 @@ def _body(request: GenerationRequest, *, stream: bool) -> dict[str, Any]:
 
 
 def _events(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Give the data of each server-sent event; they may arrive split or several at once."""
+    """Yield the data of each server-sent event; events may arrive in parts or several at once."""
     pending = b""
     for part in response.stream():
         *lines, pending = (pending + part).split(b"\n")
@@ -180,7 +183,7 @@ def _parse(data: bytes) -> Mapping[str, Any]:
 
 def _error_from_body(data: bytes, http_status: int) -> SpecdecError:
     try:
-        # `generate_stream` wraps an error that comes first as an event, in spite of its status.
+        # `generate_stream` sends an error before the first chunk as an event, with status 400.
         text = str(_parse(data.removeprefix(_EVENT_HEAD))["error"])
     except (SpecdecError, KeyError):
         text = f"HTTP {http_status}, {data[:200]!r}"

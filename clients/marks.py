@@ -1,4 +1,4 @@
-"""How the origin of text looks on a terminal, or in plain text."""
+"""Mark draft tokens in text, by colour on a terminal or by brackets in plain text."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MarkStyle = Literal["color", "text", "none"]
 
 _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
-# Underlined, so that the difference does not hang on colour; one colour per drafter, in turn.
+# One colour for each drafter in turn; underlined too, for readers who cannot tell the colours.
 _DRAFTER_STYLES = ("\x1b[4;32m", "\x1b[4;36m", "\x1b[4;35m")
 _MIXED_STYLE = "\x1b[33m"
 
 
 def default_style() -> MarkStyle:
-    """Choose colour on a terminal (unless NO_COLOR is set), brackets elsewhere."""
+    """Return "color" for a terminal unless NO_COLOR is set, else "text" (brackets)."""
     return "color" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else "text"
 
 
 def render(piece: Piece, style: MarkStyle) -> str:
-    """Show a piece; text that the target wrote itself stays as it is."""
+    """Return a piece's text with its marks; text from the target alone has none."""
     if style == "none" or piece.num_drafted == 0:
         return piece.text
     count = f"{piece.num_drafted}/{piece.num_tokens}"
@@ -39,12 +39,12 @@ def render(piece: Piece, style: MarkStyle) -> str:
 
 
 def dim(text: str, style: MarkStyle) -> str:
-    """Show a remark about the answer apart from the answer."""
+    """Return a remark, dimmed where there is colour to set it apart from the answer."""
     return f"{_DIM}{text}{_RESET}" if style == "color" else text
 
 
 def legend(style: MarkStyle, *, is_by_token: bool) -> str:
-    """Explain the marks in one line; empty when there are none."""
+    """Return one line that explains the marks; empty if there are none."""
     if style == "none":
         return ""
     if style == "color":

@@ -1,4 +1,4 @@
-"""Command-line options that the client commands share."""
+"""The command-line options that `specdec chat` and `specdec generate` share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 Client = GrpcClient | HttpClient
 
-# Where the target's checkpoint lies in our model repository.
+# Folder of the target's weights and tokenizer in our model repository.
 _CHECKPOINT = Path(__file__).resolve().parents[1] / "model_repository/target/1/checkpoint"
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says which server to talk to, and how."""
+    """Add the options for the server: protocol, address, model and timeout."""
     group = parser.add_argument_group("server")
     group.add_argument("--protocol", choices=("grpc", "http"), default="grpc")
     group.add_argument(
@@ -41,7 +41,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the parameters of a request; one that is not given is left to the server."""
+    """Add the options for a request's parameters; the server has the defaults."""
     group = parser.add_argument_group("request (the server's defaults hold for what is not given)")
     group.add_argument("--max-tokens", type=int, metavar="N")
     group.add_argument(
@@ -76,7 +76,7 @@ _REQUEST_NAMES = (
 
 
 def open_client(args: argparse.Namespace) -> Client:
-    """Make the client that the options ask for."""
+    """Return a client as the options say; without --url, the port comes from the environment."""
     if args.protocol == "grpc":
         url = args.url or f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
         return GrpcClient(url, model_name=args.model, timeout_s=args.timeout_s)
@@ -85,16 +85,20 @@ def open_client(args: argparse.Namespace) -> Client:
 
 
 def build_request(args: argparse.Namespace, **prompt: Any) -> GenerationRequest:
-    """Make a request from the options and a prompt (`text_input` or `messages`)."""
+    """Return a request from the options and a prompt (`text_input` or `messages`).
+
+    It asks for the statistics of speculation too.
+    """
     options = {name: getattr(args, name) for name in _REQUEST_NAMES}
     return GenerationRequest(**options, **prompt, return_perf_metrics=True)
 
 
 def load_decoder(directory: str | None) -> Callable[[], Decode] | None:
-    """Give what makes a token-by-token decoder, one for each answer.
+    """Return a function that makes a new token-by-token decoder for each answer.
 
-    It reads `tokenizer.json`: of `directory`, or of our model repository where that is filled.
-    None when neither is there to be had. Raises FileNotFoundError for a `directory` without one.
+    The tokenizer is `tokenizer.json` in `directory`. With None it is the target's in our model
+    repository, and the result is None if there is no such file. Raises FileNotFoundError if
+    `directory` has no `tokenizer.json`.
     """
     path = Path(directory or _CHECKPOINT) / "tokenizer.json"
     if not path.is_file():

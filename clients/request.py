@@ -1,7 +1,7 @@
-"""One request to the model `specdec`, and its form on the wire.
+"""A request to the model `specdec`, and the tensors in which it is sent.
 
-Both transports build their bodies from `GenerationRequest.tensors`; names, types and shapes are
-written down nowhere else in the clients.
+Both clients build their bodies from `GenerationRequest.tensors`. Names, types and shapes are
+defined only here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FP32_MAX = 3.4028234e38
 
 @dataclass(frozen=True, slots=True)
 class WireTensor:
-    """An input as Triton takes it: `shape` is [1, 1] for scalars, [1, n] for lists."""
+    """One input as it is sent: a scalar has `shape` [1, 1], a list of n values [1, n]."""
 
     name: str
     datatype: DataType
@@ -36,7 +36,7 @@ class WireTensor:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What one input of the model is: its Triton type, and whether it is a list."""
+    """The Triton type of an input of the model, and whether it is a list."""
 
     datatype: DataType
     is_list: bool
@@ -52,11 +52,12 @@ def _list(datatype: DataType) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """Everything `specdec` can be asked; None means not sent, so that the server's default holds.
+    """A request, with one field for each input of `specdec`; docs/api.md describes them.
 
-    Exactly one of `text_input`, `messages` (chat messages with role and content) and `input_ids`
-    is for the server to check, like every range: a client that refuses what the server would
-    take is wrong sooner or later.
+    A field that is None is not sent, so that the server's default holds. Give exactly one of
+    `text_input`, `messages` (chat messages with role and content) and `input_ids`. The server
+    checks this and every range. The client does not, so that it cannot refuse what the server
+    would take.
     """
 
     text_input: str | None = _scalar("BYTES")
@@ -89,11 +90,11 @@ class GenerationRequest:
     prediction: str | None = _scalar("BYTES")
     deadline_ms: int | None = _scalar("INT32")
     return_perf_metrics: bool | None = _scalar("BOOL")
-    # Not a tensor: Triton's request id, echoed in every response and checked by the clients.
+    # No tensor but Triton's request id. Every response repeats it, and the clients check it.
     request_id: str = ""
 
     def tensors(self, *, stream: bool) -> Iterator[WireTensor]:
-        """Give the inputs that are set, `stream` overriding the field of that name.
+        """Yield the inputs that are set; `stream` overrides the field of that name.
 
         Raises SpecdecError (`client_invalid_request`) for a value that its type cannot hold.
         """
@@ -111,7 +112,7 @@ class GenerationRequest:
             yield WireTensor(name, spec.datatype, (1, len(values)), values, spec.is_list)
 
 
-# Every input by name; what the contract tests compare with config.pbtxt.
+# Every input by name. The contract tests compare them with config.pbtxt.
 INPUTS: dict[str, InputSpec] = {
     item.name: item.metadata["spec"] for item in fields(GenerationRequest) if item.metadata
 }
@@ -129,7 +130,7 @@ def _fits(datatype: DataType, value: object) -> bool:
     if datatype == "BOOL" or isinstance(value, bool):
         return datatype == "BOOL" and isinstance(value, bool)
     if datatype == "FP32":
-        # NaN and the infinities can travel; it is the server that refuses them.
+        # NaN and the infinities can be sent; the server refuses them.
         return isinstance(value, int | float) and not _FP32_MAX < abs(value) < math.inf
     low, high = _INTEGER_LIMITS[datatype]
     return isinstance(value, int) and low <= value <= high

@@ -1,4 +1,4 @@
-"""What `specdec` answers: chunks of confirmed tokens, the last one with the statistics."""
+"""The answers of `specdec`: chunks of confirmed tokens, the last one with statistics."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from clients.errors import BROKEN_ANSWER, SpecdecError
 
-# Output tensors of one response by name, as plain lists whatever the transport.
+# Output tensors of one response by name, as lists for both gRPC and HTTP.
 Outputs = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The end of an answer. The draft statistics are None without `return_perf_metrics`.
+    """The end of an answer; the fields are the outputs of the last response.
 
-    `acceptance_rate` is accepted / drafted; `speculative_decoding` is the parsed JSON in vLLM's
-    shape (mean_acceptance_length, acceptance_histogram, num_spec_steps, …).
+    `finish_reason` is `stop` or `length`. The fields from `total_draft_tokens` on are None without
+    `return_perf_metrics`; the two for predictions also without `prediction`. `acceptance_rate` is
+    accepted ÷ drafted. `speculative_decoding` is parsed from JSON in vLLM's shape
+    (mean_acceptance_length, acceptance_histogram, num_spec_steps, …).
     """
 
     finish_reason: str
@@ -36,10 +38,12 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One response. `sources` says who proposed each token: 0 the target, n the n-th drafter.
+    """One response: new text and new tokens.
 
-    Text and tokens may be out of step by a few characters: text is whole characters only, and
-    what might become a stop word is held back.
+    `sources` has the proposer of each token: 0 for the target, n for the n-th drafter. Text may
+    come some characters later than its tokens, because it has whole characters only. The server
+    holds back what may be the start of a stop word. `log_probs` is None unless the request asks for
+    them. `final` is None in all chunks but the last.
     """
 
     text: str
@@ -51,7 +55,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """A whole answer: its chunks joined."""
+    """A whole answer: the joined chunks."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -63,7 +67,7 @@ class GenerationResult:
 def collect(chunks: Iterable[Chunk]) -> GenerationResult:
     """Join the chunks of one answer.
 
-    Raises SpecdecError (`client_broken_answer`) if the last chunk is missing, or is not last.
+    Raises SpecdecError (`client_broken_answer`) if no chunk has `final`, or one comes after it.
     """
     parts: list[Chunk] = []
     for chunk in chunks:
@@ -85,9 +89,10 @@ def collect(chunks: Iterable[Chunk]) -> GenerationResult:
 
 
 def chunk_from_outputs(outputs: Outputs) -> Chunk:
-    """Read one response.
+    """Return the chunk in the outputs of one response.
 
-    Raises SpecdecError (`client_broken_answer`) when tokens and sources do not pair up.
+    Raises SpecdecError (`client_broken_answer`) if there are not as many sources as tokens, or if
+    the statistics are not JSON.
     """
     token_ids = tuple(outputs.get("output_ids", ()))
     sources = tuple(outputs.get("output_sources", ()))

@@ -1,7 +1,7 @@
-"""Can this pair be built, and will it pay? Checked before anything is downloaded or compiled.
+"""Checks of a pair before anything is downloaded or compiled: can it be built, and will it pay off?
 
-`check_description` looks at a pair file alone; given checkpoints, also at their configuration,
-weights and tokenizers. Each thing found is a `Finding`: what, why, and what to do.
+`check_description` checks a pair file. If checkpoints are given, it also checks their
+configuration, weights and tokenizers. Each `Finding` says what is wrong, why, and what to do.
 """
 
 from builder.checking.check import Report, check_description

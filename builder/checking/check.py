@@ -1,4 +1,4 @@
-"""All checks of a pair, in order, and what they found."""
+"""Running all checks of a pair, and the report of what they found."""
 
 from __future__ import annotations
 
@@ -23,29 +23,33 @@ CHECKS = (check_drafters, check_limits, check_match, check_hardware, check_versi
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was checked and what came out."""
+    """The result of all checks of a pair."""
 
     pair: PairDescription
-    """With the shapes of checkpoints that were at hand."""
+    """The checked pair, with the shapes of the given checkpoints."""
     findings: tuple[Finding, ...]
-    """Errors first."""
+    """Findings, errors first, then warnings and notes."""
     plan: MemoryPlan | None
-    """None: values are wrong that it would be computed from."""
+    """Memory plan; None if values that it needs are wrong."""
     shares: tuple[KvShare, ...] = ()
-    """Empty where nothing is shared: no GPU, or too little room."""
+    """Share of each KV cache; empty without a GPU or if the pair does not fit."""
     remedies: tuple[Remedy, ...] = ()
+    """Changes that save memory, the largest saving first."""
 
     @property
     def is_buildable(self) -> bool:
+        """Whether no finding is an error."""
         return not any(each.severity == ERROR for each in self.findings)
 
 
 def check_description(
     pair: PairDescription, checkpoints: Mapping[str, Path] | None = None
 ) -> Report:
-    """Check a pair; `checkpoints` (engine name: directory) override and test what the file says.
+    """Run all checks on a pair and return the report.
 
-    Raises BuildError for a checkpoint of an engine that the pair does not have.
+    `checkpoints` are Hugging Face directories by engine name. They replace those of the pair file,
+    and the file's shapes are compared with theirs. If basic values are wrong, the other checks are
+    left out. Raises BuildError for a checkpoint of an engine that the pair does not have.
     """
     pair, found = with_checkpoints(pair, checkpoints or {})
     wrong = list(check_values(pair))

@@ -1,4 +1,4 @@
-"""What only a real checkpoint can tell: its shape, its weights, its tokenizer."""
+"""Checks that need the checkpoints themselves: their shapes, weights and tokenizers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ KEY_OF = {
     "tied_embeddings": "tie_word_embeddings",
     "draft_vocab_size": "draft_vocab_size",
 }
-"""A shape's fields, and what config.json calls them."""
+"""The key in config.json for each of these fields of `ModelShape`."""
 
 
 def with_checkpoints(
     pair: PairDescription, checkpoints: Mapping[str, Path]
 ) -> tuple[PairDescription, list[Finding]]:
-    """The pair with the shapes of its checkpoints, and where these differ from what the file says.
+    """Return the pair with the shapes of its checkpoints, and errors where these differ.
 
-    `checkpoints` (engine name: directory) go before those that the file names. Raises BuildError
-    for a name that is no engine's.
+    `checkpoints` are directories by engine name; they take precedence over those of the pair file.
+    Raises BuildError for a name that is not an engine of the pair.
     """
     names = [engine.name for engine in pair.engines]
     unknown = sorted(set(checkpoints) - set(names))
@@ -50,7 +50,7 @@ def with_checkpoints(
 
 
 def check_checkpoints(pair: PairDescription) -> Iterator[Finding]:
-    """Weights against shapes, and the draft's tokenizer against the target's."""
+    """Compare weights with shapes, and each draft's tokenizer with the target's."""
     for engine in pair.engines:
         if engine.checkpoint is None:
             yield note(
@@ -69,6 +69,7 @@ def check_checkpoints(pair: PairDescription) -> Iterator[Finding]:
 def _with_checkpoint(
     engine: EngineDescription, given: Path | None, found: list[Finding]
 ) -> EngineDescription:
+    """Return the engine with its checkpoint's shape; add errors to `found`."""
     directory = given or engine.checkpoint
     if directory is None:
         return engine
@@ -98,14 +99,14 @@ def _with_checkpoint(
 
 
 def _shape_of(directory: Path, config: Mapping[str, Any], described: ModelShape) -> ModelShape:
-    """The shape of a checkpoint; what its files do not say is as described."""
+    """Return the shape of a checkpoint; values that its files lack are taken from `described`."""
     values = {key: config.get(name, getattr(described, key)) for key, name in KEY_OF.items()}
     values["draft_vocab_size"] = config.get(KEY_OF["draft_vocab_size"])
     if "head_dim" not in config and config.get("num_attention_heads"):
         values["head_dim"] = values["hidden_size"] // values["num_heads"]
     if "num_key_value_heads" not in config:
         values["num_kv_heads"] = values["num_heads"]
-    with suppress(BuildError):  # said by _check_weights
+    with suppress(BuildError):  # reported by _check_weights
         values["num_tokens"] = count_tokens(directory)
     architecture = (config.get("architectures") or [described.architecture])[0]
     changed = any(value != getattr(described, key) for key, value in values.items())
@@ -122,7 +123,7 @@ def _check_weights(engine: EngineDescription) -> Iterator[Finding]:
             "weights", f"{engine.name}: {problem}", "complete the checkpoint, or name another"
         )
         return
-    expected = engine.shape.total_parameters + (engine.shape.draft_vocab_size or 0)  # with d2t
+    expected = engine.shape.total_parameters + (engine.shape.draft_vocab_size or 0)  # plus `d2t`
     if stored != expected:
         yield error(
             "weights",
@@ -145,7 +146,7 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
     try:
         found = list(differences(target, draft.checkpoint))
         configs = [read_config(directory) for directory in (target, draft.checkpoint)]
-    except BuildError:  # said by _check_weights
+    except BuildError:  # reported by _check_weights
         return
     others = [each.text for each in found if each.what != "chat template"]
     if others:
@@ -171,7 +172,7 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
 
 
 def _other_tokenizer(target: Path, draft: EngineDescription, others: list[str]) -> Finding:
-    """An error, or, where the pair file says how they meet, what they share."""
+    """Return an error, or a note with the shared tokens if the draft has a `translation`."""
     assert draft.checkpoint is not None
     shared = shared_vocabulary(target, draft.checkpoint)
     common = (

@@ -1,4 +1,4 @@
-"""Is everything that is named there, used, and possible in this kind of engine?"""
+"""Checks of drafters, tasks and modes: all named ones exist, are used and fit the engine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ MODES_OF = {
     TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
     LLMAPI: ("eagle3", "ngram", "draft_target"),
 }
+"""Modes of [self_speculation] that each kind of engine has."""
+
 MAX_EAGLE_BATCH, MAX_EAGLE_DRAFT = 512, 256
+"""TensorRT-LLM's limits of EAGLE engines: sequences in a pass, and tokens of a draft tree."""
 
 
 def check_drafters(pair: PairDescription) -> Iterator[Finding]:
-    """Drafters, tasks, weights and single-engine modes."""
+    """Check drafters, tasks, the mode of self-speculation, and that weights are named."""
     yield from _check_names(pair)
     if pair.self_speculation is not None:
         yield from _check_mode(pair, pair.self_speculation)
@@ -27,7 +30,7 @@ def check_drafters(pair: PairDescription) -> Iterator[Finding]:
 
 
 def drafter_names(pair: PairDescription) -> list[str]:
-    """What can guess in rounds of the orchestrator; nothing for engines that speculate inside."""
+    """Return the names that `drafters` may have; none for an llmapi engine, which drafts inside."""
     if pair.engine == LLMAPI:
         return []
     own = pair.self_speculation
@@ -144,7 +147,10 @@ def _check_lookahead(own: SelfSpeculation) -> Iterator[Finding]:
 
 
 def lookahead_draft_len(window: int, ngram: int, guesses: int) -> int:
-    """Tokens that lookahead decoding verifies in one step (TensorRT-LLM's lookahead README)."""
+    """Return the tokens that lookahead decoding verifies in one pass, for its W, N and G.
+
+    Source: TensorRT-LLM's lookahead README.
+    """
     return max(ngram - 2, 0) + (window - 1 + guesses) * (ngram - 1)
 
 

@@ -1,4 +1,4 @@
-"""One thing that a check found."""
+"""The finding of a check, and its severities."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong or worth knowing, why it matters, and what to do about it."""
+    """A problem or fact that a check found, why it matters, and what to do about it."""
 
     severity: str
-    """error: cannot be built or will not load; warning: works, but likely not as wished; note."""
+    """ERROR (the pair cannot be built or loaded), WARNING (likely not as wished) or NOTE."""
     code: str
-    """Stable, for tests and scripts."""
+    """Short name of the problem, stable for tests and scripts."""
     message: str
-    """What and why, with the limit and the value given."""
+    """The problem and its reason, with the limit and the value given."""
     remedy: str = ""
-    """What to do; empty where there is nothing to do."""
+    """Advice; empty if there is nothing to do."""
 
 
 def error(code: str, message: str, remedy: str) -> Finding:
-    """What keeps the pair from being built or loaded."""
+    """Return a finding that keeps the pair from being built or loaded."""
     return Finding(ERROR, code, message, remedy)
 
 
 def warning(code: str, message: str, remedy: str) -> Finding:
-    """What works, but likely not as wished."""
+    """Return a finding about something that works, but likely not as wished."""
     return Finding(WARNING, code, message, remedy)
 
 
 def note(code: str, message: str, remedy: str = "") -> Finding:
-    """What is worth knowing."""
+    """Return a finding that is only worth knowing."""
     return Finding(NOTE, code, message, remedy)

@@ -1,4 +1,4 @@
-"""Can these devices run these engines: parallelism, precisions, kinds of GPU?"""
+"""Checks of the hardware: parallelism, precisions and the kind of GPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, P
 from builder.memory.remedies import MIN_CAPABILITY_FP8
 
 AMPERE, BLACKWELL = 80, 100
+"""Compute capabilities times ten."""
 INTEGER = ("int8_wo", "int8_sq", "int4_wo", "int4_awq")
 TORCH_QUANTIZATIONS = ("none", "int8_wo")
 GPUS_PER_NODE = 8
 
 
 def check_hardware(pair: PairDescription) -> Iterator[Finding]:
-    """Parallelism of each engine, precisions, and what the kind of GPU can."""
+    """Check each engine's parallelism and precision, and what the kind of GPU supports."""
     for engine in pair.engines:
         yield from _check_parallelism(engine)
         yield from _check_precision(pair, engine)
@@ -120,7 +121,7 @@ def _check_precision(pair: PairDescription, engine: EngineDescription) -> Iterat
 
 
 def _check_loaded_precision(engine: EngineDescription) -> Iterator[Finding]:
-    """The PyTorch runtime takes weights as they are stored; its KV cache has no INT8."""
+    """Check an llmapi engine, which takes weights as they are stored and has no INT8 KV cache."""
     if engine.precision.kv_cache == "int8":
         yield error(
             "kv_cache",
@@ -138,7 +139,10 @@ def _check_loaded_precision(engine: EngineDescription) -> Iterator[Finding]:
 
 
 def _check_kv_cache(pair: PairDescription, engine: EngineDescription) -> Iterator[Finding]:
-    """KV reuse needs paged context FMHA, which trtllm-build switches off in silence for these."""
+    """Check for KV caches that make trtllm-build switch off paged context FMHA, without a message.
+
+    KV reuse needs paged context FMHA.
+    """
     quantization, kv_cache = engine.precision.quantization, engine.precision.kv_cache
     reason, remedy = "", ""
     if kv_cache == "int8":

@@ -1,4 +1,4 @@
-"""Are the limits consistent with each other, with the models and with what is asked?"""
+"""Checks of the limits: against each other, the models, the draft lengths and the load."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
 from specdec.serving.drafter_names import LOOKUP, PREDICTION, SUFFIX
 
 COPYING = (LOOKUP, SUFFIX, PREDICTION)
+"""Names of the copy drafters."""
 
 
 def check_limits(pair: PairDescription) -> Iterator[Finding]:
-    """Lengths, guesses in a round, rows in a step, and the load."""
+    """Check lengths, draft tokens in a round, rows in a pass, and the load."""
     yield from _check_lengths(pair)
     yield from _check_guesses(pair)
     yield from _check_rows(pair)
@@ -94,7 +95,7 @@ def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
 def _check_rows(pair: PairDescription) -> Iterator[Finding]:
     limits = pair.limits
     rows = limits.max_batch_size * (limits.max_draft_len + 1)
-    if pair.engine == TORCH:  # its scheduler spreads rows over steps
+    if pair.engine == TORCH:  # its scheduler spreads rows over several passes
         return
     if limits.max_num_tokens < rows:
         yield error(

@@ -1,4 +1,4 @@
-"""Do target and draft fit each other, by their shapes?"""
+"""Checks that target and drafts fit each other, by their shapes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, P
 from builder.description.engine import TOKENS, TRANSLATIONS
 
 MIN_RATIO, IDEAL_RATIO, MAX_RATIO = 5, 10, 20
+"""Recommended target ÷ draft, by number of parameters."""
 COSTLY_SHARE = 0.3
-"""Of the target's parameters: above it, a draft's own steps eat the gain."""
+"""Share of the target's parameters above which a draft's own passes cost most of the gain."""
 MIN_DRAFT_PARAMETERS = 50_000_000
+"""Parameters below which a draft needs to be distilled from its target."""
 
 
 def check_match(pair: PairDescription) -> Iterator[Finding]:
-    """Counts of parameters, size, family, vocabulary and context, of the target and each draft."""
+    """Check parameter counts, and each draft's size, family, vocabulary and context length."""
     for engine in pair.engines:
         yield from _check_count(engine)
     for draft in pair.drafts:

@@ -1,4 +1,4 @@
-"""Does it fit, by how much, and what would help? Are the KV caches' shares ones that work?"""
+"""Checks of the memory: does each device hold its engines, and do the KV cache shares work?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from builder.memory.shares import caches_in_turn
 
 GIB = 1 << 30
 NUM_REMEDIES = 3
-"""In the message; the report has them all."""
+"""Number of remedies in the message; the report has all."""
 
 
 def check_memory(
     pair: PairDescription, plan: MemoryPlan, shares: Sequence[KvShare], found: Sequence[Remedy]
 ) -> Iterator[Finding]:
-    """Each device that is too small, and each fraction that starves an engine."""
+    """Check that each device holds its engines and that fractions leave enough for each engine.
+
+    `found` are the remedies to recommend.
+    """
     for device in plan.devices:
         if not device.fits:
             yield _too_small(device, found, combination(pair))
@@ -51,7 +54,7 @@ def _too_small(
 
 
 def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterator[Finding]:
-    """Only fractions that the file sets can be wrong; what is computed holds the load."""
+    """Check the fractions that the pair file sets; computed shares always hold the load."""
     fractions = {each.engine: each.fraction for each in device.engines if each.fraction is not None}
     if not fractions:
         return

@@ -1,4 +1,4 @@
-"""A report as people read it in a terminal, and as scripts do."""
+"""The report of all checks, as text for a terminal and as data for scripts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from builder.tables import table
 
 GIB = 1 << 30
 WIDTH = 110
+"""Columns of the text."""
 PARTS = ("weights", "kv_cache", "activations", "buffers", "context")
+"""Parts of an engine's memory: fields of `EngineMemory`."""
 
 
 def as_text(report: Report) -> str:
-    """The whole report, ending with whether the pair can be built."""
+    """Return the whole report as text; its last line says whether the pair can be built."""
     parts = [_title(report.pair), _shapes(report.pair)]
     if report.plan is not None:
         parts += [_memory(report), _shares(report) if report.plan.fits else _remedies(report)]
@@ -28,7 +30,7 @@ def as_text(report: Report) -> str:
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The same for JSON; memory in bytes."""
+    """Return the report as data for JSON, with memory in bytes."""
     devices = [] if report.plan is None else report.plan.devices
     return {
         "pair": report.pair.name,
@@ -152,7 +154,7 @@ def _verdict_of(device: DeviceMemory) -> str:
 
 
 def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]]:
-    """Devices with the same content once, their numbers joined."""
+    """Yield one device of each group with the same engines, and a name with all their numbers."""
     groups: dict[tuple[object, ...], list[DeviceMemory]] = {}
     for device in devices:
         groups.setdefault(device.engines, []).append(device)

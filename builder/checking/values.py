@@ -1,4 +1,4 @@
-"""Is every value one that means something? What fails here cannot be checked any further."""
+"""Checks that each value by itself is possible. The other checks need this."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from builder.description.shape import ARCHITECTURES
 from specdec.serving.drafter_names import RESERVED
 
 ORCHESTRATOR, TARGET = "specdec", "target"
+"""Names of Triton models that a draft cannot have."""
 
 
 def check_values(pair: PairDescription) -> Iterator[Finding]:
-    """Kinds, names, counts and devices."""
+    """Check kinds of engine, names, counts and devices."""
     yield from _one_of("engine", pair.engine, ENGINES)
     if pair.self_speculation is not None:
         yield from _one_of("[self_speculation]: mode", pair.self_speculation.mode, MODES)

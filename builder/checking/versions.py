@@ -1,4 +1,4 @@
-"""TensorRT-LLM's versions and containers: which of them can run what the pair asks for."""
+"""Checks of the TensorRT-LLM release and the container that a pair asks for."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ VERSION_OF = {
     "25.11": "1.0.3", "25.12": "1.1.0", "26.01": "1.1.0", "26.02": "1.1.0", "26.03": "1.2.0",
     "26.04": "1.2.1", "26.05": "1.2.1", "26.06": "1.2.1", "26.07": "1.2.1",
 }  # fmt: skip
-"""What each release of tritonserver:…-trtllm-python-py3 holds (Triton's compatibility matrix)."""
+"""Release of TensorRT-LLM in each release of tritonserver:…-trtllm-python-py3, from Triton's
+compatibility matrix."""
 
 LAST_ENGINES = "1.3.0rc20"
-"""The last TensorRT-LLM with compiled engines (June 2026)."""
+"""The last TensorRT-LLM that compiles engines (June 2026)."""
 NEWEST_CONTAINER, OLDEST_CONTAINER = "26.07", "25.06"
+"""Containers with the `tensorrtllm` backend: the newest known, and the oldest with the tensor names
+that we use."""
 FAULTY = ("26.04", "26.05", "26.06")
-"""Containers in which the Python backend frees the result of an asynchronous BLS call too early."""
+"""Containers whose Python backend frees the result of an asynchronous BLS call too early."""
 
 
 def check_versions(pair: PairDescription) -> Iterator[Finding]:
-    """The version asked for, its container, and whether both go together."""
+    """Check the TensorRT-LLM version, the container, and whether they belong together."""
     if pair.engine == TORCH:
         return
     version, container = pair.runtime.version, pair.runtime.container
@@ -86,6 +89,7 @@ def _parsed(version: str) -> re.Match[str] | None:
 
 
 def _order(version: str) -> tuple[int, ...]:
+    """Return a key that sorts versions, with candidates before and posts after their release."""
     found = _parsed(version)
     assert found is not None
     major, minor, patch, candidate, post = found.groups()

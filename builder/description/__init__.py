@@ -1,7 +1,7 @@
-"""What a pair file says: `builder/pairs/NAME.toml`, read into frozen dataclasses.
+"""The contents of a pair file (`builder/pairs/NAME.toml`) as frozen dataclasses.
 
-`load_description` is the way in. Shapes and GPUs that a file names are those of `shapes.toml` and
-`gpus.toml`.
+`load_description` reads one. A pair file may refer by name to shapes in `shapes.toml` and to GPUs
+in `gpus.toml`.
 """
 
 from builder.description.engine import EngineDescription, Placement, Precision

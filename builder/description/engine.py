@@ -1,4 +1,4 @@
-"""One engine of a pair: which model, at which precision, on which devices."""
+"""The description of one engine: its model, its precision and its devices."""
 
 from __future__ import annotations
 
@@ -9,66 +9,66 @@ from builder.description.shape import ModelShape
 
 DTYPES = ("bfloat16", "float16", "float32")
 QUANTIZATIONS = ("none", "fp8", "int8_wo", "int8_sq", "int4_wo", "int4_awq", "nvfp4")
-"""Names of TensorRT-LLM's examples/quantization/quantize.py (`--qformat`)."""
+"""Quantizations by the names of `--qformat` in TensorRT-LLM's quantize.py (examples)."""
 KV_CACHES = ("auto", "fp8", "int8")
-"""auto: the dtype of the engine."""
+"""Formats of the KV cache. `auto` is the dtype of the engine."""
 TEXT, TOKENS = "text", "tokens"
 TRANSLATIONS = (TEXT, TOKENS)
-"""How a draft with another vocabulary meets the target (builder/vocabulary.py)."""
+"""Ways to translate the tokens of a cross-vocabulary draft (builder/vocabulary.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What weights and the KV cache are stored in."""
+    """The number formats of weights, activations and KV cache."""
 
     dtype: str = "bfloat16"
-    """Of activations, norms, embedding and head; one of DTYPES."""
+    """Format of activations, norms, embedding and output head; one of DTYPES."""
     quantization: str = "none"
-    """Of the layers' projections; one of QUANTIZATIONS."""
+    """Format of the projections in all layers; one of QUANTIZATIONS. "none" means `dtype`."""
     kv_cache: str = "auto"
-    """One of KV_CACHES."""
+    """Format of the KV cache; one of KV_CACHES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an engine runs. Each of its instances takes tensor × pipeline devices in turn."""
+    """The devices of an engine. Each instance takes the next tensor × pipeline parallel ones."""
 
     devices: tuple[int, ...] = ()
-    """Indices of GPUs; none: the CPU."""
+    """Indices of the GPUs; empty for the CPU."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
 
     @property
     def world_size(self) -> int:
-        """GPUs, and MPI ranks, of one instance."""
+        """Number of GPUs of one instance, which is its number of MPI ranks."""
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def instances(self) -> tuple[tuple[int, ...], ...]:
-        """The devices of each instance: `gpu_device_ids` joins them by ";"."""
+        """Devices of each instance, as `gpu_device_ids` lists them with ";" in between."""
         size = self.world_size
         return tuple(self.devices[i : i + size] for i in range(0, len(self.devices), size))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:
-    """A target or a draft."""
+    """The target or one draft model of a pair, as an engine runs it."""
 
     name: str
-    """Of its Triton model: "target", "draft", or what the pair file calls a draft."""
+    """Name of its Triton model: "target", or the draft's name in the pair file."""
     model: str
-    """The checkpoint's name, for people."""
+    """Name of the checkpoint, shown to people."""
     licence: str
     shape: ModelShape
     precision: Precision = field(default_factory=Precision)
     placement: Placement = field(default_factory=Placement)
     kv_cache_fraction: float | None = None
-    """Of the memory that is free when the engine allocates its cache; none: computed."""
+    """KV cache as a share of the memory free at its allocation; None: it is computed."""
     checkpoint: Path | None = None
-    """A Hugging Face directory; overrides the shape, and is checked against it."""
+    """Hugging Face directory. Its shape is compared with `shape` and replaces it."""
     imported: str | None = None
-    """An entry of models.toml: weights that come out of a package registry."""
+    """Entry of models.toml, for weights that come from a package registry."""
     stored: Path | None = None
-    """A folder beside the pair file that holds a draft's own layers (the default pair's)."""
+    """Folder with a draft's own layers, relative to the pair file (used by the default pair)."""
     translation: str | None = None
-    """One of TRANSLATIONS, for a draft with another vocabulary than the target's."""
+    """One of TRANSLATIONS, for a cross-vocabulary draft; None with the target's vocabulary."""

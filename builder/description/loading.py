@@ -1,4 +1,4 @@
-"""From a pair file, or the name of one that is shipped, to its description."""
+"""Loading a pair's description from a pair file or by the name of a shipped pair."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ GPUS_FILE = BUILDER_DIRECTORY / "gpus.toml"
 
 
 def known_pairs() -> list[str]:
-    """Names of the shipped pairs."""
+    """Return the names of the shipped pairs, sorted."""
     return sorted(file.stem for file in PAIRS_DIRECTORY.glob("*.toml"))
 
 
 def load_description(pair: str | Path) -> PairDescription:
     """Read a pair file, or the shipped pair of that name.
 
-    Paths in a file are relative to it. Raises BuildError for an unknown name, or with what the file
-    has wrong.
+    Paths in the file are relative to its folder. Raises BuildError for an unknown name, or for a
+    file with errors.
     """
     file = pair_file(pair)
     return description_from(read_toml(file), file)
 
 
 def pair_file(pair: str | Path) -> Path:
-    """Return the file meant. Raises BuildError for the name of a pair that is not shipped."""
+    """Return the path of the pair file. Raises BuildError for a name that is not shipped."""
     is_file = str(pair).endswith(".toml")
     if not is_file and len(Path(pair).parts) != 1:
         raise BuildError(f"{pair} is no pair file: name one that ends in .toml, or a shipped pair")
@@ -46,7 +46,7 @@ def pair_file(pair: str | Path) -> Path:
 
 
 def description_from(table: dict[str, Any], file: Path) -> PairDescription:
-    """Make the description of a pair file's tables. Raises BuildError."""
+    """Create the description from a pair file's tables. Raises BuildError for errors in them."""
     table = dict(table)
     place = file.name
     if "target" not in table:
@@ -71,18 +71,18 @@ def description_from(table: dict[str, Any], file: Path) -> PairDescription:
 
 
 def known_shape(name: str, place: str = "shape") -> ModelShape:
-    """The published shape of that name. Raises BuildError for one that shapes.toml lacks."""
+    """Return the shape of that name. Raises BuildError if shapes.toml does not have it."""
     return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
 
 
 @cache
 def known_shapes() -> dict[str, ModelShape]:
-    """All published shapes, by name."""
+    """Return all shapes in shapes.toml, by name."""
     return {name: known_shape(name) for name in read_toml(SHAPES_FILE)}
 
 
 def known_gpu(name: str) -> Gpu:
-    """The GPU of that name. Raises BuildError for one that gpus.toml lacks."""
+    """Return the GPU of that name. Raises BuildError if gpus.toml does not have it."""
     return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
 
 

@@ -1,4 +1,4 @@
-"""A whole pair: target, drafts, what they run on, and what is asked of them."""
+"""The description of a pair: target, draft models, hardware, limits and expected load."""
 
 from __future__ import annotations
 
@@ -19,115 +19,123 @@ class Gpu:
 
     name: str
     memory_mib: int
-    """Of one device, as nvidia-smi shows it."""
+    """Memory of one device in MiB, as nvidia-smi shows it."""
     compute_capability: int
-    """80 for 8.0 and so on."""
+    """Compute capability times ten: 80 for 8.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the engines are built for; a request beyond them is refused."""
+    """The limits that the engines are built for; a request beyond them is refused."""
 
     max_batch_size: int = 64
-    """Sequences in one step of an engine."""
+    """Sequences in one pass of an engine."""
     max_input_len: int = 8191
+    """Input of one engine call, in tokens."""
     max_seq_len: int = 8192
-    """Prompt and output of one request together, in tokens."""
+    """Prompt and answer of one request together, in tokens."""
     max_draft_len: int = 8
-    """Guesses that the target verifies in one pass."""
+    """Draft tokens of one request that the target can verify in one pass."""
     max_num_tokens: int = 8192
-    """Rows in one forward pass, over all requests."""
+    """Rows (token positions) in one pass, over all requests."""
     inflight_limit: int = 64
-    """Requests that the orchestrator serves at once."""
+    """Requests in flight at most, in the orchestrator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the memory must hold at once: the KV cache is planned for it."""
+    """The expected load, for which the KV cache is planned."""
 
     num_sequences: int
+    """Sequences in the KV cache at once."""
     sequence_len: int
-    """Tokens of each, prompt and output together."""
+    """Tokens of each sequence, prompt and answer together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """How the pair guesses unless a request says otherwise."""
+    """The drafters and draft lengths used unless a request says otherwise."""
 
     num_draft_tokens: int = 4
-    """Guesses of a draft engine in one round."""
+    """Draft tokens that a draft model proposes in one round."""
     lookup_num_draft_tokens: int = 7
-    """Guesses of prompt lookup in one round."""
+    """Draft tokens that `lookup` proposes in one round."""
     drafters: tuple[str, ...] = ("lookup",)
-    """Names of drafts, of a head, or of ways to copy ("lookup", "suffix", "prediction")."""
+    """Draft models, head or copy drafters ("lookup", "suffix", "prediction"), by name."""
     draft_logits: bool = False
-    """The draft returns its logits: compiled engines then verify sampled requests by rejection."""
+    """Whether drafts return logits, so compiled engines verify sampled requests by rejection."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSpeculation:
-    """The target's own way to guess: a head on its states, or what its engine does alone.
+    """Drafting by the target's own engine: with a head, or in a mode built into the engine.
 
-    A torch target takes an EAGLE-3 or Medusa head beside its drafts. A compiled `tensorrtllm`
-    target has one mode: medusa, eagle, redrafter or lookahead instead of draft tokens from outside.
-    A `llmapi` target guesses only like this: eagle3, ngram, or draft_target with the pair's draft.
+    - A torch target can have an EAGLE-3 or Medusa head in addition to its draft models.
+    - A compiled `tensorrtllm` target has one mode (medusa, eagle, redrafter or lookahead). It then
+      takes no draft tokens from outside.
+    - An `llmapi` target drafts only in this way: eagle3, ngram, or draft_target, which runs the
+      pair's draft model inside the engine.
     """
 
     mode: str
-    """One of MODES."""
+    """Kind of head or mode; one of MODES."""
     name: str = ""
-    """Of the head's checkpoint, for people."""
+    """Name of the head's checkpoint, shown to people."""
     licence: str = ""
     num_draft_tokens: int = 3
-    """Guesses in one round: the depth of a head's chain, `max_draft_len` of llmapi."""
+    """Draft tokens in one round: the depth of a head's chain, or llmapi's `max_draft_len`."""
     max_draft_len: int | None = None
-    """For compiled engines: tokens of the whole tree; none: what the mode's checkpoint says."""
+    """Tokens of the whole draft tree in a compiled engine; None: the default of the mode."""
     draft_vocab_size: int | None = None
-    """Rows of an EAGLE-3 head's output; none: the target's vocabulary."""
+    """Output rows of an EAGLE-3 head; None: as many as the target's vocabulary."""
     num_heads: int | None = None
-    """Of Medusa."""
+    """Number of Medusa heads."""
     window_size: int | None = None
-    """Of lookahead: W, and below N and G."""
+    """Window size W of lookahead decoding."""
     ngram_size: int | None = None
+    """N-gram size N of lookahead decoding; for ngram, the longest n-gram that is matched."""
     verification_set_size: int | None = None
+    """Verification set size G of lookahead decoding."""
     checkpoint: Path | None = None
+    """Folder with the head's config.json and weights."""
     stored: Path | None = None
-    """A folder beside the pair file (the default pair's head)."""
+    """Folder with the head, relative to the pair file (used by the default pair)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Which TensorRT-LLM compiles and serves the engines."""
+    """The TensorRT-LLM release and the container that compile and serve the engines."""
 
     version: str = "1.2.1"
+    """Release of TensorRT-LLM."""
     container: str = "26.07"
-    """Release of nvcr.io/nvidia/tritonserver:…-trtllm-python-py3."""
+    """Release of the image nvcr.io/nvidia/tritonserver:…-trtllm-python-py3."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairDescription:
-    """What a pair file says."""
+    """The contents of a pair file, with names resolved to shapes and GPUs."""
 
     name: str
-    """The file's, without .toml."""
+    """Name of the pair file, without .toml."""
     engine: str
-    """One of ENGINES; target and drafts are of one kind."""
+    """Kind of engine, one of ENGINES; the same for target and draft models."""
     target: EngineDescription
     drafts: tuple[EngineDescription, ...]
     limits: Limits
     load: Load
     speculation: Speculation
     tasks: tuple[tuple[str, str], ...] = ()
-    """(task label, drafter): who guesses for which kind of request."""
+    """Pairs of (task label, drafter): the drafter for requests of that task."""
     self_speculation: SelfSpeculation | None = None
     gpu: Gpu | None = None
-    """None: everything runs on the CPU."""
+    """Kind of all GPUs; None if everything runs on the CPU."""
     runtime: Runtime = field(default_factory=Runtime)
 
     @property
     def engines(self) -> tuple[EngineDescription, ...]:
-        """The target, then the drafts: so ranks and memory are given out.
+        """The target and then the draft models, the order in which ranks and memory are assigned.
 
-        Triton loads models in no order to rely on.
+        Triton loads models in no fixed order.
         """
         return (self.target, *self.drafts)

@@ -1,4 +1,4 @@
-"""TOML tables into dataclasses: every key known and every value of its type, or a message."""
+"""Reading TOML tables into dataclasses, with an error for every unknown key or wrong type."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SETTLED = {
     "use_paged_context_fmha": "KV reuse needs it; it is on",
     "speculative_decoding_mode": "it follows from the drafts and [self_speculation]",
 }
-"""Keys that people know from TensorRT-LLM, and why a pair file has no say in them."""
+"""Keys that people know from TensorRT-LLM, each with why a pair file cannot set it."""
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Return the file's tables. Raises BuildError if it cannot be read or is no TOML."""
+    """Return the file's tables. Raises BuildError if it cannot be read or is not TOML."""
     try:
         table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -43,11 +43,11 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], place: str, **given: Any) -> T:
-    """Make a `kind` of `table`; fields in `given` come from elsewhere and are no keys.
+    """Create a dataclass `kind` from `table`.
 
-    Nested tables become the dataclasses of their fields. `place` names the table in messages.
-    Raises BuildError for an unknown key, naming the nearest known one, a missing key, or a value of
-    another type.
+    Fields in `given` take those values and are not keys of the table. Nested tables become the
+    dataclasses of their fields. `place` names the table in messages. Raises BuildError for a
+    missing key, a value of another type, or an unknown key (naming the nearest known one).
     """
     if not isinstance(table, Mapping):
         raise BuildError(f"{place} must be a table; given: {table!r}")
@@ -64,7 +64,7 @@ def from_table(kind: type[T], table: Mapping[str, Any], place: str, **given: Any
 
 
 def unknown_key(key: str, known: tuple[str, ...], place: str) -> str:
-    """What to say of a key that nobody reads."""
+    """Return the message for an unknown key, with its reason or the nearest known key."""
     if key in SETTLED:
         return f"{place} has no key {key!r}: {SETTLED[key]}"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
@@ -79,7 +79,7 @@ def _is_required(each: dataclasses.Field[Any]) -> bool:
 
 def _value(hint: Any, value: Any, place: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):  # `kind | None`: TOML has no null
+    if origin in (types.UnionType, typing.Union):  # `kind | None`; TOML has no null
         return _value(arguments[0], value, place)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return from_table(typing.cast("type[Any]", hint), value, place)

@@ -1,1 +1,1 @@
-"""Draft distillation: the target writes, a small Llama learns to agree with it."""
+"""Distillation of draft models: the target writes answers, and a small Llama learns from them."""

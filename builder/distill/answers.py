@@ -1,11 +1,13 @@
-"""The target's answers on disk: resumable shards written by one process per core.
+"""The target's answers on disk, in shards; a later run continues where an earlier one ended.
 
-A shard is a safetensors file with flat arrays over its answers: `index` int64 [n] (prompt
-index), `prompt_len` and `answer_len` int64 [n], `prompt` and `answer` int32 (concatenated),
-`top_ids` int32 [tokens, num_top] and `top_logprobs` float16 [tokens, num_top] of the teacher
-at temperature 1, so that training never runs the teacher again. Where heads are to be trained,
-NAME.features lies beside NAME.safetensors: `features` bf16 [inputs, taps, hidden], the inputs of
-an answer being its prompt and all of its tokens but the last.
+On a CPU several processes write, each its own shards. A shard is a safetensors file with flat
+arrays over its answers: `index` int64 [n] (prompt index), `prompt_len` and `answer_len` int64 [n],
+`prompt` and `answer` int32 (concatenated), `top_ids` int32 [tokens, num_top] and `top_logprobs`
+float16 [tokens, num_top]. The last two are the teacher's most likely tokens at temperature 1, so
+that training need not run the teacher again.
+
+To train heads, NAME.features lies beside NAME.safetensors: `features` bf16 [inputs, taps, hidden].
+The inputs of an answer are its prompt and all of its tokens but the last.
 """
 
 from __future__ import annotations
@@ -34,38 +36,53 @@ from builder.distill.writer import Job, WriterSettings, Written, write
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """num_slots sequences at once per worker; prompts over max_prompt tokens are skipped.
+    """Settings of the writing of answers.
 
-    With num_top 1 only tokens are kept, and training has the target read them again.
+    Each worker writes `num_slots` answers at once and skips prompts over `max_prompt` tokens. With
+    `num_top` 1 only tokens are kept, and the target reads them again for training.
     """
 
     num_workers: int = 2
+    """Writing processes on a CPU, at most one per core; CUDA has one."""
     num_slots: int = 64
     max_prompt: int = 420
     max_new: int = 192
+    """Most tokens of an answer."""
     num_top: int = 16
+    """Tokens whose probabilities are kept at each position, the most likely first."""
     shard_answers: int = 96
+    """Answers in a shard."""
     sort_span: int = 384
+    """Prompts that are sorted by length together."""
     features: bool = False
+    """Whether the target's hidden states are kept, for training heads."""
     minutes: float = 1e9
+    """Minutes after which no new answer is started."""
     seed: int = 0
 
 
 def device_and_workers(num_workers: int) -> tuple[torch.device, int]:
-    """CUDA takes one worker; a CPU one single-threaded worker per core (no barriers)."""
+    """Return the device and the number of workers: one on CUDA, at most one per core on a CPU.
+
+    Several CPU workers have one thread each, so that no thread waits for another.
+    """
     if torch.cuda.is_available():
         return torch.device("cuda"), 1
     return torch.device("cpu"), min(num_workers, os.cpu_count() or 1)
 
 
 def feature_taps(model_dir: Path) -> tuple[int, ...]:
-    """Inputs of a low, a middle and a high layer, as vLLM's EAGLE-3 takes them, and the end."""
+    """Return the taps: a low, a middle and a high layer, as in vLLM's EAGLE-3, and the end.
+
+    A tap is the number of the layer whose input is kept. The number of layers means the output of
+    the final norm.
+    """
     num_layers = int(AutoConfig.from_pretrained(model_dir).num_hidden_layers)
     return (2, num_layers // 2, num_layers - 3, num_layers)
 
 
 def done_indices(folder: Path) -> set[int]:
-    """Prompt indices that finished shards hold."""
+    """Return the prompt indices that finished shards hold."""
     found: set[int] = set()
     for path in folder.glob("*.safetensors"):
         found |= set(load_file(path)["index"].tolist())
@@ -73,7 +90,7 @@ def done_indices(folder: Path) -> set[int]:
 
 
 def save_shard(path: Path, answers: list[Written]) -> None:
-    """Write a shard under a temporary name first, so that a killed run leaves none half done."""
+    """Write a shard under a temporary name first, so that a killed run leaves no partial one."""
     tensors: dict[str, Tensor] = {
         "index": torch.tensor([a.job.index for a in answers]),
         "prompt_len": torch.tensor([len(a.job.prompt) for a in answers]),
@@ -96,7 +113,10 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> Iterator[Job]:
-    """Jobs in the prompts' order, sorted by length within spans: equal lengths waste least."""
+    """Yield jobs in the prompts' order, sorted by length within spans.
+
+    Prompts over `max_prompt` tokens are left out. Jobs of equal length, run together, waste least.
+    """
     size = settings.sort_span
     spans = [prompts[start : start + size] for start in range(0, len(prompts), size)]
 
@@ -109,7 +129,7 @@ def _jobs(prompts: list[Prompt], tokenizer: Any, settings: AnswerSettings) -> It
         ]
         return sorted(jobs, key=lambda job: len(job.prompt))
 
-    # The next span beside the writing of this one: a GPU would wait for the tokenizer.
+    # Tokenize the next span while this one is written: a GPU would wait for the tokenizer.
     with ThreadPoolExecutor(1) as pool:
         coming = [pool.submit(read, span) for span in spans[:1]]
         for number in range(1, 1 + len(spans)):
@@ -163,7 +183,7 @@ def _answer_worker(
 
 
 def answer(model_dir: Path, prompt_file: Path, folder: Path, settings: AnswerSettings) -> None:
-    """Answer every prompt that no shard in `folder` holds yet."""
+    """Answer every prompt of `prompt_file` that no shard in `folder` holds yet."""
     folder.mkdir(parents=True, exist_ok=True)
     _, num_workers = device_and_workers(settings.num_workers)
     arguments = (model_dir, prompt_file, folder, settings)
@@ -189,7 +209,10 @@ def _question_worker(
 
 
 def sample(model_dir: Path, out: Path, num: int, settings: AnswerSettings) -> list[str]:
-    """Questions of the target's own, sampled in the workers; parts lie beside `out` meanwhile."""
+    """Return at most `num` questions that the target wrote, sampled in the workers.
+
+    The workers' parts lie beside `out` until they are joined.
+    """
     _, num_workers = device_and_workers(settings.num_workers)
     arguments = (model_dir, out, num, settings)
     if num_workers == 1:

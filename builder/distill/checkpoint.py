@@ -1,8 +1,8 @@
-"""Two forms of a draft: the small stored one, and the standalone directory engines load.
+"""A draft model on disk in two forms: the small stored one, and the directory that engines load.
 
-Stored: config.json and safetensors parts of at most PART_BYTES with only the draft's own
-tensors (bfloat16; `d2t` int64). The embedding, and the head where it was frozen, are the
-target's and are copied in by `assemble`.
+The stored form is config.json and safetensors parts of at most PART_BYTES. They hold the draft's
+own tensors only (bfloat16; `d2t` int64). `assemble` copies the embedding from the target, and the
+output rows from this embedding if they were not trained.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20
+"""Largest part in bytes; a single tensor may be larger."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -32,20 +33,21 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
 )
+"""Files that `assemble` copies from the target where they exist."""
 
 
 def offsets(draft_ids: Tensor) -> Tensor:
-    """EAGLE-3's d2t, int64 [draft_vocab]: target id = draft id + d2t[draft id]."""
+    """Return EAGLE-3's d2t, int64 [draft_vocab]: target id = draft id + d2t[draft id]."""
     return draft_ids - torch.arange(len(draft_ids))
 
 
 def target_ids(d2t: Tensor) -> Tensor:
-    """The target id of every draft id, int64 [draft_vocab]."""
+    """Return the target id of every draft id: int64 [draft_vocab]."""
     return d2t + torch.arange(len(d2t))
 
 
 def own_tensors(student: Student) -> dict[str, Tensor]:
-    """The tensors that are the draft's own, with Hugging Face's names, bfloat16."""
+    """Return the draft's own tensors in bfloat16 (d2t in int64), with Hugging Face's names."""
     state = student.state_dict()
     head = state.pop("lm_head.weight")
     tensors = {f"model.{name}": t.to(torch.bfloat16).cpu() for name, t in state.items()}
@@ -56,7 +58,10 @@ def own_tensors(student: Student) -> dict[str, Tensor]:
 
 
 def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, Any]) -> None:
-    """Write the stored form: `notes` go into config.json; which target taught it beside it."""
+    """Write the stored form.
+
+    `notes` go into config.json. A file beside it records the target that taught the draft.
+    """
     draft_dir.mkdir(parents=True, exist_ok=True)
     for old in draft_dir.glob("*.safetensors"):
         old.unlink()
@@ -71,7 +76,8 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
     for number, part in enumerate(parts, start=1):
         path = draft_dir / f"draft-{number:05d}-of-{len(parts):05d}.safetensors"
         save_file(part, path)
-        path.chmod(0o644)  # safetensors writes for the owner alone
+        # safetensors writes files that only their owner can read.
+        path.chmod(0o644)
     config = {
         "format": FORMAT,
         "num_hidden_layers": student.shape.num_layers,
@@ -86,7 +92,10 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
 
 
 def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """config.json and all tensors of a stored draft."""
+    """Return config.json and all tensors of a stored draft.
+
+    Raises ValueError for another format.
+    """
     config = json.loads((draft_dir / "config.json").read_text())
     if config.get("format") != FORMAT:
         raise ValueError(f"{draft_dir}: format {config.get('format')!r}, expected {FORMAT!r}")
@@ -97,7 +106,10 @@ def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
-    """Write the standalone Hugging Face directory of a stored draft beside its target."""
+    """Write the standalone Hugging Face directory of a stored draft and its target.
+
+    Raises ValueError if the draft was made for a target of other sizes.
+    """
     stored, tensors = read_stored(draft_dir)
     config = json.loads((target_dir / "config.json").read_text())
     for key in ("hidden_size", "vocab_size"):
@@ -130,7 +142,7 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
 
 
 def load_student(assembled_dir: Path) -> Student:
-    """The draft of an assembled directory as our own module, bfloat16 values in float32."""
+    """Return the draft of an assembled directory as a Student: bfloat16 values in float32."""
     config = json.loads((assembled_dir / "config.json").read_text())
     tensors = load_file(assembled_dir / "model.safetensors")
     shape = shape_of(
@@ -145,9 +157,9 @@ def load_student(assembled_dir: Path) -> Student:
 
 @torch.inference_mode()
 def transformers_argmax(assembled_dir: Path, tokens: Tensor) -> Tensor:
-    """The reference for `Student`: transformers' LlamaModel and the stored head in float32.
+    """Return the target ids that transformers proposes after each of tokens int64 [len].
 
-    Returns the target ids that the draft proposes after each of tokens int64 [len].
+    This is the reference for `Student`: transformers' LlamaModel and the stored head, in float32.
     """
     tensors = load_file(assembled_dir / "model.safetensors")
     model = LlamaModel(LlamaConfig.from_pretrained(assembled_dir)).float().eval()

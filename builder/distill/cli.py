@@ -36,7 +36,7 @@ from builder.refresh.kinds import DraftModel, Kind
 
 
 class Steps:
-    """The steps over one work directory."""
+    """The steps of distillation, over one work directory."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -48,7 +48,7 @@ class Steps:
         self.prompt_settings: PromptSettings = settings_from(PromptSettings, options)
 
     def prompts(self) -> None:
-        """Fetch text, write prompts.jsonl; then sample questions, where it has none yet."""
+        """Fetch text and write prompts.jsonl; then add sampled questions if it has none yet."""
         out, how = self.work / "prompts.jsonl", self.prompt_settings
         if not out.exists():
             if not self.options.no_fetch:
@@ -68,17 +68,20 @@ class Steps:
         print(f"prompts: {len(known)} in {out.name}", flush=True)
 
     def never(self) -> list[str]:
-        """Texts that are measured with, beside those of the load tests."""
+        """Return the texts of --questions, which must not be trained on."""
         questions = self.options.questions
         return [] if questions is None else separation.texts_of(questions)
 
     def answers(self) -> None:
-        """Answer the first wave."""
+        """Answer the first wave of prompts."""
         shards = self.work / "answers"
         answers.answer(self.target, self.work / "prompts.jsonl", shards, self.answer_settings)
 
     def second(self) -> None:
-        """Make and answer the second wave from the first one's answers (not held-out ones)."""
+        """Make the second wave of prompts from answers to the first, and answer it.
+
+        Held-out answers are not used.
+        """
         out = self.work / "second.jsonl"
         if not out.exists():
             tokenizer = AutoTokenizer.from_pretrained(self.target)
@@ -96,7 +99,7 @@ class Steps:
         answers.answer(self.target, out, self.work / "answers", self.answer_settings)
 
     def train(self) -> None:
-        """Train the draft on all shards."""
+        """Train the draft on the answers in all shards, or on those of the wanted kinds."""
         how: StudentSettings = settings_from(StudentSettings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
@@ -116,7 +119,10 @@ class Steps:
     def reader(
         self, examples: list[data.Example], taps: tuple[int, ...] = ()
     ) -> Callable[[list[data.Example]], list[data.Example]]:
-        """What gives examples the teacher's laws, and states at `taps`, if they have none."""
+        """Return a function that gives examples the teacher's probabilities, and states at `taps`.
+
+        If the examples have probabilities already, it returns them unchanged.
+        """
         if reader.has_laws(examples):
             return list
         return reader.Reader(self.target, train.device(), taps)
@@ -124,7 +130,10 @@ class Steps:
     def known(
         self, kind: Kind, assemble: Callable[[Path, Path, Path], None], how: TrainSettings
     ) -> Learner | None:
-        """The draft in `--start`; None without one. Raises BuildError for what is none."""
+        """Return the draft in `--start`, ready to be trained on; None without that option.
+
+        Raises BuildError if the folder holds no draft of this kind.
+        """
         folder, whole = self.options.start, self.work / "start"
         if folder is None:
             return None
@@ -135,7 +144,10 @@ class Steps:
         return kind.continued(whole, self.target, how)
 
     def export(self) -> None:
-        """Store the best checkpoint and check it against transformers."""
+        """Store the best checkpoint and compare it with transformers.
+
+        Raises RuntimeError if the two propose different tokens at more than 1 % of the positions.
+        """
         run = self.work / self.options.run
         student, notes = student_learner.load_best(run, self.target)
         checkpoint.store(student, self.target, self.draft, notes)
@@ -150,17 +162,18 @@ class Steps:
             assembled, tokens
         )
         print(f"export: argmax equal to transformers' at {int(same.sum())}/{len(same)} positions")
-        if same.float().mean() < 0.99:  # float32 sums differ in order: near-ties may flip
+        # The two sum in another order, so near ties may differ.
+        if same.float().mean() < 0.99:
             raise RuntimeError("the assembled draft disagrees with transformers")
 
     def evaluate(self) -> None:
-        """Acceptance by column on the questions file, else by kind on the held-out prompts."""
+        """Print acceptance by column of the questions file, or by kind of the held-out prompts."""
         items = self.conversations()
         student = checkpoint.load_student(self.work / "assembled")
         print(evaluate.report(evaluate.by_column(student, items, num_draft=4)), flush=True)
 
     def conversations(self) -> list[Conversation]:
-        """What to evaluate on. Raises ValueError for questions that were trained on."""
+        """Return what to evaluate on. Raises ValueError if questions were trained on."""
         questions = self.options.questions
         if questions is None:
             return self.held_out()
@@ -176,18 +189,21 @@ class Steps:
         return evaluate.conversations(self.target, questions, self.work / "cache", max_new=128)
 
     def held_out(self) -> list[Conversation]:
-        """The held-out prompts with the target's answers, by kind."""
+        """Return the held-out prompts with the target's answers, by kind."""
         kinds = self.kinds()
         _, held = data.split(data.read_shards(self.work / "answers"))
         return [Conversation(kinds[e.index], e.prompt.tolist(), e.answer.tolist()) for e in held]
 
     def kinds(self) -> dict[int, str]:
-        """Of the prompts, by index: a task for written ones, else how they were made."""
+        """Return the kind of each prompt, by index.
+
+        It is the task of a written prompt, else how the prompt was made.
+        """
         waves = (self.work / "prompts.jsonl", self.work / "second.jsonl")
         return {p.index: p.kind for w in waves if w.exists() for p in prompts.load(w)}
 
     def examples(self) -> list[data.Example]:
-        """What is there to train on. Raises BuildError if no prompt is of the wanted kinds."""
+        """Return the examples to train on. Raises BuildError if none is of the wanted kinds."""
         found = data.read_shards(self.work / "answers")
         wanted = self.options.kinds
         if wanted is None:
@@ -201,7 +217,7 @@ class Steps:
 
 
 def main(argv: list[str]) -> int:
-    """Run the steps named on the command line; 0 on success."""
+    """Run the steps named on the command line; return 0 on success, 2 without a target."""
     text = "Distil a small standalone draft from a target."
     return run(parser("specdec build distill", text, StudentSettings), argv, Steps)
 
@@ -211,7 +227,7 @@ def run(
     argv: list[str],
     start: Callable[[argparse.Namespace], Steps],
 ) -> int:
-    """Parse, check the target, run the steps; 0 on success."""
+    """Parse the command line, check the target, run the steps; return 0, or 2 without a target."""
     options = command.parse_args(argv)
     if not (options.target / "model.safetensors").exists():
         print(f"no model.safetensors in --target {options.target}", file=sys.stderr)

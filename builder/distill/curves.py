@@ -1,4 +1,4 @@
-"""Pictures of a training run: its loss, and how much of the draft is accepted."""
+"""Plots of a training run: its loss, and how much of the draft is accepted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 
 def draw(curve: list[dict[str, float]], folder: Path) -> None:
-    """Write loss.png and acceptance.png; `curve` has step, loss, agreement and tau.
+    """Write loss.png and acceptance.png; each point of `curve` has step, loss, agreement and tau.
 
-    Without matplotlib there are none; a trained draft is worth keeping all the same.
+    Without matplotlib it prints a message and writes nothing: a trained draft is worth keeping
+    anyway.
     """
     try:
         import matplotlib as mpl  # noqa: PLC0415 - slow to load, and only wanted at a run's end

@@ -1,4 +1,4 @@
-"""Answer shards as training batches, and the choice of the draft vocabulary."""
+"""Training batches from shards of answers, and the choice of the draft vocabulary."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-HELD_OUT_EVERY = 20  # prompt indices divisible by it are never trained on
+HELD_OUT_EVERY = 20
+"""Prompts whose index is a multiple of it are never trained on."""
 
 
 class Features(Protocol):
-    """An example's features, wherever they are."""
+    """The target's states over the inputs of an example, in memory or on disk."""
 
     def load(self) -> Tensor:
-        """[inputs, taps, hidden] bf16."""
+        """Return the states: [inputs, taps, hidden] bf16."""
 
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Where an example's features lie; read when they are wanted, for they are many."""
+    """Features in a file; they are large, and read only when they are needed."""
 
     path: Path
     start: int
     stop: int
 
     def load(self) -> Tensor:
-        """[inputs, taps, hidden] bf16."""
+        """Return the states: [inputs, taps, hidden] bf16."""
         with safe_open(self.path, "pt") as file:
             rows: Tensor = file.get_slice("features")[self.start : self.stop]
             return rows
@@ -42,7 +43,11 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class Example:
-    """One answered prompt: int64 token ids, and the teacher's rows for each answer token."""
+    """One answered prompt.
+
+    `prompt` and `answer` are int64 token ids. `top_ids` and `top_logprobs` [answer tokens, num_top]
+    are the teacher's most likely tokens at each token of the answer.
+    """
 
     index: int
     prompt: Tensor
@@ -53,21 +58,22 @@ class Example:
 
     @property
     def inputs(self) -> Tensor:
-        """What the draft reads: prompt and answer without its last token."""
+        """The tokens that the draft reads: prompt and answer without its last token."""
         return torch.cat([self.prompt, self.answer[:-1]])
 
     @property
     def greedy(self) -> bool:
-        """True where every answer token is the teacher's best one."""
+        """Whether every answer token is the teacher's most likely one."""
         return bool((self.top_ids[:, 0] == self.answer).all())
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A ragged batch: tokens int64 [sum(lens)].
+    """Examples one after another: tokens int64 [sum(lens)].
 
-    `rows` are the positions that predict answer tokens; for them the answer token int64
-    [rows] and the teacher's top-k, ids int64 and log-probabilities float32 [rows, num_top].
+    `rows` are the positions that predict answer tokens. For each of them there are the answer token
+    int64 [rows] and the teacher's most likely tokens, ids int64 and log-probabilities float32
+    [rows, num_top].
     """
 
     tokens: Tensor
@@ -79,14 +85,14 @@ class Batch:
 
 
 def read_shards(folder: Path) -> list[Example]:
-    """All examples of a folder of shards, ordered by prompt index."""
+    """Return all examples of a folder of shards, ordered by prompt index."""
     examples: list[Example] = []
     for path in sorted(folder.glob("*.safetensors")):
         shard = load_file(path)
         prompts = shard["prompt"].long().split(shard["prompt_len"].tolist())
         lens = shard["answer_len"].tolist()
         answers = shard["answer"].long().split(lens)
-        # The arrays stay int32 and float16 until batched: 16 candidates a token are many.
+        # The arrays stay int32 and float16 until they are batched, because they are large.
         ids, logprobs = shard["top_ids"].split(lens), shard["top_logprobs"].split(lens)
         rows = zip(shard["index"].tolist(), prompts, answers, ids, logprobs, strict=True)
         found = [Example(*row) for row in rows]
@@ -99,18 +105,21 @@ def read_shards(folder: Path) -> list[Example]:
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """(training, held out); held out are the greedy answers of every 20th prompt."""
+    """Return (training, held out) examples; held out are greedy answers to every 20th prompt.
+
+    Other answers to these prompts are in neither.
+    """
     train = [e for e in examples if e.index % HELD_OUT_EVERY]
     held = [e for e in examples if e.index % HELD_OUT_EVERY == 0 and e.greedy]
     return train, held
 
 
 def collate(examples: Sequence[Example], device: torch.device, step: int = 1) -> Batch:
-    """Concatenate examples; row i of an answer of length n sits n - i from the end.
+    """Concatenate examples; token i of an answer of n tokens is predicted n - i before its end.
 
-    With `step`, tokens and rows are padded to its multiples (every new shape makes oneDNN
-    compile and cache another kernel): the padding is one more sequence and rows of
-    probability 0, which `soft_targets` masks.
+    With `step`, tokens and rows are padded to its multiples, because oneDNN compiles and keeps a
+    kernel for every new shape. The padding is one more sequence, and rows of probability 0, which
+    `soft_targets` masks.
     """
     lens = [len(e.inputs) for e in examples]
     rows, start = [], 0
@@ -128,7 +137,7 @@ def collate(examples: Sequence[Example], device: torch.device, step: int = 1) ->
             device
         ),
         top_logprobs=F.pad(
-            # One by one: under autocast a CPU cannot join float16.
+            # Converted one by one, because under autocast a CPU cannot concatenate float16.
             torch.cat([e.top_logprobs.float() for e in examples]),
             (0, 0, 0, pad_rows),
             value=float("-inf"),
@@ -139,7 +148,10 @@ def collate(examples: Sequence[Example], device: torch.device, step: int = 1) ->
 def batches(
     examples: list[Example], batch_tokens: int, rng: random.Random | None
 ) -> Iterator[list[Example]]:
-    """Groups of about batch_tokens input tokens; shuffled when rng is given."""
+    """Yield groups of examples with about `batch_tokens` tokens, prompts and answers together.
+
+    They are shuffled if `rng` is given.
+    """
     order = list(examples)
     if rng is not None:
         rng.shuffle(order)
@@ -158,10 +170,11 @@ def batches(
 def choose_vocabulary(
     examples: list[Example], vocab_size: int, num: int, always: list[int]
 ) -> Tensor:
-    """The `num` most likely answer tokens, sorted, int64 [num].
+    """Return the `num` most likely answer tokens: target ids int64 [num], sorted.
 
-    Counts are the teacher's probabilities, so that close second choices count too; ties and unseen
-    tokens go by id (low ids are frequent in a BPE vocabulary).
+    A token's weight is the sum of the teacher's probabilities for it, so that close second choices
+    count too. The tokens in `always` are always chosen. Ties and unseen tokens go by id, because
+    low ids are frequent in a BPE vocabulary.
     """
     weights = torch.zeros(vocab_size, dtype=torch.float64)
     for example in examples:
@@ -172,14 +185,14 @@ def choose_vocabulary(
 
 
 def coverage(examples: list[Example], draft_ids: Tensor, vocab_size: int) -> float:
-    """The share of answer tokens, 0 to 1, that a draft with these ids can say."""
+    """Return the share of answer tokens, 0 to 1, that are in the draft vocabulary."""
     can_say = target_to_draft(draft_ids, vocab_size) >= 0
     answers = torch.cat([example.answer for example in examples])
     return float(can_say[answers].double().mean())
 
 
 def target_to_draft(draft_ids: Tensor, vocab_size: int) -> Tensor:
-    """int64 [vocab]: the draft id of each target id, -1 where the draft cannot say it."""
+    """Return the draft id of each target id, -1 if it has none: int64 [vocab]."""
     table = torch.full((vocab_size,), -1, dtype=torch.int64)
     table[draft_ids] = torch.arange(len(draft_ids))
     return table

@@ -1,4 +1,4 @@
-"""Greedy acceptance of a draft on a set of prompts, by column, against cached target answers."""
+"""Measures a draft's greedy acceptance by column, against kept answers of the target."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from builder.distill.student import Student
 from builder.distill.teacher import Teacher
 from builder.distill.writer import Job, WriterSettings, write
 
-# Spec-Bench's authors report these eight as one column.
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 )
+"""Categories that Spec-Bench's authors report as one column."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Conversation:
 
 
 def column_of(category: str) -> str:
-    """The Spec-Bench column of a category."""
+    """Return the Spec-Bench column of a category."""
     return "mt_bench" if category in MT_BENCH else category
 
 
@@ -54,10 +54,9 @@ def _write_answers(
 def conversations(
     target_dir: Path, prompts_file: Path, cache_dir: Path, max_new: int, num_slots: int = 16
 ) -> list[Conversation]:
-    """All turns of a prompts file, answered by the target alone; cached on disk.
+    """Return all turns of a prompts file with the target's greedy answers, kept in `cache_dir`.
 
-    The file holds {question_id, category, turns} a line; answers are greedy, at most max_new
-    tokens.
+    Each line of the file is {question_id, category, turns}. An answer has at most `max_new` tokens.
     """
     raw = prompts_file.read_bytes()
     key = hashlib.sha256(raw + str(max_new).encode()).hexdigest()[:16]
@@ -89,7 +88,7 @@ def conversations(
 
 @torch.inference_mode()
 def match_row(student: Student, prompt: list[int], answer: list[int]) -> list[bool]:
-    """For each answer token: would the draft, given all tokens before it, propose it?"""
+    """Return for each answer token whether the draft proposes it, given all tokens before it."""
     tokens = torch.tensor(prompt + answer[:-1])
     rows = torch.arange(len(prompt) - 1, len(tokens))
     logits = student(tokens, [len(tokens)], rows)
@@ -101,7 +100,10 @@ def match_row(student: Student, prompt: list[int], answer: list[int]) -> list[bo
 def chained(
     student: Student, prompt: list[int], answer: list[int], num_draft: int
 ) -> measure.Acceptance:
-    """The same rounds with the draft really chained on its own tokens (slow, the reference)."""
+    """Count the rounds of `measure.rounds` with a draft that reads its own draft tokens.
+
+    It is slow, and the reference for the faster count.
+    """
     histogram, cut, pos = [0] * (num_draft + 1), 0, 1
     while pos < len(answer):
         text = prompt + answer[:pos]
@@ -125,7 +127,7 @@ def chained(
 def by_column(
     student: Student, items: list[Conversation], num_draft: int
 ) -> dict[str, measure.Acceptance]:
-    """Acceptance per column, and over all under `all`."""
+    """Return the acceptance of each column, and of all together under `all`."""
     parts: dict[str, list[measure.Acceptance]] = defaultdict(list)
     for item in items:
         if len(item.answer) > 1:
@@ -137,7 +139,7 @@ def by_column(
 
 
 def report(figures: dict[str, measure.Acceptance]) -> str:
-    """A Markdown table: rounds, tau, alpha, accepted over drafted by column."""
+    """Return a Markdown table by column: rounds, tau, alpha, accepted over drafted."""
     lines = ["| column | rounds | tau | alpha | accepted / drafted |", "|---|---|---|---|---|"]
     for column, one in figures.items():
         lines.append(

@@ -1,7 +1,8 @@
-"""Losses against the teacher's stored top-k, restricted to the draft vocabulary.
+"""Training losses against the teacher's stored top-k tokens, restricted to the draft vocabulary.
 
-Forward KL, and those that look at the acceptance rate, which is the overlap of the two laws:
-TV = 1 - overlap, its logarithm, and a blend that goes from KL to TV as the overlap grows (LK).
+One is the forward KL divergence. The others look at the acceptance rate, which is the overlap of
+the two distributions. They are TV = 1 - overlap, the negative logarithm of the overlap, and LK, a
+blend that goes from KL to TV as the overlap grows.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import torch
 from torch import Tensor
 
 SMALL = 1e-6
+"""Lower bound of probabilities that are divided by, or whose logarithm is taken."""
 
 
 def soft_targets(
     top_ids: Tensor, top_logprobs: Tensor, target_to_draft: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Teacher rows restricted to the draft vocabulary.
+    """Restrict the teacher's rows to the draft vocabulary.
 
-    top_ids int64 and top_logprobs float [rows, num_top], best first; target_to_draft int64
-    [vocab], -1 outside. Returns draft ids [rows, num_top], their weights, the weight of
-    everything else [rows] (all renormalised to 1), and a mask [rows] of the positions that
-    count: those whose best target token the draft can say (EAGLE-3's rule), padding excluded.
-    Candidates outside the draft vocabulary repeat the first id with weight 0.
+    `top_ids` int64 and `top_logprobs` float [rows, num_top] come best first. `target_to_draft`
+    int64 [vocab] is -1 outside the draft vocabulary. Returns draft ids [rows, num_top], their
+    weights, the weight of everything else [rows], and a mask [rows] of the positions that count.
+
+    The weights of a row are renormalised to 1. A position counts if it is not padding and its most
+    likely target token is in the draft vocabulary (EAGLE-3's rule). Candidates outside the draft
+    vocabulary repeat the first id with weight 0.
     """
     ids = target_to_draft[top_ids]
     inside = ids >= 0
@@ -37,11 +41,11 @@ def soft_targets(
 
 
 class _TailBucketLoss(torch.autograd.Function):
-    """Mean over masked rows of -sum_i w_i log draft(i) - w_tail log draft(rest).
+    """The mean over masked rows of -sum_i w_i log draft(i) - w_tail log draft(rest).
 
-    Written by hand because the softmax is the only full-width array needed: with rest the
-    draft's mass outside the candidates, the gradient is draft(j) - w_j at a candidate and
-    draft(j) (1 - w_tail / rest) elsewhere.
+    It is written by hand, because the softmax is then the only array of full width. `rest` is the
+    draft's mass outside the candidates. The gradient is draft(j) - w_j at a candidate, and draft(j)
+    (1 - w_tail / rest) elsewhere.
     """
 
     @staticmethod
@@ -61,7 +65,7 @@ class _TailBucketLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         probs, ids, weights, ratio, share = ctx.saved_tensors
         chosen = probs.gather(1, ids)
-        # A repeated first id must write the first id's value.
+        # Candidates that repeat the first id must write the same value as the first.
         at_first = torch.where(weights > 0, chosen - weights, (chosen - weights)[:, :1])
         grad = (probs * (1 - ratio)[:, None]).scatter_(1, ids, at_first)
         grad *= (share * grads[0])[:, None]
@@ -71,16 +75,20 @@ class _TailBucketLoss(torch.autograd.Function):
 def distillation_loss(
     draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
 ) -> Tensor:
-    """The loss above on logits [rows, draft_vocab]; the other arguments from `soft_targets`.
+    """Return the forward KL divergence, up to a constant, of logits [rows, draft_vocab].
 
-    The unknown tail is one bucket: its mass is matched, its inside is left to the draft.
+    The other arguments are what `soft_targets` returns. The teacher's unknown tail is one bucket:
+    the draft learns its mass, and is free inside it.
     """
     out: Tensor = _TailBucketLoss.apply(draft_logits, ids, weights, tail, mask)
     return out
 
 
 def _overlap(draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor) -> Tensor:
-    """Sum of the smaller probabilities [rows]; the tail, whose inside is unknown, as one token."""
+    """Return the sum of the smaller probabilities: [rows].
+
+    The tail counts as one token, because its probabilities are not known one by one.
+    """
     probs = torch.softmax(draft_logits.float(), dim=1)
     chosen = probs.gather(1, ids) * (weights > 0)
     rest = (1 - chosen.sum(dim=1)).clamp(min=0)
@@ -88,27 +96,31 @@ def _overlap(draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor) -
 
 
 def _mean(rows: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean over the rows that count."""
     return (rows * mask).sum() / mask.sum().clamp(min=1)
 
 
 def variation_loss(
     draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
 ) -> Tensor:
-    """Mean of 1 - overlap: the share of guesses that rejection would refuse."""
+    """Return the mean of 1 - overlap: the share of draft tokens that mode `rejection` rejects."""
     return _mean(1 - _overlap(draft_logits, ids, weights, tail), mask)
 
 
 def log_acceptance_loss(
     draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
 ) -> Tensor:
-    """Mean of -log overlap."""
+    """Return the mean of -log overlap."""
     return _mean(-_overlap(draft_logits, ids, weights, tail).clamp(min=SMALL).log(), mask)
 
 
 def blended_loss(
     draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
 ) -> Tensor:
-    """share * KL + (1 - share) * TV, the share falling as exp(-3 overlap) (speculators' LK)."""
+    """Return share * KL + (1 - share) * TV, the loss LK of the library speculators.
+
+    The share is the mean of exp(-3 overlap).
+    """
     overlap = _overlap(draft_logits, ids, weights, tail)
     share = float(_mean((-3 * overlap.detach()).exp(), mask))
     divergence = distillation_loss(draft_logits, ids, weights, tail, mask)
@@ -121,3 +133,4 @@ LOSSES = {
     "nla": log_acceptance_loss,
     "lk": blended_loss,
 }
+"""Losses by the name that the option --loss takes."""

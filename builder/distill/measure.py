@@ -1,4 +1,4 @@
-"""Acceptance arithmetic: the accepted-count histogram of rounds, and the rates derived from it."""
+"""Counts the accepted draft tokens of rounds, and derives the rates from the histogram."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Histogram over complete rounds: `histogram[a]` rounds accepted a of num_draft tokens.
+    """A histogram of complete rounds: `histogram[a]` rounds accepted a of num_draft tokens.
 
-    Rounds cut short by the answer's end are counted apart in `num_cut` and enter no rate.
+    Rounds cut short by the answer's end are counted in `num_cut` and enter no rate.
     """
 
     num_draft: int
@@ -19,12 +19,12 @@ class Acceptance:
 
     @property
     def num_rounds(self) -> int:
-        """Complete rounds."""
+        """Number of complete rounds."""
         return sum(self.histogram)
 
     @property
     def accepted(self) -> int:
-        """Accepted draft tokens over all complete rounds."""
+        """Accepted draft tokens in all complete rounds."""
         return sum(a * count for a, count in enumerate(self.histogram))
 
     @property
@@ -34,23 +34,23 @@ class Acceptance:
 
     @property
     def alpha(self) -> float:
-        """The conditional acceptance per token: sum accepted / sum min(accepted + 1, k)."""
+        """Acceptance estimate α̂: sum of accepted / sum of min(accepted + 1, k)."""
         trials = sum(min(a + 1, self.num_draft) * count for a, count in enumerate(self.histogram))
         return self.accepted / max(trials, 1)
 
     @property
     def accepted_over_drafted(self) -> float:
-        """(tau - 1) / k; falls with k at the same alpha."""
+        """Accepted ÷ drafted, which is (tau - 1) / k; it falls with k at the same alpha."""
         return self.accepted / max(self.num_rounds * self.num_draft, 1)
 
 
 def rounds(matches: Sequence[bool], num_draft: int, start: int = 1) -> Acceptance:
-    """Greedy rounds over one answer.
+    """Count the greedy rounds over one answer, for a draft that reads tokens only.
 
-    matches[i]: the draft, given the target's tokens before i, proposes the target's token i.
-    While a draft token is accepted the draft's next input is the target's own token, so for a
-    draft without the target's states this walk equals chaining the draft from each round's
-    position. Token 0 comes from the target's prefill, hence start = 1.
+    `matches[i]`: whether the draft, given the target's tokens before i, proposes the target's token
+    i. Accepted draft tokens are the target's tokens. A draft that continues its own tokens
+    therefore reads the same text up to the first rejection, and both ways count the same rounds.
+    Token 0 comes from the target's pass over the prompt, hence start = 1.
     """
     histogram = [0] * (num_draft + 1)
     pos, cut = start, 0
@@ -68,9 +68,9 @@ def rounds(matches: Sequence[bool], num_draft: int, start: int = 1) -> Acceptanc
 
 
 def walk(accepted: Sequence[int], num_draft: int) -> Acceptance:
-    """Greedy rounds over one answer of a draft that reads the target's states.
+    """Count the greedy rounds over one answer, for a draft that reads the target's states.
 
-    accepted[i]: how many of its guesses behind answer token i agree with the answer.
+    `accepted[i]`: how many of its draft tokens after answer token i agree with the answer.
     """
     histogram = [0] * (num_draft + 1)
     at, cut = 0, 0
@@ -85,7 +85,7 @@ def walk(accepted: Sequence[int], num_draft: int) -> Acceptance:
 
 
 def total(parts: Iterable[Acceptance], num_draft: int) -> Acceptance:
-    """The sum of histograms (a ratio of sums, not a mean of ratios)."""
+    """Return the sum of the histograms; its rates are ratios of sums, not means of ratios."""
     histogram, cut = [0] * (num_draft + 1), 0
     for part in parts:
         cut += part.num_cut

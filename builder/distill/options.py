@@ -1,4 +1,4 @@
-"""The command lines of training: every setting is an option of its step."""
+"""The command lines of training: every setting is an option."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ SMOKE = {
     "batch_tokens": 1024,
     "eval_every": 5,
 }
+"""Settings of --smoke, with which the whole chain takes minutes."""
 
 
 def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argparse.ArgumentParser:
-    """The command line; every dataclass setting is an option of its step."""
+    """Return the command line `prog`, with an option for each field of the settings classes."""
     top = argparse.ArgumentParser(
         prog=prog,
         description=f"{text} Work is kept under --work and resumed; a CPU takes about two hours "
@@ -90,7 +91,7 @@ def _add_option(group: Any, name: str, default: Any) -> None:
 
 
 def settings_from(kind: Any, options: argparse.Namespace) -> Any:
-    """A settings dataclass from its defaults, --smoke and the given options, in that order."""
+    """Return settings of the class `kind`: its defaults, replaced by --smoke, then by options."""
     values: dict[str, Any] = {"seed": options.seed}
     for field in fields(kind):
         given = getattr(options, field.name, None)

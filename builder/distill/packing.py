@@ -1,7 +1,8 @@
-"""Attention over ragged sequences: those of like length side by side, so that little is padded.
+"""Attention over sequences of different lengths, those of like length together.
 
-All sequences of a batch lie behind each other as rows. A GPU wants few large products, so
-sequences of like length share one; a CPU has nothing to gain from that, and takes them singly.
+The rows of a batch's sequences lie one after another. A GPU wants few large products, so sequences
+of like length share one, and little is padded. A CPU gains nothing from that: there each sequence
+has its own product.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# cuDNN plans each new shape of attention anew, and here every batch has other shapes.
+# cuDNN makes a plan for each new shape of attention, and here every batch has other shapes.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 MOST_PADDING = 1.3
-"""How much longer than the shortest of a piece its longest sequence may be."""
+"""Largest length of a sequence, relative to the shortest one of its piece."""
 
 
 class _Moved(torch.autograd.Function):
-    """Rows put elsewhere: `there` says whence, `back` the way back; the number of rows is no row.
+    """Rows moved to other positions; the gradient is moved back.
 
-    A gradient goes back as the rows came. PyTorch's own would add it up, with atomics.
+    `there` holds the source of each new row, or the number of rows for a row of zeros. `back` holds
+    the inverse. PyTorch's own gradient would add rows up with atomics.
     """
 
     @staticmethod
@@ -40,43 +42,53 @@ class _Moved(torch.autograd.Function):
 
 
 def _at(rows: Tensor, places: Tensor) -> Tensor:
+    """Return the rows at these indices; the number of rows stands for a row of zeros."""
     return torch.cat((rows, rows.new_zeros(1, *rows.shape[1:]))).index_select(0, places)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of sequences, laid out in pieces of sequences that stand side by side."""
+    """A layout of sequences in pieces, which hold padded sequences side by side."""
 
     members: tuple[tuple[int, ...], ...]
-    """The sequences of each piece."""
+    """The sequence numbers in each piece."""
     longest: tuple[int, ...]
-    """Rows that a sequence of each piece is padded to."""
+    """Number of rows that each sequence of a piece is padded to."""
     there: Tensor
-    """int64 [padded rows]: which row stands there; the number of rows where none does."""
+    """int64 [padded rows]: the row at each padded position; the number of rows for padding."""
     back: Tensor
-    """int64 [rows]: where each row stands."""
+    """int64 [rows]: the padded position of each row."""
 
     def spread(self, rows: Tensor) -> list[Tensor]:
-        """[rows, …] → [members, longest, …] for each piece; zeros behind a sequence's end."""
+        """Return each piece of rows [rows, …] as [members, longest, …].
+
+        After a sequence's end there are zeros.
+        """
         moved: Tensor = _Moved.apply(rows, self.there, self.back)
         sizes = [len(own) * num for own, num in zip(self.members, self.longest, strict=True)]
         pieces = zip(moved.split(sizes), self.members, strict=True)
         return [piece.unflatten(0, (len(own), -1)) for piece, own in pieces]
 
     def gather(self, pieces: Sequence[Tensor]) -> Tensor:
-        """The way back: [rows, …]."""
+        """Undo `spread`: return [rows, …]."""
         flat = torch.cat([piece.flatten(0, 1) for piece in pieces])
         moved: Tensor = _Moved.apply(flat, self.back, self.there)
         return moved
 
 
 def pack(lens: list[int], device: torch.device) -> Packing:
-    """Pieces of the sequences whose rows lie behind each other; empty sequences are left out."""
+    """Return the pieces for sequences of these lengths, whose rows lie one after another.
+
+    Empty sequences are left out.
+    """
     return _packed(lens, _alike(lens, joined=device.type != "cpu"), device)
 
 
 def pack_like(packing: Packing, lens: list[int], device: torch.device) -> Packing:
-    """The same for other rows of the same sequences, piece for piece; `lens` may have zeros."""
+    """Return the same pieces for other rows of the same sequences.
+
+    `lens` may have zeros here.
+    """
     return _packed(lens, packing.members, device)
 
 
@@ -97,7 +109,10 @@ def _packed(lens: list[int], groups: Sequence[tuple[int, ...]], device: torch.de
 
 
 def _alike(lens: list[int], *, joined: bool) -> list[tuple[int, ...]]:
-    """Sequence numbers in groups, each by ascending length."""
+    """Return groups of sequence numbers, by ascending length.
+
+    Unless `joined`, each sequence is a group of its own.
+    """
     order = [i for i in range(len(lens)) if lens[i]]
     if not joined:
         return [(i,) for i in order]
@@ -111,9 +126,9 @@ def _alike(lens: list[int], *, joined: bool) -> list[tuple[int, ...]]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, packing: Packing) -> Tensor:
-    """Causal attention of each sequence; q [rows, heads, dim], k and v with as many or fewer heads.
+    """Return causal attention within each sequence: [rows, heads * dim].
 
-    Returns [rows, heads * dim].
+    `q` is [rows, heads, dim]; `k` and `v` have as many heads or fewer.
     """
     group = q.shape[1] // k.shape[1]
     if group > 1:

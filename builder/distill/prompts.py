@@ -1,7 +1,7 @@
-"""The distillation prompts: the shipped ones, the user's, and more where they are too few.
+"""The prompts for distillation: shipped ones, the user's, and generated ones if these are too few.
 
-More are sampled from the target itself (`sampling.py`), and made of registry text in templates.
-Prompts that are measured with are read only to leave out what resembles them.
+Generated prompts are sampled from the target itself (`sampling.py`), or made of registry text and
+templates. Prompts that measure a draft are read only to leave out similar ones.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from builder.distill.seeding import seeded
 from builder.errors import BuildError
 
 PROSE = ("technical", "speech", "novel")
-MOST_JOINED = 6  # passages in a long prompt
-MOST_PASSAGES = 4000  # of a kind of prose
+MOST_JOINED = 6
+"""Most passages in a long prompt."""
+MOST_PASSAGES = 4000
+"""Most passages taken of one kind of prose."""
 
 
 @dataclass(frozen=True)
 class Prompt:
     """One conversation to be answered; temperature 0 asks for the greedy answer.
 
-    `input_ids` are given where the prompt is known as tokens; there are no messages then.
+    A prompt that is known as tokens has `input_ids` and no messages.
     """
 
     index: int
@@ -41,10 +43,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How many prompts of each kind there are beside those from files.
+    """Number of prompts of each kind, beside those from files.
 
-    `num_sampled` come from the target itself; `num_again` times a prompt of the files is answered
-    again, at a temperature; `num_long` are tasks on passages of several paragraphs.
+    The target itself writes `num_sampled`. Prompts from files are answered again, at a temperature
+    above 0, `num_again` times. `num_long` are tasks on passages of several paragraphs.
     """
 
     num_again: int = 2000
@@ -59,12 +61,14 @@ class PromptSettings:
     num_code: int = 164
     num_functions: int = 0
     share_warm: float = 0.2
+    """Share of the generated prompts that are answered at one of `temperatures`; the others are
+    greedy."""
     temperatures: tuple[float, ...] = (0.7, 0.8, 1.0)
     seed: int = 20
 
 
 def chat_ids(tokenizer: Any, threads: list[list[dict[str, str]]]) -> list[list[int]]:
-    """Token ids of conversations up to and including the assistant's header."""
+    """Return the token ids of conversations, up to and including the assistant's header."""
     found: list[list[int]] = tokenizer.apply_chat_template(
         threads, add_generation_prompt=True, tokenize=True, return_dict=False
     )
@@ -72,14 +76,17 @@ def chat_ids(tokenizer: Any, threads: list[list[dict[str, str]]]) -> list[list[i
 
 
 def all_tokens(prompts: Sequence[Prompt], tokenizer: Any) -> list[list[int]]:
-    """The prompts as the target reads them."""
+    """Return the token ids of each prompt, as the target reads them."""
     spoken = [prompt for prompt in prompts if not prompt.input_ids]
     found = iter(chat_ids(tokenizer, [prompt.messages for prompt in spoken]) if spoken else ())
     return [prompt.input_ids or next(found) for prompt in prompts]
 
 
 def topic_of(text: str, rng: random.Random) -> str:
-    """A capitalised phrase inside the passage, else its longest word: something to ask for."""
+    """Return something to ask for: a capitalised phrase inside the passage, if there is one.
+
+    Otherwise it is one of the eight longest words, or "it" without long words.
+    """
     names = re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}(?: [A-Z][a-z]+)*", text)
     if names:
         return str(rng.choice(names))
@@ -88,7 +95,7 @@ def topic_of(text: str, rng: random.Random) -> str:
 
 
 def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tuple[str, str]]:
-    """(kind, user text) from registry passages, arithmetic and short questions."""
+    """Return (kind, user text) made of registry passages and code, arithmetic, short questions."""
     rng = seeded(settings.seed + 1)
     passages = [t for k in PROSE for t in _some(rng, texts[k], MOST_PASSAGES)]
     rng.shuffle(passages)
@@ -120,7 +127,10 @@ def from_text(texts: dict[str, list[str]], settings: PromptSettings) -> list[tup
 
 
 def _long(texts: dict[str, list[str]], settings: PromptSettings) -> Iterator[str]:
-    """Tasks on neighbouring passages, or on passages of several texts as a search gives them."""
+    """Yield tasks on neighbouring passages, or on passages of several texts.
+
+    The latter resemble what a search returns.
+    """
     rng = seeded(settings.seed + 5)
     kinds = [kind for kind in PROSE if len(texts[kind]) > MOST_JOINED]
 
@@ -143,17 +153,21 @@ def _long(texts: dict[str, list[str]], settings: PromptSettings) -> Iterator[str
 
 
 def _some(rng: random.Random, items: list[str], num: int) -> list[str]:
+    """Return `num` items in random order, or all if they are fewer."""
     return rng.sample(items, min(num, len(items)))
 
 
 def shipped() -> list[tuple[str, str]]:
-    """(task, user text) of the prompts in builder/prompts."""
+    """Return (task, user text) of the prompts in builder/prompts."""
     files = sorted((Path(__file__).parents[1] / "prompts").glob("*.jsonl"))
     return [(path.stem, text) for path in files for text in read(path)]
 
 
 def read(path: Path) -> list[str]:
-    """The texts of a file with {"prompt": text} a line. Raises BuildError."""
+    """Return the texts of a file with {"prompt": text} on each line.
+
+    Raises BuildError for a file or a line that cannot be read.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -171,11 +185,11 @@ def _prompt_in(line: str, place: str) -> str:
 def build(
     written: list[tuple[str, str]], folder: Path, settings: PromptSettings, never: Sequence[str]
 ) -> list[Prompt]:
-    """All first-wave prompts but sampled ones, `written` ones first, each part in random order.
+    """Return all first-wave prompts but sampled ones: `written` ones first, then those from text.
 
-    `folder` holds the fetched archives; no prompt shares a run of words with the texts in `never`.
-    Written prompts get a greedy answer each, and `num_again` times one of them gets another at a
-    temperature, though never one that is held out.
+    Each part is in random order. `folder` holds the fetched archives. No prompt shares a run of
+    words with the texts in `never`. Each written prompt gets a greedy answer. `num_again` times,
+    one of them gets another answer, at a temperature above 0; held-out prompts do not.
     """
     rng = seeded(settings.seed + 2)
     more = from_text(sources.load(folder), settings)
@@ -196,7 +210,7 @@ def build(
 def with_sampled(
     known: list[Prompt], texts: Iterable[str], settings: PromptSettings, never: Sequence[str]
 ) -> list[Prompt]:
-    """`known` and behind them the sampled texts that are new, by the rules of `build`."""
+    """Return `known`, then the sampled texts that are new, by the rules of `build`."""
     seen = {message["content"] for prompt in known for message in prompt.messages}
     fresh = [("sampled", text) for text in dict.fromkeys(texts) if text not in seen]
     rng = seeded(settings.seed + 6)
@@ -209,9 +223,10 @@ def with_sampled(
 
 
 def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
-    """(task, user text) of the shipped prompts that a training with these settings never sees.
+    """Return (task, user text) of the shipped prompts that training with these settings never sees.
 
-    Their indices are the first ones of `build`, in an order that follows from the seed.
+    It is every 20th of them, in the order in which `build` numbers them from the seed. The numbers
+    agree if `build` is given the shipped prompts and its `never` excludes none of them.
     """
     return _in_order(shipped(), seeded(settings.seed + 2))[::HELD_OUT_EVERY]
 
@@ -219,7 +234,7 @@ def held_out(settings: PromptSettings) -> list[tuple[str, str]]:
 def _in_order(
     written: list[tuple[str, str]], rng: random.Random, never: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Written prompts as they are numbered from 0 on."""
+    """Return the written prompts in the order in which they are numbered from 0 on."""
     written = separation.unmeasured(written, never)
     return rng.sample(written, len(written))
 
@@ -235,7 +250,7 @@ def follow_ups(
     settings: PromptSettings,
     never: Sequence[str],
 ) -> list[Prompt]:
-    """Second wave: second turns on the target's answers, and its answers as passages.
+    """Return the second wave: second turns on the target's answers, and its answers as passages.
 
     Indices run from `start` on.
     """
@@ -264,17 +279,18 @@ def follow_ups(
 
 
 def _heat(rng: random.Random, settings: PromptSettings) -> float:
+    """Return one of the temperatures for `share_warm` of all calls, else 0."""
     warm = rng.random() < settings.share_warm
     return rng.choice(settings.temperatures) if warm else 0.0
 
 
 def save(path: Path, prompts: list[Prompt]) -> None:
-    """One JSON object a line."""
+    """Write one JSON object for each prompt, one on a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(asdict(p), ensure_ascii=False) + "\n" for p in prompts)
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def load(path: Path) -> list[Prompt]:
-    """The prompts of a file written by `save`."""
+    """Return the prompts of a file written by `save`."""
     return [Prompt(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

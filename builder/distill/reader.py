@@ -1,7 +1,8 @@
-"""The target reads answers again, for laws and states that were not kept with them.
+"""Reads answers with the target again, for probabilities and states that were not kept with them.
 
-Sixteen candidates and four states a token are a hundred times the token's own size. A GPU reads an
-answer again sooner than it loads them from a disk; a CPU keeps them.
+At a hidden size of 576, sixteen candidates and four states take a thousand times as many bytes as
+the token. A GPU reads an answer again in less time than a disk takes to load them; a CPU keeps
+them.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from builder.distill.data import Example
 from builder.distill.teacher import Teacher, top_logprobs
 
 NUM_TOP = 16
-ROWS = 4096  # whose logits over the whole vocabulary are held at once
+"""Tokens whose probabilities are given at each position."""
+ROWS = 4096
+"""Rows whose logits over the whole vocabulary are held at once."""
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """Features that were computed just now; stands where FeatureRows do."""
+    """Features that were computed just now, in place of FeatureRows."""
 
     rows: Tensor
 
     def load(self) -> Tensor:
-        """[inputs, taps, hidden] bf16."""
+        """Return the states: [inputs, taps, hidden] bf16."""
         return self.rows
 
 
 class Reader:
-    """Gives examples the teacher's laws and, with `taps`, its states; on `device`."""
+    """Gives examples the teacher's probabilities and, with `taps`, its states, all on `device`."""
 
     def __init__(self, target_dir: Path, device: torch.device, taps: tuple[int, ...] = ()) -> None:
         longest = int(AutoConfig.from_pretrained(target_dir).max_position_embeddings)
@@ -41,7 +44,7 @@ class Reader:
 
     @torch.no_grad()
     def __call__(self, group: Sequence[Example]) -> list[Example]:
-        """The same examples with `top_ids`, `top_logprobs` and `features`."""
+        """Return the same examples with `top_ids`, `top_logprobs` and `features`."""
         device = self.teacher.device
         lens = [len(e.inputs) for e in group]
         tokens = torch.cat([e.inputs for e in group]).to(device)
@@ -72,5 +75,5 @@ class Reader:
 
 
 def has_laws(examples: Sequence[Example]) -> bool:
-    """Whether more than the answers' own tokens was kept."""
+    """Return whether more than the answers' own tokens was kept."""
     return all(e.top_ids.shape[1] > 1 for e in examples)

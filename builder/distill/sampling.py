@@ -1,7 +1,7 @@
-"""Questions of the target's own.
+"""Questions that the target writes itself.
 
-"Magpie" (Xu et al. 2024): an instruction-tuned model that is given only the empty user turn
-writes a user's question. Openings steer it towards kinds of task; insane ones are dropped.
+"Magpie" (Xu et al. 2024): an instruction-tuned model that is given only the empty user turn writes
+a user's question. Openings steer it towards kinds of task; unusable questions are dropped.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from builder.distill.seeding import seeded
 from builder.distill.teacher import Teacher
 from builder.distill.writer import Job, WriterSettings, write
 
-MAX_QUESTION = 80  # tokens of a sampled user turn
+MAX_QUESTION = 80
+"""Most tokens of a sampled user turn."""
 
 
 def user_header_ids(tokenizer: Any) -> list[int]:
-    """Token ids up to the point where the user's text would begin."""
+    """Return the token ids up to the point where the user's text would begin."""
     marker = "\x00"
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": marker}], add_generation_prompt=False, tokenize=False
@@ -28,7 +29,10 @@ def user_header_ids(tokenizer: Any) -> list[int]:
 
 
 def sane(text: str) -> bool:
-    """A sampled user turn worth answering: some words, no markup, not mostly symbols."""
+    """Return whether a sampled user turn is worth answering.
+
+    It needs some words, hardly any twice, no markup, and few symbols.
+    """
     words = text.split()
     if not 3 <= len(words) <= 60 or "<|" in text or "�" in text:
         return False
@@ -37,12 +41,15 @@ def sane(text: str) -> bool:
 
 
 def sample_questions(teacher: Teacher, tokenizer: Any, num: int, seed: int) -> Iterator[str]:
-    """User turns written by the target at T = 1 after an opening of ours; deduplicated."""
+    """Yield different user turns that the target writes at temperature 1, from `num` attempts.
+
+    Each attempt begins with an opening of ours.
+    """
     rng = seeded(seed)
     header = user_header_ids(tokenizer)
     teacher.set_prefix(header)
     openings = [rng.choice(templates.OPENINGS) for _ in range(num)]
-    # The trailing space belongs to the next word's token.
+    # The trailing space is left out: it belongs to the token of the next word.
     tails = [tokenizer.encode(o.rstrip(" "), add_special_tokens=False) for o in openings]
     first = tokenizer.encode("\n", add_special_tokens=False)
     jobs = (

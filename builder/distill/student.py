@@ -1,8 +1,8 @@
-"""The draft: a few plain Llama layers on the target's frozen embedding, reduced output rows.
+"""The draft: a few Llama layers on the target's frozen embedding, with fewer output rows.
 
-Same arithmetic as the target's family (RMSNorm, rotary embedding in halves, SwiGLU), so that
-any Llama engine runs it. Sequences are ragged: all their tokens form one row list for the
-matrix products, and attention runs as `packing` says.
+The arithmetic is that of the target's family (RMSNorm, rotary embedding in halves, SwiGLU), so that
+any Llama engine runs the draft. The tokens of all sequences form one list of rows for the matrix
+products. Attention runs as `packing` explains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from builder.distill.target_layers import rotary_tables, rotate
 
 @dataclass(frozen=True)
 class StudentShape:
-    """The Llama sizes of the draft; all but num_layers are the target's."""
+    """The Llama sizes of the draft.
+
+    All but `num_layers` and `draft_vocab_size` are the target's.
+    """
 
     num_layers: int
     hidden_size: int
@@ -41,7 +44,7 @@ class StudentShape:
 
 
 def shape_of(target_dir: Path, num_layers: int, draft_vocab_size: int) -> StudentShape:
-    """The draft's shape beside the target in `target_dir`."""
+    """Return the shape of a draft for the target in `target_dir`."""
     config = AutoConfig.from_pretrained(target_dir)
     return StudentShape(
         num_layers=num_layers,
@@ -57,7 +60,7 @@ def shape_of(target_dir: Path, num_layers: int, draft_vocab_size: int) -> Studen
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    """RMS normalisation: x / sqrt(mean(x^2) + eps) * weight over the last axis."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -65,12 +68,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computed in float32, returned in x's dtype."""
+        """Return the normalised x in its dtype, computed in float32."""
         return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over ragged sequences; x [tokens, hidden]."""
+    """Grouped-query attention within each sequence; x [tokens, hidden] has the rows of all."""
 
     def __init__(self, shape: StudentShape) -> None:
         super().__init__()
@@ -82,7 +85,10 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(shape.num_heads * dim, width, bias=False)
 
     def forward(self, x: Tensor, packing: Packing, cos: Tensor, sin: Tensor) -> Tensor:
-        """Causal within each sequence; cos and sin float32 [tokens, 1, head_dim]."""
+        """Return [tokens, hidden], causal within each sequence.
+
+        `cos` and `sin` are float32 [tokens, 1, head_dim], by the tokens' positions.
+        """
         dim, num = self.shape.head_dim, len(x)
         v = self.v_proj(x).view(num, -1, dim)
         q = rotate(self.q_proj(x).view(num, -1, dim), cos, sin).to(v.dtype)
@@ -92,7 +98,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
+    """The block down(silu(gate(x)) * up(x))."""
 
     def __init__(self, shape: StudentShape) -> None:
         super().__init__()
@@ -126,8 +132,8 @@ class Layer(nn.Module):
 class Student(nn.Module):
     """The draft model; parameter names are Hugging Face's without the `model.` prefix.
 
-    `embed` [vocab, hidden] is the target's and frozen; `draft_ids` int64 [draft_vocab], sorted,
-    are the target ids of the output rows; the head starts as their embedding rows.
+    `embed` [vocab, hidden] is the target's and frozen. `draft_ids` int64 [draft_vocab], sorted, are
+    the target ids of the output rows. The head starts as the embedding rows of these tokens.
     """
 
     embed: Tensor
@@ -148,7 +154,7 @@ class Student(nn.Module):
         self.lm_head.weight.requires_grad_(train_head)
 
     def hidden(self, tokens: Tensor, lens: list[int]) -> Tensor:
-        """Normalised hidden states [sum(lens), hidden] of tokens int64 [sum(lens)]."""
+        """Return normalised hidden states [sum(lens), hidden] of tokens int64 [sum(lens)]."""
         shape = self.shape
         cos, sin = rotary_tables(max(lens), shape.head_dim, shape.rope_theta, tokens.device)
         pos = torch.cat([torch.arange(n) for n in lens]).to(tokens.device)
@@ -161,7 +167,7 @@ class Student(nn.Module):
         return out
 
     def forward(self, tokens: Tensor, lens: list[int], rows: Tensor) -> Tensor:
-        """Logits [len(rows), draft_vocab] at the chosen rows of the ragged batch."""
+        """Return logits [len(rows), draft_vocab] at the chosen rows of all sequences' tokens."""
         logits: Tensor = self.lm_head(self.hidden(tokens, lens)[rows])
         return logits
 
@@ -169,7 +175,7 @@ class Student(nn.Module):
 def without_weights(
     target_dir: Path, num_layers: int, draft_ids: Tensor, train_head: bool
 ) -> Student:
-    """A draft of the target's shape whose own layers are still by chance, float32."""
+    """Return a draft of the target's shape whose own layers are still random, in float32."""
     embed = load_file(target_dir / "model.safetensors")["model.embed_tokens.weight"].float()
     return Student(shape_of(target_dir, num_layers, len(draft_ids)), embed, draft_ids, train_head)
 
@@ -177,7 +183,10 @@ def without_weights(
 def start_from_target(
     target_dir: Path, layers: list[int], draft_ids: Tensor, train_head: bool
 ) -> Student:
-    """A draft whose layers are copies of the given layers of the target, float32."""
+    """Return a draft whose layers are copies of the given layers of the target, in float32.
+
+    Raises ValueError if they do not fit.
+    """
     raw = load_file(target_dir / "model.safetensors")
     student = without_weights(target_dir, len(layers), draft_ids, train_head)
     state = {"norm.weight": raw["model.norm.weight"].float()}

@@ -1,4 +1,4 @@
-"""How a standalone draft learns: its next-token laws against the teacher's."""
+"""Trains a standalone draft: its next-token probabilities against the teacher's."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from builder.distill import data, loss, measure, train
 from builder.distill.data import Example
 from builder.distill.student import Student, without_weights
 
-PAD_STEP = 256  # tokens
+PAD_STEP = 256
+"""Tokens of a batch are padded to a multiple of it."""
 
 
 @dataclass(frozen=True)
 class StudentSettings(train.TrainSettings):
-    """The draft starts as copies of the target's `layers`; as a stored one where there are none."""
+    """Settings of a draft's training; the draft starts as copies of the target's `layers`.
+
+    A stored draft that is trained on has no `layers` here.
+    """
 
     layers: tuple[int, ...] = (0, 1, 29)
 
 
 class StudentLearner:
-    """A Student in training."""
+    """A draft model in training."""
 
     def __init__(self, student: Student, kind: str) -> None:
-        """`kind` names the loss."""
+        """Move the draft to the training device; `kind` names the loss (see LOSSES)."""
         self.device = train.device()
         self.kind = kind
         table = data.target_to_draft(student.draft_ids.cpu(), student.shape.vocab_size)
@@ -52,7 +56,7 @@ class StudentLearner:
 
 
 def load_best(run: Path, target_dir: Path) -> tuple[Student, dict[str, object]]:
-    """The best checkpoint of a run, and what its config.json should say about it."""
+    """Return the best checkpoint of a run, and notes for its config.json."""
     state, draft_ids, notes = train.load_best(run)
     settings = notes["training"]
     assert isinstance(settings, dict)

@@ -1,4 +1,4 @@
-"""The target's layers for writing answers and reading them: weights packed or moved once."""
+"""The target's layers, for writing answers and reading them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from specdec.torch_engine.linear import can_be_packed
 
 
 class PackedLinear:
-    """y = x W^T for x [rows, in] and W [out, in] of one dtype; W packed for oneDNN if it can be."""
+    """The product y = x W^T for x [rows, in] and W [out, in] of one dtype.
+
+    W is packed for oneDNN once, where that is possible.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight.contiguous()
@@ -25,7 +28,7 @@ class PackedLinear:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)  # noqa: SLF001
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return [rows, out] in the same dtype."""
+        """Return [rows, out] in the dtype of `x` [rows, in]."""
         if self._packed:
             product = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
             out: Tensor = product(x, self._weight, None, "none", [], "")
@@ -35,7 +38,7 @@ class PackedLinear:
 
 @dataclass(frozen=True)
 class Layer:
-    """One Llama layer: fused projections and the two norm scales [hidden]."""
+    """The weights of one Llama layer: fused projections and the two norm scales [hidden]."""
 
     qkv: PackedLinear
     out: PackedLinear
@@ -48,7 +51,10 @@ class Layer:
 def rotary_tables(
     max_len: int, head_dim: int, theta: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, float32 [max_len, head_dim], halves repeated (Hugging Face's layout)."""
+    """Return cosines and sines, float32 [max_len, head_dim], in Hugging Face's layout.
+
+    The second half of a row repeats the first.
+    """
     inv = 1.0 / theta ** (torch.arange(0, head_dim, 2, device=device).float() / head_dim)
     angle = torch.arange(max_len, device=device).float()[:, None] * inv[None]
     angle = torch.cat([angle, angle], dim=-1)
@@ -56,17 +62,17 @@ def rotary_tables(
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [..., head_dim]; cos/sin broadcast against x."""
+    """Return x [..., head_dim] with its rotary embedding; `cos` and `sin` broadcast against x."""
     half = x.shape[-1] // 2
     turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
     return x * cos + turned * sin
 
 
 class TargetLayers:
-    """A Llama checkpoint's weights on `device` in its `work_dtype`, and all but the attention."""
+    """A Llama checkpoint on `device` in its `work_dtype`, and all arithmetic but the attention."""
 
     def __init__(self, model_dir: Path, max_len: int, device: torch.device) -> None:
-        """`max_len`: positions that the rotary tables hold."""
+        """Load the checkpoint; `max_len` positions get rows of the rotary tables."""
         config = AutoConfig.from_pretrained(model_dir)
         self.device, self.dtype = device, work_dtype(device)
         self.heads = int(config.num_attention_heads)
@@ -85,11 +91,14 @@ class TargetLayers:
         self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(num_layers)]
 
     def norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        """RMSNorm of x [rows, hidden]."""
+        """Return the RMSNorm of x [rows, hidden] with `scale` [hidden]."""
         return F.rms_norm(x, (x.shape[-1],), scale, self.eps)
 
     def project(self, layer: Layer, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map x [rows, hidden] to q [rows, heads, dim], k and v [rows, kv_heads, dim], rotated."""
+        """Map x [rows, hidden] to q [rows, heads, dim], and k and v [rows, kv_heads, dim].
+
+        `pos` int64 [rows] are the positions by which q and k are rotated.
+        """
         qkv = layer.qkv(self.norm(x, layer.norm_in)).view(x.shape[0], -1, self.head_dim)
         num_rotated = self.heads + self.kv_heads
         cos, sin = self.cos[pos][:, None], self.sin[pos][:, None]
@@ -97,7 +106,7 @@ class TargetLayers:
         return turned[:, : self.heads], turned[:, self.heads :], qkv[:, num_rotated:]
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        """x with the layer's second half added."""
+        """Return x [rows, hidden] with the layer's MLP block added."""
         gate, up = layer.gate_up(self.norm(x, layer.norm_post)).chunk(2, dim=-1)
         return x + layer.down(F.silu(gate) * up)
 

@@ -1,8 +1,9 @@
 """The target over many sequences at once: it writes answers, and reads them again.
 
-Finished slots are refilled at once and prompts are prefilled ragged (no padding). On a CPU a
-prefix shared by all prompts (the chat template's system turn) is computed once and copied; a GPU
-reads it again sooner than it copies.
+Slots whose answer is finished are filled again while others run. The prompts of a prefill form one
+list of rows, so that none is padded to the longest. On a CPU a prefix shared by all prompts (the
+chat template's system turn) is computed once and copied. A GPU reads it again in less time than it
+copies it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from torch import Tensor
 from builder.distill.packing import attend, pack
 from builder.distill.target_layers import TargetLayers
 
-CPU_GROUP = 8  # slots that attend together on a CPU
-SPAN = 32  # positions that attention is rounded up to
-BLOCK = 64  # columns per block of the two-stage top-k
+CPU_GROUP = 8
+"""Slots that attend together on a CPU."""
+SPAN = 32
+"""Positions in attention are rounded up to a multiple of it."""
+BLOCK = 64
+"""Columns in a block of the two-stage top-k."""
 
 
 def top_logprobs(logits: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """Exact top `num` of logits [rows, vocab]: log-probabilities float32, ids int64.
+    """Return the exact top `num` of logits [rows, vocab]: log-probabilities float32, ids int64.
 
-    Two stages: the best `num` blocks by their maximum hold the best `num` values.
+    Both are [rows, num]. The search has two stages: the best `num` blocks by their maximum hold the
+    best `num` values.
     """
     rows, vocab = logits.shape
     wide = logits.float()
@@ -43,7 +48,7 @@ def top_logprobs(logits: Tensor, num: int) -> tuple[Tensor, Tensor]:
 
 
 class Teacher:
-    """A Llama checkpoint with a preallocated KV cache of `num_slots` x `max_len` positions."""
+    """A Llama checkpoint with a KV cache of `num_slots` x `max_len` positions."""
 
     def __init__(
         self,
@@ -53,9 +58,11 @@ class Teacher:
         device: torch.device,
         taps: tuple[int, ...] = (),
     ) -> None:
-        """`taps`: the layers whose input is kept; the number of layers is the final norm's output.
+        """Load the checkpoint and allocate the cache.
 
-        Layer inputs as in EAGLE-3 (aux hidden states of vLLM's llama.py): the residual stream.
+        `taps` are the layers whose input is kept; the number of layers means the final norm's
+        output. A layer's input is the residual stream, as in EAGLE-3 (aux hidden states of vLLM's
+        llama.py).
         """
         self.model = model = TargetLayers(model_dir, max_len, device)
         self.device, self.max_len, self.num_slots, self.taps = device, max_len, num_slots, taps
@@ -67,12 +74,16 @@ class Teacher:
         self.features = torch.zeros(
             (num_slots, max_len, len(taps), model.hidden_size), dtype=torch.bfloat16, device=device
         )
-        """[num_slots, max_len, taps, hidden] of what each slot has read."""
+        """[num_slots, max_len, taps, hidden] bf16: the states of the tokens that each slot has
+        read."""
         self._prefix: list[int] = []
 
     @torch.inference_mode()
     def set_prefix(self, ids: list[int]) -> None:
-        """Compute the keys and values of a prefix once; prompts starting with it copy them."""
+        """Compute the keys and values of a prefix once; prompts starting with it copy them.
+
+        On a GPU this does nothing.
+        """
         if self.device.type != "cpu":
             return
         self._prefix = []
@@ -85,7 +96,7 @@ class Teacher:
 
     @torch.inference_mode()
     def prefill(self, slots: list[int], prompts: list[list[int]]) -> Tensor:
-        """Fill the slots with the prompts; logits [prompts, vocab] behind their last tokens."""
+        """Fill the slots with the prompts; return logits [prompts, vocab] after the last tokens."""
         start = len(self._prefix)
         skip = [start if p[:start] == self._prefix and len(p) > start else 0 for p in prompts]
         for slot, num_old in zip(slots, skip, strict=True):
@@ -120,7 +131,10 @@ class Teacher:
         return self.model.head(x[last])
 
     def _behind(self, i: int, slot: int, num_old: int, q: Tensor) -> Tensor:
-        """Causal attention of one slot's new rows over its prefix and themselves."""
+        """Return causal attention of a slot's new rows over its prefix and themselves.
+
+        `i` is the layer. `q` is [rows, heads, dim], the result [rows, heads * dim].
+        """
         total, group = num_old + len(q), self.model.heads // self.model.kv_heads
         keys = self.keys[i, slot, :, :total].repeat_interleave(group, dim=0)[None]
         values = self.values[i, slot, :, :total].repeat_interleave(group, dim=0)[None]
@@ -130,9 +144,9 @@ class Teacher:
 
     @torch.no_grad()
     def read(self, tokens: Tensor, lens: list[int]) -> tuple[Tensor, Tensor]:
-        """Whole sequences behind each other, int64 [rows]; nothing of them is kept.
+        """Read whole sequences, one after another in `tokens` int64 [rows]; the cache is not used.
 
-        Returns the final norm's output [rows, hidden] and the taps [rows, taps, hidden].
+        Returns the final norm's output [rows, hidden] and the taps [rows, taps, hidden] bf16.
         """
         pos = torch.cat([torch.arange(num) for num in lens]).to(self.device)
         packing = pack(lens, self.device)
@@ -140,9 +154,9 @@ class Teacher:
 
     @torch.inference_mode()
     def decode(self, tokens: Tensor, running: Tensor) -> Tensor:
-        """One step: tokens int64 and running bool [num_slots]; logits [num_slots, vocab].
+        """Run one step: `tokens` int64 and `running` bool [num_slots] to logits [num_slots, vocab].
 
-        Slots that do not run compute rubbish that nobody reads, and stay where they are.
+        Slots that do not run compute values that nobody reads, and keep their length.
         """
         slots = torch.arange(self.num_slots, device=self.device)
         pos, heads = self.lens, self.model.kv_heads
@@ -169,13 +183,14 @@ class Teacher:
         return self.model.head(x)
 
     def park(self, slots: list[int]) -> None:
-        """Mark slots idle: no longer than one position, so that they add little to attention."""
+        """Mark slots idle: they then have one position at most, and add little to attention."""
         self.lens[torch.tensor(slots, device=self.device)] = 0
 
     def _groups(self, pos: Tensor) -> list[tuple[slice, Tensor]]:
-        """Neighbouring slots, which attend together, and the mask of what is hidden from them.
+        """Return slices of neighbouring slots that attend together, each with its mask.
 
-        The query heads that share a key head are the rows of one product.
+        A mask [slots, 1, 1, positions] is 0 where a slot has a token, else −inf. The query heads
+        that share a key head are the rows of one product.
         """
         groups = []
         size = CPU_GROUP if self.device.type == "cpu" else self.num_slots
@@ -190,7 +205,11 @@ class Teacher:
     def _through(
         self, tokens: Tensor, pos: Tensor, mix: Callable[[int, Tensor, Tensor, Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Final states [rows, hidden] and taps of rows; `mix` attends in a layer."""
+        """Run rows through all layers: return final states [rows, hidden] and taps.
+
+        The taps are [rows, taps, hidden] bf16. `mix` computes the attention of a layer from its
+        number, queries, keys and values.
+        """
         model = self.model
         x = model.embed[tokens]
         tapped: list[Tensor] = []

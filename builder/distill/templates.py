@@ -69,7 +69,6 @@ FOLLOW_UPS = (
     "What are the drawbacks?",
     "How would you explain this to a child?",
 )
-# Openings of user turns that the target itself completes; "" leaves it free.
 OPENINGS = [
     *[""] * 8,
     *("Who ", "When did ", "Where is ", "What is the ", "How many ", "Which ", "Why do "),
@@ -83,6 +82,7 @@ OPENINGS = [
     *("What happens if ", "What would ", "Is it true that ", "Should ", "Could you explain "),
     *("In physics, ", "In biology, ", "In economics, ", "In history, ", "In a small town, "),
 ]
+"""Openings of user turns that the target itself completes; "" leaves the opening to it."""
 _NAMES = (
     *("Maya", "Omar", "Lena", "Tom", "Priya", "Jonas", "Aisha", "Ken"),
     *("Rosa", "Felix", "Nina", "Sam", "Ivy", "Leo", "Dana", "Hugo"),
@@ -173,7 +173,7 @@ _SHORT = (
 
 
 def math_problem(rng: random.Random) -> str:
-    """An arithmetic word problem with random names and numbers."""
+    """Return an arithmetic word problem with random names and numbers."""
     first, second = rng.sample(_NAMES, 2)
     return rng.choice(_MATH).format(
         a=first,
@@ -189,6 +189,6 @@ def math_problem(rng: random.Random) -> str:
 
 
 def short_question(rng: random.Random) -> str:
-    """A short factual question in the style of a search box."""
+    """Return a short factual question in the style of a search box."""
     domain, text = rng.choice(_SHORT)
     return text.format(v=rng.choice(_DOMAINS[domain]))

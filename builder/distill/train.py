@@ -1,4 +1,4 @@
-"""Training of a draft of any kind: AdamW or Muon, warm-up, cosine; the best is kept."""
+"""Training of a draft of any kind: AdamW or Muon, warm-up, cosine; the best state is kept."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from builder.distill.data import Example
 from builder.distill.seeding import seeded
 
 NUM_CHECKED = 96
-"""Held-out answers that each evaluation looks at, at most."""
+"""Most held-out answers that an evaluation looks at."""
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How a draft learns.
+    """Settings of a training run.
 
-    `minutes` ends a run early: the schedule follows whichever of steps and minutes is further on.
+    `minutes` ends a run early: the learning rate follows steps or minutes, whichever is further on.
     """
 
     draft_vocab: int = 8192
@@ -34,44 +34,56 @@ class TrainSettings:
     loss: str = "kl"
     optimizer: str = "muon"
     learning_rate: float = 1e-3
+    """Peak rate of AdamW, output rows excepted."""
     matrix_learning_rate: float = 1e-2
+    """Peak rate of Muon."""
     head_learning_rate: float = 3e-4
+    """Peak rate of the output rows."""
     weight_decay: float = 0.05
     warmup_share: float = 0.05
+    """Share of the run in which the rate rises."""
     final_share: float = 0.05
+    """Share of the peak rate at the end of the run."""
     clip: float = 1.0
+    """Largest norm of the gradient."""
     batch_tokens: int = 4096
+    """Tokens in a step, prompts and answers together."""
     epochs: int = 3
     minutes: float = 1e9
     eval_every: int = 40
+    """Steps between two evaluations."""
     num_draft: int = 4
+    """Draft tokens in a round of the evaluation."""
     seed: int = 20
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out figures: top-1 agreement of the first guess, and greedy acceptance over rounds."""
+    """Held-out figures: top-1 agreement of the first draft token, greedy acceptance of rounds."""
 
     agreement: float
     acceptance: measure.Acceptance
 
 
 class Learner(Protocol):
-    """A draft of one kind, and what it makes of examples."""
+    """A draft of one kind in training: its loss and its evaluation."""
 
     @property
     def module(self) -> nn.Module:
-        """Whose parameters are trained."""
+        """The module that is trained."""
 
     def loss(self, group: Sequence[Example]) -> Tensor:
-        """Of one batch; called under autocast."""
+        """Return the loss of one batch, a scalar; called under autocast."""
 
     def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
-        """Greedy, on greedy answers."""
+        """Return agreement and acceptance of greedy drafts on greedy answers."""
 
 
 def optimizers(module: nn.Module, settings: TrainSettings) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for matrices and AdamW for output heads and scales."""
+    """Return AdamW for everything, or Muon for matrices and AdamW for output heads and scales.
+
+    Raises ValueError for an unknown name, and RuntimeError if this PyTorch has no Muon.
+    """
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     head = [p for name, p in named if "lm_head" in name]
     matrices = [p for name, p in named if p.dim() == 2 and "lm_head" not in name]
@@ -98,7 +110,7 @@ def optimizers(module: nn.Module, settings: TrainSettings) -> list[torch.optim.O
 
 
 def schedule(progress: float, settings: TrainSettings) -> float:
-    """Share of the peak learning rate at progress 0 to 1: linear warm-up, cosine."""
+    """Return the share of the peak learning rate at progress 0 to 1: linear warm-up, cosine."""
     if progress < settings.warmup_share:
         return (progress + 1e-3) / (settings.warmup_share + 1e-3)
     done = min(1.0, (progress - settings.warmup_share) / (1 - settings.warmup_share))
@@ -107,9 +119,9 @@ def schedule(progress: float, settings: TrainSettings) -> float:
 
 
 def inherited(module: Any, *, train_head: bool) -> dict[str, Any]:
-    """What a draft that is trained on decides itself, among the settings of its kind.
+    """Return the settings that a draft of --start decides itself.
 
-    Output rows that were the target's are trained from now on with `train_head`.
+    With `train_head`, its output rows are trained from now on, even if they were the target's.
     """
     if train_head:
         module.lm_head.weight.requires_grad_(True)
@@ -120,7 +132,11 @@ def inherited(module: Any, *, train_head: bool) -> dict[str, Any]:
 def draft_vocabulary(
     examples: list[Example], target_dir: Path, out: Path, num: int, known: Learner | None
 ) -> Tensor:
-    """A run's draft ids, kept in `out` when resumed: those of `known`, or what answers need."""
+    """Return the draft ids of a run, and write them to `out`.
+
+    They are those of `known`, else those of the run that is resumed, else the `num` tokens that the
+    answers need most.
+    """
     config = json.loads((target_dir / "config.json").read_text())
     end, vocab_size = [int(config["eos_token_id"])], int(config["vocab_size"])
     out.mkdir(parents=True, exist_ok=True)
@@ -138,7 +154,7 @@ def draft_vocabulary(
 
 
 def load_best(run: Path) -> tuple[dict[str, Any], Tensor, dict[str, object]]:
-    """The best state of a run, its draft ids, and what a config.json should say about it."""
+    """Return the best state of a run, its draft ids, and notes for a config.json."""
     state = torch.load(run / "best.pt", map_location="cpu", weights_only=True)
     draft_ids = torch.tensor(json.loads((run / "draft_ids.json").read_text()))
     minutes = state["spent_s"] / 60
@@ -147,18 +163,21 @@ def load_best(run: Path) -> tuple[dict[str, Any], Tensor, dict[str, object]]:
 
 
 def device() -> torch.device:
-    """CUDA where there is one."""
+    """Return CUDA if there is such a device, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Trainer:
-    """One run: its draft, optimizers and place in the data; saved and resumed as a whole."""
+    """One run: its draft, optimizers and step, saved and resumed as a whole."""
 
     def __init__(
         self, learner: Learner, train_set: list[Example], held: list[Example], out: Path,
         settings: TrainSettings, read: Callable[[list[Example]], list[Example]] = list,
     ) -> None:  # fmt: skip
-        """`read` gives examples what is taught of them, where it was not kept."""
+        """Prepare a run that writes to `out`.
+
+        `read` gives examples the teacher's probabilities and states, where they were not kept.
+        """
         self.learner, self.train_set, self.out, self.read = learner, train_set, out, read
         checked = data.batches(held[:NUM_CHECKED], settings.batch_tokens, None)
         self.held = [example for group in checked for example in read(group)]
@@ -172,7 +191,7 @@ class Trainer:
         self.curve: list[dict[str, float]] = []
 
     def update(self, group: list[Example], progress: float) -> float:
-        """One optimizer step; returns the loss."""
+        """Take one optimizer step and return the loss."""
         for optimizer, rates in zip(self.optimizers, self.rates, strict=True):
             for param_group, rate in zip(optimizer.param_groups, rates, strict=True):
                 param_group["lr"] = rate * schedule(progress, self.settings)
@@ -197,7 +216,7 @@ class Trainer:
         (self.out / f"{name}.partial").rename(self.out / name)
 
     def resume(self) -> None:
-        """Continue from out/last.pt where there is one."""
+        """Continue from out/last.pt if there is one."""
         path = self.out / "last.pt"
         if path.exists():
             state = torch.load(path, map_location=self.device, weights_only=True)
@@ -208,7 +227,7 @@ class Trainer:
             self.spent_s, self.curve = state["spent_s"], state["curve"]
 
     def check(self, recent: list[float], trained: int) -> None:
-        """Evaluate, print one line, keep the best."""
+        """Evaluate, print one line, save the state, and keep it as the best if tau has risen."""
         module = self.learner.module.eval()
         with torch.inference_mode(), autocast(self.device):
             figures = self.learner.evaluate(self.held, self.settings.num_draft)
@@ -229,9 +248,10 @@ class Trainer:
         self.save("last.pt", with_optimizers=True)
 
     def run(self, *, is_continued: bool = False) -> None:
-        """Train to the end of the epochs or the minutes; ends with an evaluation and pictures.
+        """Train to the end of the epochs or the minutes; end with an evaluation and plots.
 
-        What a draft knew before (`is_continued`) is kept unless something is better.
+        A draft that was trained before (`is_continued`) remains the best until another state is
+        better.
         """
         settings = self.settings
         num_inputs = sum(len(e.prompt) + len(e.answer) for e in self.train_set)

@@ -1,4 +1,4 @@
-"""Continuous-batch writing: answers of the target with its top-k log-probabilities."""
+"""Writes the target's answers, many at once, with their top-k log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from torch import Tensor
 
 from builder.distill.teacher import Teacher, top_logprobs
 
-LOOP_SPAN = 60  # tokens that must repeat before an answer is cut
-LOOP_PERIOD = 20  # the longest period looked for
-LOOP_LOOK = 10  # steps between two looks for loops
+LOOP_SPAN = 60
+"""Tokens that must repeat before an answer is cut."""
+LOOP_PERIOD = 20
+"""Longest period of a loop that is looked for, in tokens."""
+LOOP_LOOK = 10
+"""Steps between two searches for loops."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,9 @@ class Job:
 class Written:
     """One finished answer: its tokens, the end token included.
 
-    Per token the teacher's `num_top` best ids int32 and log-probabilities float32, both
-    [len, num_top]; from a teacher with taps also the features of prompt and answer without its
-    last token, [inputs, taps, hidden] bf16.
+    `top_ids` int32 and `top_logprobs` float32, both [len, num_top], are the teacher's most likely
+    tokens at each position. A teacher with taps adds the `features` of prompt and answer without
+    its last token, [inputs, taps, hidden] bf16.
     """
 
     job: Job
@@ -43,7 +46,10 @@ class Written:
 
 
 def loops(tails: Tensor) -> Tensor:
-    """bool [rows]: whose LOOP_SPAN last tokens, int64 [rows, LOOP_SPAN], repeat a short period."""
+    """Return which rows repeat a period of at most LOOP_PERIOD tokens: bool [rows].
+
+    `tails` int64 [rows, LOOP_SPAN] holds the last tokens of each row.
+    """
     found = torch.zeros(len(tails), dtype=torch.bool, device=tails.device)
     for period in range(1, LOOP_PERIOD + 1):
         found |= (tails[:, period:] == tails[:, :-period]).all(dim=1)
@@ -51,9 +57,10 @@ def loops(tails: Tensor) -> Tensor:
 
 
 def draw(ids: Tensor, logprobs: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """Next tokens [rows] from the best candidates [rows, num].
+    """Draw the next token of each row from its best candidates: int64 [rows].
 
-    Argmax where T = 0, else a Gumbel-max draw; the tail beyond the candidates is dropped.
+    `ids` and `logprobs` are [rows, num], `temperatures` [rows]. Temperature 0 takes the most likely
+    token, others a Gumbel-max draw. Tokens beyond the candidates are never drawn.
     """
     noise = torch.rand(logprobs.shape, generator=generator, device=generator.device)
     gumbel = -torch.log(-torch.log(noise.clamp_(1e-9, 1 - 1e-7))).to(logprobs.device)
@@ -64,10 +71,11 @@ def draw(ids: Tensor, logprobs: Tensor, temperatures: Tensor, generator: torch.G
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """What is drawn from and what is kept.
+    """Settings of how tokens are drawn and which are kept.
 
-    num_top candidates are kept, num_candidates drawn from; a refill waits for min_refill free
-    slots (default: a sixteenth, but four), so that prefills share their matrix products.
+    `num_top` candidates are kept, `num_candidates` are drawn from. New answers wait until
+    `min_refill` slots are free, so that their prefills share matrix products (default: a sixteenth
+    of the slots, at least four).
     """
 
     stop_ids: frozenset[int]
@@ -79,7 +87,7 @@ class WriterSettings:
 
 
 class _Writer:
-    """The slots of one teacher and what runs in them, side by side in tensors [slots, …]."""
+    """The answers in the slots of one teacher, side by side in tensors [slots, …]."""
 
     def __init__(self, teacher: Teacher, settings: WriterSettings) -> None:
         self.teacher, self.settings = teacher, settings
@@ -104,7 +112,7 @@ class _Writer:
         return [i for i, job in enumerate(self.jobs) if job is None]
 
     def start(self, jobs: list[Job]) -> Iterator[Written]:
-        """Prefill the jobs into free slots and draw their first tokens."""
+        """Prefill the jobs into free slots and draw their first tokens; yield what ends there."""
         taken = self.free[: len(jobs)]
         device = self.teacher.device
         at = torch.tensor(taken, device=device)
@@ -118,7 +126,7 @@ class _Writer:
         yield from self.take(at, self.teacher.prefill(taken, [job.prompt for job in jobs]))
 
     def step(self) -> Iterator[Written]:
-        """One token for every running answer."""
+        """Draw one token for every running answer; yield the answers that end."""
         slots = torch.arange(len(self.jobs), device=self.teacher.device)
         last = self.tokens[slots, (self.num_written - 1).clamp(min=0)]
         self.num_steps += 1
@@ -126,12 +134,15 @@ class _Writer:
 
     @torch.inference_mode()
     def take(self, slots: Tensor, logits: Tensor) -> Iterator[Written]:
-        """Draw one token for each of the slots (rows of logits, in order)."""
+        """Draw one token for each of the slots, and yield the answers that end.
+
+        `logits` [len(slots), vocab] has a row for each slot, in order.
+        """
         keep, at = self.settings.num_top, self.num_written[slots]
         logprobs, ids = top_logprobs(logits, self.settings.num_candidates)
         tokens = draw(ids, logprobs, self.heat[slots], self.generator)
         running = self.running[slots]
-        # An idle slot writes behind its answer, where nobody looks.
+        # An idle slot writes after the end of its answer, which nobody reads.
         self.tokens[slots, at] = tokens
         self.ids[slots, at] = ids[:, :keep].int()
         self.logprobs[slots, at] = logprobs[:, :keep]
@@ -145,13 +156,14 @@ class _Writer:
             yield from self._written(done)
 
     def _loops(self, slots: Tensor) -> Tensor:
+        """Return which of the slots repeat themselves: bool [len(slots)]."""
         first = self.num_written[slots] - LOOP_SPAN
         places = first.clamp(min=0)[:, None] + torch.arange(LOOP_SPAN, device=first.device)
         tails = self.tokens[slots[:, None], places.clamp(max=self.teacher.max_len - 1)]
         return loops(tails) & (first >= 0)
 
     def _written(self, done: Tensor) -> list[Written]:
-        """What the slots in `done` int64 [slots] wrote; they are free then."""
+        """Return the answers in the slots `done` int64, and free these slots."""
         slots = done.tolist()
         self.teacher.park(slots)
         nums = self.num_written[done].cpu()
@@ -164,7 +176,8 @@ class _Writer:
             assert job is not None
             self.jobs[slot] = None
             features = None
-            if self.teacher.taps:  # a copy: the slot goes to another answer
+            # Copied, because another answer will use the slot.
+            if self.teacher.taps:
                 num_read = len(job.prompt) + num - 1
                 features = self.teacher.features[slot, :num_read].to("cpu", copy=True)
             own = (ids[at, :num].clone(), logprobs[at, :num].clone())
@@ -178,9 +191,9 @@ def write(
     settings: WriterSettings,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> Iterator[Written]:
-    """Run the jobs through the teacher's slots; yields answers as they finish.
+    """Run the jobs through the teacher's slots; yield answers as they finish.
 
-    When `keep_going` says no, running answers are finished and no new ones are started.
+    When `keep_going` returns False, running answers are finished and no new ones are started.
     """
     writer = _Writer(teacher, settings)
     more = True

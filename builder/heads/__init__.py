@@ -1,1 +1,1 @@
-"""Draft heads that read the target's hidden states: EAGLE-3 and Medusa."""
+"""Training of draft heads that read the target's hidden states: EAGLE-3 and Medusa."""

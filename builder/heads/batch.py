@@ -1,4 +1,4 @@
-"""Examples with the target's states, as a head sees them in training."""
+"""Batches of examples with the target's states, for training a head."""
 
 from __future__ import annotations
 
@@ -13,33 +13,41 @@ from builder.distill.data import Example
 
 @dataclass(frozen=True)
 class HeadBatch:
-    """Rows of all sequences behind each other; some of them, the anchors, draft.
+    """The rows of all sequences, one after another; at some of them, the anchors, the head drafts.
 
-    An anchor stands at the last token before an answer token a, which it knows: its guesses are
-    the tokens behind a.
+    An anchor is the row just before an answer token a. The head knows a there, and its draft tokens
+    follow a.
     """
 
     states: Tensor
-    """[rows, taps, hidden] bf16."""
+    """[rows, taps, hidden] bf16: the target's states."""
     tokens: Tensor
-    """int64 [rows + padding]: the token behind each row."""
+    """int64 [rows + padding]: the token after each row."""
     lens: list[int]
+    """Number of rows of each sequence."""
     anchors: Tensor
-    """int64 [anchors] rows, ascending."""
+    """int64 [anchors]: the rows that are anchors, ascending."""
     anchors_of: list[int]
-    """How many of them each sequence has."""
+    """Number of anchors of each sequence."""
     answer_rows: Tensor
-    """int64 [steps, anchors]: which of the rows below tells the guess of a step."""
+    """int64 [steps, anchors]: the row, in the tensors below, of the token that each step drafts."""
     answer: Tensor
-    """int64 [answer rows]; the last is none: -1, and of probability 0."""
+    """int64 [answer rows]: the answer tokens. The last row stands for no token: it has token -1 and
+    probability 0."""
     top_ids: Tensor
+    """int64 [answer rows, num_top]: the teacher's most likely tokens."""
     top_logprobs: Tensor
+    """float32 [answer rows, num_top]: their log-probabilities."""
 
 
 def collate(
     examples: Sequence[Example], device: torch.device, num_steps: int, step: int = 1
 ) -> HeadBatch:
-    """With `step`, rows and anchors are padded to its multiples: see builder.distill.data."""
+    """Return a batch of these examples for `num_steps` drafting steps.
+
+    With `step`, rows and anchors are padded to its multiples, as in builder.distill.data. Raises
+    ValueError for examples without features.
+    """
     features, tokens, lens, anchors, counts = [], [], [], [], []
     answer_rows: list[Tensor] = []
     start, first_answer = 0, 0

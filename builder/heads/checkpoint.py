@@ -2,8 +2,8 @@
 
 EAGLE-3: `LlamaForCausalLMEagle3` with `t2d` and `d2t`, as the reference repository and SpecForge
 write it. Medusa: `medusa_lm_head.safetensors`, as TGI and vLLM read it. The small form leaves the
-output rows out where they are the target's, and has them in a file of their own where they are not;
-`assemble` puts them back.
+output rows out if they are the target's, and else has them in a file of their own. `assemble` puts
+them back.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from builder.heads.target import target_ends
 from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
+"""File of a head's tensors, by kind."""
 ROWS = "output_rows.safetensors"
+"""File of trained output rows in the small form."""
 ARCHITECTURES = {"eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
+"""Name in `architectures` of config.json, by kind."""
 
 
 def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[str, Any]) -> None:
-    """Writes the head, its config.json with `notes`, and which target it was trained on."""
+    """Write the head, its config.json with `notes`, and a record of the target it was trained on.
+
+    Raises TypeError for a module that is no head.
+    """
     out.mkdir(parents=True, exist_ok=True)
     if isinstance(head, Eagle3):
         tensors, config = _eagle3(head, target_dir)
@@ -48,7 +54,10 @@ def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[s
 
 
 def shrink(folder: Path) -> None:
-    """Leaves out output rows that were not trained; those that were go into a file beside it."""
+    """Reduce a stored head to the small form, in place.
+
+    Output rows that were not trained are left out; trained ones move to a file of their own.
+    """
     config, kind = _config(folder)
     tensors = load_file(folder / WEIGHTS[kind])
     rows = tensors.pop("lm_head.weight", None)
@@ -59,7 +68,11 @@ def shrink(folder: Path) -> None:
 
 
 def assemble(folder: Path, target_dir: Path, out: Path) -> None:
-    """Writes the head as engines load it. Raises ValueError for one that is incomplete."""
+    """Write the head as engines load it.
+
+    Raises ValueError for an unknown kind of head, one for a target of other sizes, and an EAGLE-3
+    head that is incomplete.
+    """
     config, kind = _config(folder)
     target = json.loads((target_dir / "config.json").read_text())
     for key in ("hidden_size", "vocab_size"):
@@ -83,7 +96,8 @@ def assemble(folder: Path, target_dir: Path, out: Path) -> None:
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    path.chmod(0o644)  # safetensors writes for the owner alone
+    # safetensors writes files that only their owner can read.
+    path.chmod(0o644)
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], str]:
@@ -96,13 +110,18 @@ def _config(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def _known(ids: Tensor, config: dict[str, Any]) -> Tensor:
+    """Return t2d, bool [vocab]: whether each target token is in the draft vocabulary."""
     known = torch.zeros(int(config["vocab_size"]), dtype=torch.bool)
     known[ids] = True
     return known
 
 
 def load(folder: Path, target_dir: Path) -> Head:
-    """A stored head, bf16 values in float32. Raises ValueError for one that is incomplete."""
+    """Return a stored head, its bf16 values in float32.
+
+    Raises ValueError for an unknown kind or an incomplete EAGLE-3 head, and KeyError for an
+    incomplete Medusa head.
+    """
     config, kind = _config(folder)
     tensors = load_file(folder / WEIGHTS[kind])
     if kind == "eagle3":
@@ -142,6 +161,7 @@ def _eagle3(head: Eagle3, target_dir: Path) -> tuple[dict[str, Tensor], dict[str
 
 
 EAGLE3_NEEDED = ("fc.weight", "norm.weight", "lm_head.weight", "t2d", "d2t")
+"""Tensors without which an EAGLE-3 head is incomplete."""
 
 
 def _refuse_incomplete(tensors: dict[str, Tensor]) -> None:
@@ -165,7 +185,7 @@ def _medusa(head: Medusa, target_dir: Path) -> tuple[dict[str, Tensor], dict[str
     tensors: dict[str, Tensor] = {}
     for name, value in head.heads.state_dict().items():
         tensors[name] = value.to(torch.bfloat16).cpu()
-    # The output rows are the target's, of the tokens that the heads can say.
+    # Output rows that were not trained are the target's: `d2t` says which.
     tensors["d2t"] = offsets(head.draft_ids.cpu())
     if head.lm_head.weight.requires_grad:
         tensors["lm_head.weight"] = head.lm_head.weight.detach().to(torch.bfloat16).cpu()

@@ -24,12 +24,15 @@ from builder.heads.learner import HeadLearner, accepted
 from builder.refresh.kinds import TargetHead
 
 NUM_DRAFT = 4
-"""Guesses a round when a head is evaluated, or as many as it has."""
+"""Draft tokens in a round when a head is evaluated. Medusa drafts fewer if it has fewer heads."""
 
 
 @dataclass(frozen=True)
 class Eagle3Settings(TrainSettings):
-    """`num_steps` of the training-time test, a later one weighing `step_decay` times as much."""
+    """Settings of an EAGLE-3 head's training, with `num_steps` of the training-time test.
+
+    The loss of each step weighs `step_decay` times as much as that of the step before it.
+    """
 
     num_steps: int = 3
     step_decay: float = 0.8
@@ -37,7 +40,10 @@ class Eagle3Settings(TrainSettings):
 
 @dataclass(frozen=True)
 class MedusaSettings(TrainSettings):
-    """`num_steps` heads of `num_layers` residual blocks; weighed as EAGLE-3's steps."""
+    """Settings of Medusa's training: `num_steps` heads of `num_layers` residual blocks.
+
+    The loss of each head weighs `step_decay` times as much as that of the head before it.
+    """
 
     num_steps: int = 3
     num_layers: int = 1
@@ -46,14 +52,15 @@ class MedusaSettings(TrainSettings):
 
 @dataclass(frozen=True)
 class Kind:
-    """What the two commands do differently."""
+    """The differences between the two commands."""
 
     name: str
     text: str
     settings: type[Eagle3Settings | MedusaSettings]
     start: Callable[[Path, Tensor, Any], nn.Module]
+    """Function that makes a new head from the target's folder, the draft ids and the settings."""
     shape: Callable[[Any], dict[str, int]]
-    """The settings that a head of this kind has decided already."""
+    """Function that returns the settings that an existing head has decided already."""
 
 
 KINDS = {
@@ -86,7 +93,7 @@ class HeadSteps(steps.Steps):
         self.answer_settings = replace(self.answer_settings, features=keeps_laws)
 
     def train(self) -> None:
-        """Train the head on all shards."""
+        """Train the head on the answers in all shards, or on those of the wanted kinds."""
         how = settings_from(self.kind.settings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
@@ -100,7 +107,7 @@ class HeadSteps(steps.Steps):
         head = self.kind.start(self.target, ids, how) if known is None else known.module
         vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
         learner = HeadLearner(head, vocab_size, how.loss, how.num_steps, how.step_decay)
-        # An answer of one token leaves nothing to guess.
+        # An answer of one token leaves nothing to draft.
         train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
         read = self.reader(train_set, feature_taps(self.target))
         trainer = train.Trainer(learner, train_set, held, run, how, read)
@@ -118,7 +125,7 @@ class HeadSteps(steps.Steps):
         print(f"export: {self.kind.name} in {self.draft}")
 
     def evaluate(self) -> None:
-        """Acceptance by column on the questions file, else by kind on the held-out prompts."""
+        """Print acceptance by column of the questions file, or by kind of the held-out prompts."""
         whole = self.work / "assembled_head"
         checkpoint.assemble(self.draft, self.target, whole)
         head = checkpoint.load(whole, self.target)
@@ -133,7 +140,7 @@ class HeadSteps(steps.Steps):
 
 
 def main(kind: str, argv: list[str]) -> int:
-    """Run the steps named on the command line; 0 on success."""
+    """Run the steps named on the command line; return 0 on success, 2 without a target."""
     chosen = KINDS[kind]
     top = parser(f"specdec build {kind}", chosen.text, chosen.settings)
     top.add_argument(

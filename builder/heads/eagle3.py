@@ -1,8 +1,8 @@
-"""EAGLE-3 (Li et al. 2025): one layer that reads the target's states and its own guesses.
+"""EAGLE-3 (Li et al. 2025): one layer that reads the target's states and its own draft tokens.
 
 Parameter names are those of the reference checkpoints (`midlayer.…`, `fc`, `lm_head`), so that a
 state dict is what other engines load. Row t of a sequence holds the target's states at token t and
-reads token t + 1: what it says is token t + 2.
+reads token t + 1: it drafts token t + 2.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from builder.heads.batch import HeadBatch
 from builder.heads.target import target_ends
 
 NUM_FUSED = 3
+"""States of the target that are fused into one."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """The anchors of a batch's sequences, for attention."""
+    """The anchors of a batch's sequences, laid out for attention."""
 
     anchors: Packing
     hidden: list[Tensor]
-    """bool [members, 1, anchors, rows] for each piece: what lies behind an anchor."""
+    """bool [members, 1, anchors, rows] for each piece: whether a row comes after an anchor."""
 
 
 class Attention(nn.Module):
-    """Queries at the anchors; keys at all rows, and at the anchor's own earlier steps."""
+    """Attention from the anchors to the rows up to theirs, and to the anchor's own later steps."""
 
     def __init__(self, shape: StudentShape) -> None:
         super().__init__()
@@ -47,7 +48,10 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(shape.num_heads * dim, width, bias=False)
 
     def keys_values(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Rotated keys and values [rows, heads, dim] of x [rows, 2 * hidden]."""
+        """Return rotated keys, and values, both [rows, heads, dim], of x [rows, 2 * hidden].
+
+        `turn` is (cosines, sines) of the rows' positions.
+        """
         num, group = len(x), self.shape.num_heads // self.shape.num_kv_heads
         v = self.v_proj(x).view(num, -1, self.shape.head_dim)
         k = rotate(self.k_proj(x).view(num, -1, self.shape.head_dim), *turn).to(v.dtype)
@@ -61,10 +65,11 @@ class Attention(nn.Module):
         first: tuple[list[Tensor], list[Tensor]],
         later: list[tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """x [anchors, 2 * hidden] → [anchors, hidden].
+        """Return the attention [anchors, hidden] of x [anchors, 2 * hidden].
 
-        `first`: of all rows, causal, keys [members, heads, dim, rows] and values [members, heads,
-        rows, dim] for each piece; `later`: of the anchors, each sees its own.
+        `first` has keys [members, heads, dim, rows] and values [members, heads, rows, dim] for each
+        piece; an anchor sees the rows up to its own. `later` has keys and values [anchors, heads,
+        dim] of each step after the first; an anchor sees its own.
         """
         num, dim = len(x), self.shape.head_dim
         q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0][0].dtype)
@@ -89,7 +94,7 @@ class Attention(nn.Module):
 
 
 class Midlayer(nn.Module):
-    """The decoder layer over [embedding of the next token; state]."""
+    """The decoder layer, which reads [embedding of the next token; state]."""
 
     def __init__(self, shape: StudentShape) -> None:
         super().__init__()
@@ -100,12 +105,16 @@ class Midlayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
     def inputs(self, embedded: Tensor, state: Tensor) -> Tensor:
-        """[rows, 2 * hidden] for the attention."""
+        """Return the attention's input, [rows, 2 * hidden]."""
         return torch.cat((self.input_layernorm(embedded), self.hidden_norm(state)), dim=-1)
 
 
 class Eagle3(nn.Module):
-    """`embed` [vocab, hidden] is the target's, frozen, and so is the head unless it is trained."""
+    """An EAGLE-3 head in training.
+
+    `embed` [vocab, hidden] is the target's and frozen. The output rows are frozen, too, unless they
+    are trained.
+    """
 
     embed: Tensor
     draft_ids: Tensor
@@ -118,7 +127,7 @@ class Eagle3(nn.Module):
         draft_ids: Tensor,
         train_head: bool,
     ) -> None:
-        """`rows` [draft vocab, hidden]: where the output head begins."""
+        """Make a head whose output rows start as `rows` [draft vocab, hidden]."""
         super().__init__()
         self.shape = shape
         width = shape.hidden_size
@@ -133,9 +142,10 @@ class Eagle3(nn.Module):
         self.lm_head.weight.requires_grad_(train_head)
 
     def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
-        """Logits [anchors, draft vocab] of each step, as if all guesses before it were right.
+        """Yield logits [anchors, draft vocab] of each step, taking all earlier tokens as accepted.
 
-        The training-time test: a step's own state stands where the target's is not known yet.
+        This is the training-time test: where the target's state is not known yet, a step reads the
+        head's own.
         """
         shape, device = self.shape, batch.tokens.device
         longest = max(batch.lens) + num_steps
@@ -169,7 +179,7 @@ class Eagle3(nn.Module):
 
 
 def start(target_dir: Path, draft_ids: Tensor, train_head: bool) -> Eagle3:
-    """A head that begins as the target's last layer on the state that is nearest to the end."""
+    """Return a head that begins as the target's last layer, on the last of the fused states."""
     shape = shape_of(target_dir, 1, len(draft_ids))
     raw = {k: v.float() for k, v in load_file(target_dir / "model.safetensors").items()}
     embed, rows = target_ends(target_dir)

@@ -1,4 +1,4 @@
-"""The target's states over answers that are there already."""
+"""The target's states over answers that exist already."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from builder.distill.reader import Reader
 def with_features(
     target_dir: Path, items: Sequence[Conversation], taps: tuple[int, ...]
 ) -> Iterator[tuple[str, Example]]:
-    """(column, example) of each conversation with an answer of two tokens or more."""
+    """Yield (column, example) of each conversation whose answer has two tokens or more."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     items = [item for item in items if len(item.answer) > 1]
     reader = Reader(target_dir, device, taps)

@@ -1,4 +1,4 @@
-"""How a head learns: each of its steps against the teacher's law of the token that it guesses."""
+"""Trains a head: each step against the teacher's probabilities for the token it drafts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from builder.distill import data, loss, measure, train
 from builder.distill.data import Example
 from builder.heads.batch import HeadBatch, collate
 
-PAD_STEP = 256  # rows
+PAD_STEP = 256
+"""Rows of a batch are padded to a multiple of it."""
 
 
 class Head(Protocol):
@@ -21,11 +22,11 @@ class Head(Protocol):
     draft_ids: Tensor
 
     def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
-        """Logits [anchors, draft vocab] of each step, as if all guesses before it were right."""
+        """Yield logits [anchors, draft vocab] of each step, with all earlier tokens accepted."""
 
 
 class HeadLearner:
-    """A head in training; a later step weighs `decay` times as much as the one before it."""
+    """A head in training; the loss of each step weighs `decay` times that of the step before."""
 
     def __init__(
         self, head: nn.Module, vocab_size: int, kind: str, num_steps: int, decay: float
@@ -65,9 +66,10 @@ class HeadLearner:
 def accepted(
     head: Head, group: Sequence[Example], device: torch.device, num_draft: int
 ) -> list[list[int]]:
-    """For each example and anchor: how many of num_draft greedy guesses agree with the answer.
+    """Return, by example and anchor, how many of num_draft greedy tokens agree with the answer.
 
-    Guesses are chained: up to the first wrong one the head reads what it has guessed.
+    Counting ends at the first wrong token. Up to there the head's own tokens are those of the
+    answer, so the head may read the answer.
     """
     batch = collate(group, device, num_draft)
     running = torch.ones(len(batch.anchors), dtype=torch.bool, device=device)

@@ -1,7 +1,7 @@
-"""Medusa (Cai et al. 2024): heads on the target's last state, one for each place ahead.
+"""Medusa (Cai et al. 2024): heads on the target's last state, one for each position ahead.
 
-Head i of a state at token t guesses token t + 2 + i. Each is a stack of residual blocks, and the
-target's own output rows behind it.
+Head i reads the state at token t and drafts token t + 2 + i. Each head is a stack of residual
+blocks, followed by output rows that start as the target's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from builder.heads.batch import HeadBatch
 from builder.heads.target import target_ends
 
 LAST = -1
-"""The place among the taps of what comes out of the final norm."""
+"""Index among the taps of the final norm's output."""
 
 
 class ResBlock(nn.Module):
-    """x + silu(linear(x)); begins as the identity."""
+    """The block x + silu(linear(x)), which begins as the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -30,20 +30,23 @@ class ResBlock(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[rows, hidden] → the same."""
+        """Return [rows, hidden] for x [rows, hidden]."""
         out: Tensor = x + F.silu(self.linear(x))
         return out
 
 
 class Medusa(nn.Module):
-    """`heads.{head}.{layer}.linear`; the output rows are shared, and frozen unless trained."""
+    """Medusa heads in training, with parameters `heads.{head}.{layer}.linear`.
+
+    All heads share the output rows, which are frozen unless they are trained.
+    """
 
     draft_ids: Tensor
 
     def __init__(
         self, rows: Tensor, draft_ids: Tensor, num_heads: int, num_layers: int, train_head: bool
     ) -> None:
-        """`rows` [draft vocab, hidden]: the target's output rows of draft_ids."""
+        """Make heads whose output rows start as `rows` [draft vocab, hidden], the target's."""
         super().__init__()
         width = rows.shape[1]
         self.num_heads, self.num_layers = num_heads, num_layers
@@ -57,7 +60,7 @@ class Medusa(nn.Module):
         self.lm_head.weight.requires_grad_(train_head)
 
     def steps(self, batch: HeadBatch, num_steps: int) -> Iterator[Tensor]:
-        """Logits [anchors, draft vocab] of each step for which there is a head."""
+        """Yield logits [anchors, draft vocab] of each step for which there is a head."""
         state = batch.states[batch.anchors, LAST].float()
         for number in range(min(num_steps, self.num_heads)):
             logits: Tensor = self.lm_head(self.heads[number](state))
@@ -67,6 +70,9 @@ class Medusa(nn.Module):
 def start(
     target_dir: Path, draft_ids: Tensor, num_heads: int, num_layers: int, train_head: bool
 ) -> Medusa:
-    """Heads that begin as the target's own guess for the token before theirs."""
+    """Return heads that all begin as the target's own prediction of token t + 1.
+
+    The tokens that they draft come after that one.
+    """
     rows = target_ends(target_dir)[1][draft_ids]
     return Medusa(rows, draft_ids, num_heads, num_layers, train_head)

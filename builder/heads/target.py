@@ -1,4 +1,4 @@
-"""What heads share with their target: its embedding and its output rows."""
+"""The tensors that heads share with their target: its embedding and its output rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def target_ends(target_dir: Path) -> tuple[Tensor, Tensor]:
-    """Embedding and output rows [vocab, hidden] float32; one and the same where they are tied."""
+    """Return embedding and output rows, [vocab, hidden] float32 each.
+
+    They are the same tensor if the target ties them.
+    """
     raw = load_file(target_dir / "model.safetensors")
     embed = raw["model.embed_tokens.weight"].float()
     return embed, raw["lm_head.weight"].float() if "lm_head.weight" in raw else embed

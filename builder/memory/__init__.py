@@ -1,11 +1,12 @@
-"""How much memory a pair takes on each device, and which share of it each KV cache gets.
+"""Planning a pair's memory: what each device must hold, and how large each KV cache is.
 
-`plan_memory` adds up what each engine keeps on each device; `kv_shares` divides what is left among
-the KV caches; `remedies` says what would save how much. Everything is computed from shapes.
+- `plan_memory` adds up the memory of each engine on each device.
+- `kv_shares` divides the rest among the KV caches.
+- `remedies` lists changes that save memory, with the bytes saved.
 
-Which parts are exact: weights and KV cache (shapes times item sizes). Estimated, and compared with
-what TensorRT-LLM has printed for known engines (tests/unit/test_memory.py): activations, the
-buffers of runtime and decoder, the CUDA context.
+All of it is computed from shapes. Weights and KV cache are exact (shapes times item sizes).
+Activations, the buffers of runtime and decoder, and the CUDA context are estimates. They were
+compared with what TensorRT-LLM printed for known engines (tests/unit/test_memory.py).
 """
 
 from builder.memory.plan import DeviceMemory, EngineMemory, MemoryPlan, plan_memory

@@ -1,4 +1,4 @@
-"""Bytes that an engine needs beside weights and KV cache, and bytes of a token in the KV cache."""
+"""Bytes of an engine's activations and buffers, and of a token in its KV cache."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from builder.description import TENSORRTLLM, EngineDescription, PairDescription
 from builder.memory.weights import DTYPE_BYTES, kv_heads_per_rank
 
 TOKENS_PER_BLOCK = 32
-"""Of a paged KV cache (`tokens_per_block` of TensorRT-LLM's PluginConfig)."""
+"""Tokens in a block of a paged KV cache (`tokens_per_block` in TensorRT-LLM's PluginConfig)."""
 
 LOGIT_BYTES = 4
-"""Logits leave an engine as float32."""
+"""Bytes of a logit in an engine's output, which is float32."""
 
 DECODER_BYTES_PER_LOGIT = 20
-"""The decoder keeps about five float32 copies of each row of logits: what TensorRT-LLM 0.17 printed
-for a batch of one (16 to 21, with vocabularies of 150,000)."""
+"""Bytes of the decoder's buffers for each logit, about five float32 copies. TensorRT-LLM 0.17
+printed 16 to 21 for a batch of one and vocabularies of 150,000."""
 
 STATE_BYTES_PER_TOKEN = 40
-"""Ids and offsets of each place of each sequence that may run, in runtime (24) and decoder (16)."""
+"""Bytes of ids and offsets for each position of a sequence (runtime 24, decoder 16)."""
 
 FP8_EXTRA_WIDTHS = 10
-"""Widths of the hidden state, in the dtype, that an FP8 engine keeps besides for each row: its
-activations are larger than theory says (NVIDIA's docs/source/reference/memory.md, known issues).
-From one printed figure: 1,112 MiB for Llama-2-7B and 8,192 rows."""
+"""Additional activations of an FP8 engine for each row, in widths of the hidden state. Activations
+of FP8 are larger than theory says (NVIDIA's docs/source/reference/memory.md, known issues). The
+value comes from one printed figure: 1,112 MiB for Llama-2-7B and 8,192 rows."""
 
 CONTEXT_BYTES = 768 << 20
-"""CUDA context, cuBLAS and NCCL of one engine on one device; logs show 0.63 and 0.76 GiB."""
+"""Bytes of CUDA context, cuBLAS and NCCL of one engine on a device; logs show 0.63 and 0.76 GiB."""
 
 
 def kv_bytes_per_token(engine: EngineDescription) -> int:
-    """Bytes of one token's keys and values on each of the engine's devices."""
+    """Return the bytes of one token's keys and values on each of the engine's devices."""
     shape, precision = engine.shape, engine.precision
     item = DTYPE_BYTES[precision.dtype] if precision.kv_cache == "auto" else 1
     num_layers = -(-shape.num_layers // engine.placement.pipeline_parallel)
@@ -37,9 +37,10 @@ def kv_bytes_per_token(engine: EngineDescription) -> int:
 
 
 def num_kv_tokens(pair: PairDescription, engine: EngineDescription) -> int:
-    """Tokens that an instance's KV cache must hold for the pair's load, in whole blocks.
+    """Return the tokens that an instance's KV cache must hold for the pair's load.
 
-    Guesses lie in the target's cache until they are confirmed; several instances share the load.
+    Compiled engines use whole blocks. The target's cache also holds the draft tokens of a round.
+    Several instances share the load.
     """
     instances = max(1, len(engine.placement.instances))
     num_sequences = -(-pair.load.num_sequences // instances)
@@ -50,18 +51,21 @@ def num_kv_tokens(pair: PairDescription, engine: EngineDescription) -> int:
 
 
 def num_logit_rows(pair: PairDescription, engine: EngineDescription) -> int:
-    """Rows of logits in one step: of the target one more than guesses, for each sequence."""
+    """Return the rows of logits in one pass.
+
+    A sequence has one row, or `max_draft_len` + 1 in the target.
+    """
     each = pair.limits.max_draft_len + 1 if engine is pair.target else 1
     return min(pair.limits.max_batch_size * each, max(pair.limits.max_num_tokens, 1))
 
 
 def activation_bytes(pair: PairDescription, engine: EngineDescription) -> int:
-    """Bytes of TensorRT's "execution context memory" for the largest step.
+    """Return the bytes of TensorRT's "execution context memory" for the largest pass.
 
-    Of one layer at a time (memory is used again in the next one), for each row: the outputs of gate
-    and up projection, the residual and its norm; then the logits. Exactly what TensorRT-LLM 0.13 to
-    0.17 printed for Qwen2.5 engines: 773.51 MiB (0.5B, INT8) and 921.51 MiB (1.5B, INT4), for 8,192
-    rows and 2,048 sequences. It does not grow with the number of layers or with weights.
+    For each row these are the outputs of gate and up projection, the residual and its norm; the
+    logits are added. Layers use the same memory in turn, so neither their number nor the weights
+    matter. This is exactly what TensorRT-LLM 0.13 to 0.17 printed for Qwen2.5 engines with 8,192
+    rows and 2,048 sequences: 773.51 MiB (0.5B, INT8) and 921.51 MiB (1.5B, INT4).
     """
     shape, tensor = engine.shape, engine.placement.tensor_parallel
     widths = 2 * shape.intermediate_size // tensor + 2 * shape.hidden_size
@@ -73,7 +77,7 @@ def activation_bytes(pair: PairDescription, engine: EngineDescription) -> int:
 
 
 def buffer_bytes(pair: PairDescription, engine: EngineDescription) -> int:
-    """Bytes of the runtime's and the decoder's buffers, before the KV cache is allocated."""
+    """Return the bytes of the buffers that runtime and decoder allocate before the KV cache."""
     limits = pair.limits
     columns = engine.shape.padded_vocab_size(engine.placement.tensor_parallel)
     num_rows, per_logit = num_logit_rows(pair, engine), LOGIT_BYTES

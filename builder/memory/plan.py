@@ -1,4 +1,4 @@
-"""What lies on each device."""
+"""The memory plan: what each engine of a pair needs on each device."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from builder.memory.buffers import (
 from builder.memory.weights import DTYPE_BYTES, head_bytes, weight_bytes
 
 USABLE_SHARE = 0.97
-"""Of the memory that nvidia-smi shows: CUDA reports 79.1 of an 80 GB device's 79.6 GiB, and a pool
-that is filled to the last byte cannot be served from."""
+"""Usable share of the memory that nvidia-smi shows. CUDA reports 79.1 of an 80 GB device's 79.6
+GiB, and a server cannot fill a pool to the last byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """What one engine keeps on one device, in bytes."""
+    """The memory of one engine on one device, in bytes."""
 
     engine: str
     weights: int
-    """With those of a drafting head."""
+    """Weights, including those of an EAGLE-3 or Medusa head."""
     activations: int
     buffers: int
     context: int
     kv_cache: int
-    """For the pair's load."""
+    """KV cache for the pair's load."""
     kv_bytes_per_token: int
     fraction: float | None
-    """`kv_cache_fraction` of the pair file."""
+    """`kv_cache_fraction` of the pair file; None if it is to be computed."""
 
     @property
     def fixed(self) -> int:
-        """Everything but the KV cache: what is there when the cache is allocated."""
+        """Bytes that are in use when the KV cache is allocated: everything but the cache."""
         return self.weights + self.activations + self.buffers + self.context
 
     @property
@@ -47,12 +47,12 @@ class EngineMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The engines on one device, in the order of the pair."""
+    """The memory of one device and of the engines on it, in the order of the pair."""
 
     device: int | None
-    """Index of a GPU; None: the host."""
+    """Index of a GPU; None for the host."""
     capacity: int | None
-    """Bytes that may be used; None: not known (the host's)."""
+    """Bytes that may be used; None if not known, as for the host."""
     engines: tuple[EngineMemory, ...]
 
     @property
@@ -61,11 +61,12 @@ class DeviceMemory:
 
     @property
     def needed(self) -> int:
+        """Bytes that all engines on the device need."""
         return sum(engine.total for engine in self.engines)
 
     @property
     def spare(self) -> int | None:
-        """Bytes left, below 0 if it does not fit; None where the capacity is not known."""
+        """Bytes left, negative if the engines do not fit; None if the capacity is not known."""
         return None if self.capacity is None else self.capacity - self.needed
 
     @property
@@ -75,7 +76,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """All devices of a pair."""
+    """The memory of all devices of a pair."""
 
     devices: tuple[DeviceMemory, ...]
 
@@ -85,11 +86,11 @@ class MemoryPlan:
 
     @property
     def missing(self) -> int:
-        """Bytes that the fullest device lacks; 0 if everything fits."""
+        """Bytes that the device with the largest shortage lacks; 0 if everything fits."""
         return max([0, *(-device.spare for device in self.devices if device.spare is not None)])
 
     def on(self, device: int | None) -> DeviceMemory:
-        """The plan of one device. Raises KeyError."""
+        """Return the plan of one device (None: the host). Raises KeyError for an unused device."""
         for each in self.devices:
             if each.device == device:
                 return each
@@ -97,7 +98,7 @@ class MemoryPlan:
 
 
 def plan_memory(pair: PairDescription) -> MemoryPlan:
-    """Add up what each engine keeps on each device."""
+    """Return the memory that each engine of the pair needs on each of its devices."""
     capacity = None if pair.gpu is None else int(pair.gpu.memory_mib * (1 << 20) * USABLE_SHARE)
     found: dict[int | None, list[EngineMemory]] = {}
     engines = [(engine, _engine_memory(pair, engine)) for engine in pair.engines]
@@ -117,10 +118,11 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
 
 
 def guide_bytes(pair: PairDescription) -> int:
-    """What a published guide's rule gives for the whole pair: activations of 4 × weights × batch.
+    """Return the bytes of the whole pair by a published guide: activations = 4 × weights × batch.
 
-    Shown for comparison only. Activations depend on the rows of a step, not on weights: the rule
-    asks 2.6 TB for a 70B with a 7B in 16 bits at a batch of four, whose weights are 154 GB.
+    The value is shown for comparison only. Activations depend on the rows of a pass, not on
+    weights. By this rule a 70B and a 7B model in 16 bits, with 154 GB of weights, need 2.6 TB at a
+    batch of four.
     """
     weights = sum(
         engine.shape.total_parameters * DTYPE_BYTES[engine.precision.dtype]
@@ -130,7 +132,7 @@ def guide_bytes(pair: PairDescription) -> int:
 
 
 def _as_one(parts: list[EngineMemory]) -> EngineMemory:
-    """Target and draft in one process with one KV cache, as llmapi runs them."""
+    """Return target and draft as one engine with one KV cache, as llmapi runs them."""
     target = parts[0]
     return replace(
         target,
@@ -148,7 +150,7 @@ def _engine_memory(pair: PairDescription, engine: EngineDescription) -> EngineMe
     own = pair.self_speculation
     if own is not None and engine is pair.target:
         weights += head_bytes(engine, own)
-        if own.mode in ("eagle3", "eagle"):  # one layer more, with keys of its own
+        if own.mode in ("eagle3", "eagle"):  # one more layer, with a KV cache of its own
             stages = engine.placement.pipeline_parallel
             per_token += per_token // -(-engine.shape.num_layers // stages)
     return EngineMemory(

@@ -1,4 +1,4 @@
-"""What would make a pair smaller, and by how much: each remedy is computed as a pair of its own."""
+"""Changes that make a pair need less memory, each computed as a pair of its own."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from builder.description.loading import known_shapes
 from builder.memory.plan import MemoryPlan, plan_memory
 
 MIN_CAPABILITY_FP8 = 89
+"""Lowest compute capability with FP8, times ten."""
 MAX_STEPS = 6
+"""Most remedies that `combination` puts together."""
 Change = Callable[[EngineDescription], EngineDescription]
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change to a pair, and what it does to the memory."""
+    """A change to a pair that saves memory."""
 
     what: str
+    """Description of the change, for people."""
     pair: PairDescription
-    """The pair with the change."""
+    """Pair with the change."""
     saved: int
-    """Bytes on the device that was fullest."""
+    """Bytes saved on the device that was fullest."""
     fits: bool
-    """Everything fits with this change alone."""
+    """Whether everything fits after this change alone."""
 
 
 def remedies(pair: PairDescription, plan: MemoryPlan) -> list[Remedy]:
-    """What saves memory on the fullest device, the largest saving first."""
+    """Return the changes that save memory on the fullest device, the largest saving first.
+
+    Empty without a device whose capacity is known.
+    """
     spares = [(device.spare, device) for device in plan.devices if device.spare is not None]
     if not spares:
         return []
@@ -43,9 +49,10 @@ def remedies(pair: PairDescription, plan: MemoryPlan) -> list[Remedy]:
 
 
 def combination(pair: PairDescription) -> list[Remedy]:
-    """Remedies one after another, largest first, until everything fits on the devices there are.
+    """Return remedies to apply one after another until everything fits on the same number of GPUs.
 
-    Empty if it fits already, or if these do not suffice without more GPUs.
+    Each step takes the smallest saving that makes everything fit, or else the largest saving.
+    Empty if everything fits already, or if up to MAX_STEPS remedies do not suffice.
     """
     steps: list[Remedy] = []
     plan = plan_memory(pair)
@@ -64,6 +71,7 @@ def _num_gpus(pair: PairDescription) -> int:
 
 
 def _changes(pair: PairDescription) -> Iterator[tuple[str, PairDescription]]:
+    """Yield (description, changed pair) for all changes that may save memory."""
     limits, load = pair.limits, pair.load
     half = max(1, load.num_sequences // 2)
     if half < load.num_sequences:
@@ -112,7 +120,7 @@ def _precisions(
         yield _precise(pair, engine, Precision(dtype, "fp8"), "weights in FP8")
         both = Precision(dtype, "fp8", "fp8")
         yield _precise(pair, engine, both, "weights and KV cache in FP8")
-    if pair.gpu.compute_capability < 100:  # INT8 and INT4 have no kernels on SM100
+    if pair.gpu.compute_capability < 100:  # SM100 has no INT8 and INT4 kernels
         kv_cache = engine.precision.kv_cache
         if not has_fp8 or engine is not pair.target:
             yield _precise(pair, engine, Precision(dtype, "int8_wo", kv_cache), "weights in INT8")
@@ -150,7 +158,7 @@ def _precise(
 
 
 def _with(pair: PairDescription, engine: EngineDescription) -> PairDescription:
-    """The pair with the engine of that name replaced."""
+    """Return the pair with `engine` in place of the engine of that name."""
     if engine.name == pair.target.name:
         return replace(pair, target=engine)
     drafts = tuple(engine if each.name == engine.name else each for each in pair.drafts)

@@ -1,11 +1,13 @@
-"""The KV cache of each engine.
+"""Dividing the memory of a device among the KV caches of its engines.
 
-TensorRT-LLM takes `kv_cache_free_gpu_mem_fraction` of what is free when an engine allocates its
-cache, its weights and buffers being there (`KVCacheManager::calculateMaxNumBlocks`), but at most
-`max_tokens_in_paged_kv_cache`. Triton loads models side by side, in no order to rely on, so a
-fraction alone would give each engine another cache at each start, and 0.9 of it twice leaves the
-second engine nothing. Here the count of tokens divides the memory, and the fraction is just high
-enough to reach it even for the engine that loads last.
+When an engine allocates its KV cache, its weights and buffers are already there. TensorRT-LLM then
+takes the share `kv_cache_free_gpu_mem_fraction` of the free memory, but at most
+`max_tokens_in_paged_kv_cache` tokens (`KVCacheManager::calculateMaxNumBlocks`).
+
+Triton loads models at the same time and in no fixed order. With a fraction alone, cache sizes would
+differ from start to start, and two engines with 0.9 would leave the second too little. So here the
+number of tokens divides the memory. The fraction is just high enough to reach that number even for
+the engine that loads last.
 """
 
 from __future__ import annotations
@@ -18,34 +20,38 @@ from builder.description import LLMAPI, PairDescription
 from builder.memory.plan import DeviceMemory, MemoryPlan
 
 DEFAULT_FRACTION = 0.9
-"""TensorRT-LLM's own, where nothing is said (cpp: KvCacheConfig::kDefaultGpuMemFraction)."""
+"""TensorRT-LLM's default fraction (KvCacheConfig::kDefaultGpuMemFraction in its C++ code)."""
 
 MAX_FRACTION = 0.99
-"""TensorRT-LLM refuses 1."""
+"""Largest fraction to write; TensorRT-LLM refuses 1."""
 
 _HEADROOM = 0.95
-"""Of what the load leaves over; the rest absorbs what the estimates miss."""
+"""Share of the spare memory that is divided; the rest allows for errors of the estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvShare:
-    """What one engine's configuration says of its KV cache."""
+    """The KV cache settings of one engine."""
 
     engine: str
+    """Name of the engine."""
     fraction: float
-    """`kv_cache_free_gpu_mem_fraction`, two decimals."""
+    """Value of `kv_cache_free_gpu_mem_fraction`, rounded up to two decimals if computed."""
     max_tokens: int
-    """`max_tokens_in_paged_kv_cache`."""
+    """Value of `max_tokens_in_paged_kv_cache`, in tokens."""
 
 
 def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
-    """Give each cache what the load needs, and its part of the rest.
+    """Give each KV cache what the load needs, and a proportional part of the rest.
 
-    An engine on several devices has what its fullest one allows, as TensorRT-LLM takes the smallest
-    count of blocks over ranks. A `kv_cache_fraction` of the pair file is kept: it then says how
-    large the cache is, if engines load in the order of `pair.engines`. So does TensorRT-LLM's own
-    for an llmapi engine, which alone knows what its runtime takes besides. Empty without a GPU, and
-    where the load does not fit.
+    - An engine on several devices gets what the fullest of them allows, because TensorRT-LLM takes
+      the smallest number of blocks over all ranks.
+    - A `kv_cache_fraction` of the pair file is kept. The cache size then follows from it, assuming
+      that engines load in the order of `pair.engines`.
+    - An llmapi engine otherwise gets TensorRT-LLM's default fraction, because only its runtime
+      knows what else it needs.
+
+    Empty without a GPU, and if the load does not fit.
     """
     devices = [each for each in plan.devices if each.capacity is not None]
     if not devices or not plan.fits:
@@ -72,10 +78,10 @@ def kv_shares(pair: PairDescription, plan: MemoryPlan) -> tuple[KvShare, ...]:
 def caches_in_turn(
     device: DeviceMemory, fractions: Mapping[str, float], max_tokens: Mapping[str, int]
 ) -> dict[str, int]:
-    """Load the device's engines in turn; the bytes that each cache gets.
+    """Return the bytes of each KV cache if the device's engines load one after another.
 
-    An engine of `fractions` takes that of what is free then; another takes its `max_tokens`, if so
-    much is free. Below 0: what is missing for the engine's weights and buffers.
+    An engine in `fractions` takes that share of the memory free at that time. Every other engine
+    takes up to its `max_tokens`. A negative value is what its weights and buffers lack.
     """
     assert device.capacity is not None
     free, found = device.capacity, {}
@@ -91,7 +97,7 @@ def caches_in_turn(
 
 
 def _budgets(device: DeviceMemory) -> dict[str, int]:
-    """Bytes of each cache: its load, and of the rest a part in proportion to that."""
+    """Return the bytes of each cache: those for its load, and a proportional part of the rest."""
     assert device.spare is not None
     wanted = sum(each.kv_cache for each in device.engines)
     rest = int(device.spare * _HEADROOM)
@@ -99,7 +105,10 @@ def _budgets(device: DeviceMemory) -> dict[str, int]:
 
 
 def _fraction(device: DeviceMemory, name: str, tokens: Mapping[str, int]) -> float:
-    """What the engine's cache is of what is free there once all others are loaded; 0 elsewhere."""
+    """Return the cache as a share of the memory free after all other engines have loaded.
+
+    0 if the engine does not run on the device.
+    """
     assert device.capacity is not None
     size = _bytes_per_token(device)
     if name not in size:

@@ -1,4 +1,4 @@
-"""Bytes of an engine's weights on one device."""
+"""Memory of an engine's weights on one device, and of a target's head."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ QUANTIZED_BITS = {
     "int4_awq": 4.0 + 16 / 128,  # a 16-bit scale for each group of 128
     "nvfp4": 4.0 + 8 / 16,  # an FP8 scale for each group of 16
 }
-"""Of one weight of a projection, scales of groups included. Embedding, head, norms and biases stay
-in the engine's dtype: ModelOpt leaves `lm_head` out by default, and quantises projections alone."""
+"""Bits of one weight of a projection, with the scales of its group. Embedding, output head, norms
+and biases stay in the engine's dtype: ModelOpt quantises only projections, and not `lm_head`."""
 
-ID_BYTES = 8  # `d2t`, the target's id of each row of a reduced head, is int64
+ID_BYTES = 8
+"""Bytes of an int64 in `d2t`, which maps the rows of a reduced head to token ids."""
 
 
 def projection_bytes(num_parameters: int, dtype: str, quantization: str) -> int:
-    """Bytes of so many weights of projections."""
+    """Return the bytes of `num_parameters` weights of projections."""
     if quantization == "none":
         return num_parameters * DTYPE_BYTES[dtype]
     return int(num_parameters * QUANTIZED_BITS[quantization] / 8)
 
 
 def kv_heads_per_rank(shape: ModelShape, tensor_parallel: int) -> int:
-    """KV heads that a rank keeps: with more ranks than heads, each is kept several times."""
+    """Return the KV heads on each rank; with more ranks than heads, several ranks keep the same."""
     return -(-shape.num_kv_heads // tensor_parallel)
 
 
 def weight_bytes(engine: EngineDescription, *, is_compiled: bool) -> int:
-    """Bytes of the weights on each of the engine's devices; of the fullest stage of a pipeline.
+    """Return the bytes of weights on each device; in a pipeline, in its fullest stage.
 
-    Each rank keeps its part of the projections and of the head, and the whole embedding
+    Each rank keeps its part of the projections and of the output head, and the whole embedding
     (TensorRT-LLM splits it only with --use_parallel_embedding). A compiled engine stores tied
     embeddings twice.
     """
@@ -49,7 +50,7 @@ def weight_bytes(engine: EngineDescription, *, is_compiled: bool) -> int:
     head = shape.num_head_parameters
     if is_compiled and shape.tied_embeddings:
         head = shape.num_embedding_parameters
-    head = (head + shape.hidden_size * tensor) // tensor  # and the norm before it
+    head = (head + shape.hidden_size * tensor) // tensor  # with the norm before it
     embedding = shape.num_embedding_parameters
     others += max(head, embedding) if pipeline > 1 else head + embedding
     num_ids = shape.draft_vocab_size or 0
@@ -61,11 +62,12 @@ def weight_bytes(engine: EngineDescription, *, is_compiled: bool) -> int:
 
 
 def head_bytes(target: EngineDescription, own: SelfSpeculation) -> int:
-    """Bytes of what the target guesses with itself; 0 for modes without weights of their own.
+    """Return the bytes of the target's own head; 0 for modes without weights of their own.
 
-    EAGLE-3: its projection of three of the target's states, one layer that reads twice the width,
-    four norms, a head, and the two maps between the vocabularies. EAGLE: the same with one state of
-    twice the width, without a head. Medusa: a residual block and a head for each guess.
+    - EAGLE-3: a projection of three hidden states of the target, one layer whose input is twice as
+      wide, four norms, an output head, and two maps if its vocabulary is reduced.
+    - EAGLE: a projection of twice the hidden width, one layer and two norms.
+    - Medusa: a residual block and an output head for each Medusa head.
     """
     shape, item = target.shape, DTYPE_BYTES[target.precision.dtype]
     hidden = shape.hidden_size

@@ -1,5 +1,6 @@
-"""`specdec build profile`: what passes and guesses cost, measured before anybody is served.
+"""`specdec build profile`: measures what passes and drafts cost, before the server is used.
 
-No second cost model: the server is put under load in every way that the controller may choose, its
-own controller learns from that as it does in service, and what it has learned is the profile.
+There is no second cost model. The command puts a server under load with every choice that its
+controller may make. The controller learns from that as it does in service, and what it has learned
+is the profile.
 """

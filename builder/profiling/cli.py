@@ -1,4 +1,4 @@
-"""`specdec build profile`: the command line, and the server that is measured."""
+"""The command line of `specdec build profile`, and the server that it measures."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from specdec.serving.parameters import own_config, read_parameters
 from specdec.serving.settings import OrchestratorSettings
 
 ORCHESTRATOR = "specdec"
+"""Folder of the orchestrator in the model repository."""
 PROFILE = "control_profile.json"
-"""In the orchestrator's folder, beside its config.pbtxt."""
+"""File of the profile, in the orchestrator's folder beside its config.pbtxt."""
 PLAIN_SHARE = "0.5"
-"""Of the controller's own requests, to see the target alone."""
+"""`control_share` of the measured server: half of the requests that leave the choice to the
+controller run without speculation, so that plain steps are measured, too."""
 REQUEST_TIMEOUT_S = 600.0
+"""Seconds that a request may take."""
 READY_TIMEOUT_S = 1800.0
-"""Large weights take long to load."""
+"""Seconds that the server may take to be ready: large weights take long to load."""
 CONFIG = "config.pbtxt"
 FAILURES = (
     BuildError,
@@ -43,18 +46,20 @@ FAILURES = (
     OSError,
     SpecdecError,
 )
+"""Errors that end the command with a message instead of a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A server to put the load on, and where it keeps what it learns."""
+    """A server to put the load on, and the file in which it keeps what it learns."""
 
     url: str
+    """HOST:PORT of its gRPC service."""
     state: Path
 
 
 def main(argv: list[str]) -> int:
-    """Return 0; 1 with the reason on stderr if there is no profile."""
+    """Run the command; return 0, or 1 with the reason on stderr if there is no profile."""
     arguments = _parser().parse_args(argv)
     try:
         _profile(arguments)
@@ -70,7 +75,7 @@ def _profile(arguments: argparse.Namespace) -> None:
     _check(arguments, settings, loads)
     prompts, asked = prompts_of(arguments.prompts), ways(settings)
     output: Path = arguments.output or model / PROFILE
-    # Whether it can be kept is seen before the minutes of measuring.
+    # The output file is made before minutes of measuring, so that a bad path fails at once.
     with _place_for(output) as new:
         with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
             with _server(arguments, settings, Path(scratch)) as measured:
@@ -88,6 +93,7 @@ def _profile(arguments: argparse.Namespace) -> None:
 
 
 def _settings(model: Path) -> OrchestratorSettings:
+    """Return the orchestrator's settings. Raises BuildError if it takes no profile."""
     known = parameters_of(model)
     if "control_profile" not in known:
         raise BuildError(
@@ -105,7 +111,7 @@ def _config(arguments: argparse.Namespace) -> Path:
 
 
 def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads: list[int]) -> None:
-    """Raises BuildError for what cannot be measured."""
+    """Raise BuildError for settings, loads or options that cannot be measured."""
     if settings.is_llmapi or not settings.max_draft_len:
         raise BuildError("the engine takes no drafts: a controller has nothing to choose")
     if not 1 <= loads[0] <= loads[-1] <= settings.inflight_limit:
@@ -133,7 +139,7 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
 
 @contextmanager
 def _place_for(output: Path) -> Iterator[Path]:
-    """A new file beside `output`, to be renamed to it. Raises BuildError."""
+    """Yield a new file beside `output`, to be renamed to it. Raises BuildError."""
     if output.is_dir():
         raise BuildError(f"{output} is a folder; --output names a file")
     new = output.with_name(f"{output.name}.new")
@@ -151,7 +157,10 @@ def _place_for(output: Path) -> Iterator[Path]:
 def _server(
     arguments: argparse.Namespace, settings: OrchestratorSettings, scratch: Path
 ) -> Iterator[Measured]:
-    """The one that runs, or one over the repository's engines that keeps its state in `scratch`."""
+    """Yield the running server of --server; without that option, start one.
+
+    A started server uses the repository's engines and keeps its state in `scratch`.
+    """
     if arguments.server is not None:
         yield Measured(arguments.server, arguments.state)
         return
@@ -172,7 +181,10 @@ def _server(
 
 
 def _link(repository: Path, copy: Path) -> None:
-    """The same models without other orchestrators, whose files another server may be writing."""
+    """Link the models of `repository` into `copy`; the orchestrator's config.pbtxt is copied.
+
+    Other orchestrators are left out, because another server may be writing their files.
+    """
     (copy / ORCHESTRATOR).mkdir(parents=True)
     for entry in repository.iterdir():
         config = entry / CONFIG
@@ -187,7 +199,10 @@ def _link(repository: Path, copy: Path) -> None:
 
 
 def _wait_for_a_save(state: Path) -> None:
-    """Until the server has kept what it learned up to now. Raises BuildError."""
+    """Wait until the server has saved what it learned before this call.
+
+    Raises BuildError if that takes more than two save periods.
+    """
     now_s = time.time()
     while not state.exists() or state.stat().st_mtime < now_s:
         if time.time() > now_s + 2 * SAVE_PERIOD_S:

@@ -1,4 +1,4 @@
-"""The load of a profile: every drafter, with few guesses and with many, at each load."""
+"""The load of a profile: every drafter, with short drafts and long ones, at each load."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from specdec.serving.drafter_names import LOOKUP
 from specdec.serving.settings import OrchestratorSettings
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
+"""Folder of the shipped prompts, one file for each task."""
 PROMPTS_PER_TASK = 4
+"""Shipped prompts taken of each task."""
 LENGTHS = {"copies": (1, 3, 7), "engine": (1, 2, 4), "head": (1, 3, 6)}
-"""Guesses a round: enough numbers for a line through their times, and for what bends it."""
+"""Draft tokens in a round, by kind of drafter: enough values to fit a line through their times, and
+deviations from it."""
 LEAST_REQUESTS = 6
-"""Of a way at a load; of many streams, each asks so many times as TURNS says."""
+"""Fewest requests of a choice at a load."""
 TURNS = 2
+"""Requests of a choice by each stream, if that is more than LEAST_REQUESTS in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is asked; `task` None: told by its text."""
+    """The text of a request, and its task; if that is None, the server tells it from the text."""
 
     text: str
     task: str | None
@@ -35,7 +39,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How it is asked; no drafter: as the controller chooses."""
+    """A choice to ask for, drafter and draft tokens; without a drafter the controller chooses."""
 
     drafter: str | None = None
     num_draft_tokens: int | None = None
@@ -45,9 +49,10 @@ class Way:
 
 
 def prompts_of(path: Path | None) -> list[Prompt]:
-    """{"prompt": text} a line, `task` where it is known; None: some of ours of each task.
+    """Return the prompts of a file with {"prompt": text} on each line, and "task" if it is known.
 
-    Raises BuildError that names the line.
+    Without a file, return some shipped prompts of each task, the tasks in turn. Raises BuildError
+    that names the line.
     """
     if path is not None:
         return _read(path, None)
@@ -59,6 +64,7 @@ def prompts_of(path: Path | None) -> list[Prompt]:
 
 
 def _read(path: Path, task: str | None) -> list[Prompt]:
+    """Return the prompts of a file; `task` is that of lines without one."""
     found = []
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -81,7 +87,11 @@ def _read(path: Path, task: str | None) -> list[Prompt]:
 
 
 def ways(settings: OrchestratorSettings) -> tuple[Way, ...]:
-    """What the controller may choose, itself first: under load it then sees who runs alone."""
+    """Return the choices to ask for, drafter by drafter.
+
+    The first and the last leave the choice to the controller, which then also sees requests without
+    speculation at each load.
+    """
     limit = settings.max_draft_len
     kinds = (
         *((LOOKUP, length) for length in LENGTHS["copies"]),
@@ -99,7 +109,7 @@ def put_on(
     loads: Sequence[int],
     max_tokens: int,
 ) -> None:
-    """Ask in every way at every load. Raises SpecdecError."""
+    """Send requests with every choice at every load. Raises SpecdecError if one fails."""
     turn, salts = itertools.cycle(prompts), _salts()
     for num_streams in loads:
         for number, way in enumerate(asked, start=1):
@@ -116,7 +126,10 @@ def put_on(
 
 
 def _salts() -> Iterator[str]:
-    """For the head of every prompt, so that none is cached: what reading costs is learned too."""
+    """Yield texts to put before each prompt, so that none is cached.
+
+    The controller then learns what reading prompts costs, too.
+    """
     run = secrets.token_hex(3)
     return (f"({run}-{number}) " for number in itertools.count())
 

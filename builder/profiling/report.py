@@ -1,4 +1,4 @@
-"""What a profile says, in tables."""
+"""Tables of a profile's contents."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from specdec.serving.drafter_names import LOOKUP
 from specdec.serving.settings import OrchestratorSettings
 
 CONTEXT = 256
-"""Tokens of text at which times are told."""
+"""Tokens of context at which times are given."""
 
 
 def report(
     path: Path, settings: OrchestratorSettings, asked: Sequence[Way], loads: Sequence[int]
 ) -> str:
-    """Milliseconds by load, then acceptance by drafter.
+    """Return tables of milliseconds by load, and of acceptance by drafter.
 
-    Raises BuildError where nothing was learned, MemoryMismatchError for what is no profile.
+    Raises BuildError if no round was timed, and MemoryMismatchError for a file that is no profile.
     """
     controller = Controller(ControlSettings())
     Memory.found(path).load(controller, time.time())

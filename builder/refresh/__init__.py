@@ -1,1 +1,1 @@
-"""`specdec build refresh`: train the served draft on, and put it in the old one's place."""
+"""`specdec build refresh`: trains the served draft further and replaces it on running servers."""

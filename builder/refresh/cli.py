@@ -1,4 +1,4 @@
-"""`specdec build refresh`: the command line, and one run at a time."""
+"""The command line of `specdec build refresh`, which allows one run per work folder at a time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ EXIT_FAILED = 1
 
 
 def main(argv: list[str]) -> int:
-    """0: refreshed, or no better; 3: acceptance fell; 4: rolled back; 1: it could not be done."""
+    """Run a refresh and return its exit status.
+
+    0: refreshed, trained without a server to swap on, or no better; 1: an error; 3: acceptance fell
+    on the held-out prompts; 4: the new draft was rolled back.
+    """
     options = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)  # A job that is stopped rolls back too.
+    signal.signal(signal.SIGTERM, _interrupt)  # A stopped job rolls back too.
     try:
         with _alone(options.work):
             return Refresh(options).run()
@@ -36,9 +40,9 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _alone(work: Path) -> Iterator[None]:
-    """Hold the work folder's lock. Raises BuildError if another run has it."""
+    """Hold the lock of the work folder. Raises BuildError if another run has it."""
     work.mkdir(parents=True, exist_ok=True)
-    work.chmod(0o700)  # What users wrote lies there while we work.
+    work.chmod(0o700)  # Prompts of users lie there meanwhile.
     with (work / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The prompts that a draft is trained on anew: files, or what the server has logged."""
+"""Prompts for training a draft further, from files or from the server's prompt log."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from builder.errors import BuildError
 from specdec.serving.prompt_log import read_log
 
 MIN_PROMPTS = 100
-"""Fewer say nothing about what is asked: one in ten is held out to judge by."""
+"""Fewest different prompts for a refresh. One in ten judges the result, so fewer say too little."""
 
 
 def from_files(files: Sequence[Path]) -> list[Prompt]:
-    """User turns of files with {"prompt": text} a line, none twice. Raises BuildError."""
+    """Return the different prompts in JSON-lines files of {"prompt": text}, as user turns.
+
+    Prompts that share a run of words with a benchmark prompt are left out. Raises BuildError if a
+    file cannot be read or a line is not of this form.
+    """
     found = {text: path.stem for path in files for text in prompts.read(path)}
     pairs = separation.unmeasured([(kind, text) for text, kind in found.items()])
     return [Prompt(0, kind, [{"role": "user", "content": text}]) for kind, text in pairs]
 
 
 def from_log(directory: Path, tenants: Sequence[str], tokenizer: Any) -> list[Prompt]:
-    """What was logged, none twice; of these tenants alone where some are named.
+    """Return the different prompts in the prompt log `directory`, in the order of first use.
 
-    Raises BuildError.
+    If `tenants` are named, only their prompts count. `tokenizer` is the target's. Prompts that
+    share a run of words with a benchmark prompt are left out. Raises BuildError if the log cannot
+    be read.
     """
     try:
         logged = read_log(directory)
@@ -39,9 +45,9 @@ def from_log(directory: Path, tenants: Sequence[str], tokenizer: Any) -> list[Pr
 
 
 def chosen(found: Sequence[Prompt], max_prompts: int, seed: int) -> list[Prompt]:
-    """The newest `max_prompts`, numbered in random order; answers are greedy.
+    """Return the last `max_prompts` of `found`, shuffled and numbered from 0.
 
-    Raises BuildError if there are too few.
+    They ask for greedy answers. Raises BuildError if there are fewer than MIN_PROMPTS.
     """
     if len(found) < MIN_PROMPTS:
         raise BuildError(

@@ -1,4 +1,4 @@
-"""What can be refreshed: a draft model, and a head on the target's states."""
+"""The kinds of draft that can be refreshed: draft models, and heads of the target."""
 
 from __future__ import annotations
 
@@ -25,29 +25,35 @@ _UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)
 
 
 class Kind(Protocol):
-    """How drafts of one kind are read, taught and written."""
+    """Reading, training and writing of one kind of draft.
+
+    In the methods, `folder` holds the draft's weights and `target` is the target's checkpoint.
+    """
 
     @property
     def folder(self) -> str:
-        """Of a version: what is replaced."""
+        """Folder of a model version that a refresh replaces: CHECKPOINT or HEAD."""
 
     @property
     def reads_states(self) -> bool:
-        """Whether the target's states are wanted along with its answers."""
+        """Whether training needs the target's hidden states as well as its answers."""
 
     def served(self, folder: Path, target: Path, how: TrainSettings) -> Learner:
-        """The draft as it is served. Raises BuildError for one that cannot be trained on."""
+        """Return the draft as it is served. Raises BuildError if it cannot be trained further."""
 
     def continued(self, folder: Path, target: Path, how: TrainSettings) -> Learner:
-        """The same, but what it has from its target is taken from `target` as it is now."""
+        """Return the draft for training, with the parts it copies from its target taken anew.
+
+        Raises BuildError if it cannot be trained further for this target.
+        """
 
     def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
-        """Write what engines load; `notes` go into its config.json."""
+        """Write the folder `out` that engines load; `notes` go into its config.json."""
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A draft of `specdec build distill`."""
+    """The kind of draft model that `specdec build distill` makes."""
 
     folder: str = CHECKPOINT
     reads_states: bool = False
@@ -61,7 +67,7 @@ class DraftModel:
         _check_shape(student.embed, embed)
         is_targets = torch.equal(student.lm_head.weight, student.embed[student.draft_ids])
         student.embed.copy_(embed)
-        # A draft's output rows begin as the target's embedding: see builder.distill.student.
+        # Output rows begin as the embedding's. Untrained ones equal it still and follow the target.
         _own_rows(student.lm_head.weight, embed[student.draft_ids] if is_targets else None)
         return StudentLearner(student.train(), how.loss)
 
@@ -75,7 +81,7 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class TargetHead:
-    """A head of `specdec build eagle3` or `build medusa`, or of the same layout."""
+    """The kind of head that `build eagle3` and `build medusa` make, or one of the same layout."""
 
     folder: str = HEAD
     reads_states: bool = True
@@ -105,7 +111,7 @@ class TargetHead:
 
 
 def _own_rows(weight: Any, rows: Tensor | None) -> None:
-    """Output rows that are the target's follow it and are not trained."""
+    """Freeze `weight` at the target's `rows` [rows, width], or train it if `rows` is None."""
     if rows is not None:
         with torch.no_grad():
             weight.copy_(rows)

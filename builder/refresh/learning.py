@@ -1,4 +1,4 @@
-"""A draft that goes on learning from the target as it is now."""
+"""Further training of a draft with the answers of the target as it is now."""
 
 from __future__ import annotations
 
@@ -18,39 +18,47 @@ from builder.refresh.kinds import Kind
 SETTINGS = TrainSettings(
     learning_rate=3e-4, matrix_learning_rate=3e-3, epochs=2, batch_tokens=2048, eval_every=20
 )
-"""Smaller steps than from the beginning: the draft knows much already."""
+"""Training settings with smaller steps than a first training, as the draft is trained already."""
 
 PARTS, JUDGING, CHOOSING = 10, 0, 5
-"""Of ten prompts, by number, one judges the result and another one chooses the checkpoint: the
-figure that decides comes from answers that nothing was fitted to."""
+"""Split of the prompts by number modulo PARTS: JUDGING measures the result, CHOOSING selects the
+checkpoint, the rest trains. So the figure that decides comes from answers that nothing was fitted
+to."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Answered prompts by what they are for."""
+    """The answered prompts, split into three parts by purpose."""
 
     training: list[Example]
+    """Examples that the draft is trained with."""
     choosing: list[Example]
+    """Examples by which the best checkpoint is chosen."""
     judging: list[Example]
+    """Examples by which the old and the new draft are compared."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Acceptance on the held-out answers of the draft as it was and as it is."""
+    """Acceptance of the old and the new draft on the held-out answers."""
 
     before: Acceptance
     after: Acceptance
     num_steps: int
-    """Steps of the checkpoint that was best; 0: training brought nothing."""
+    """Training steps of the best checkpoint; 0 if no step was better than the old draft."""
 
     @property
     def fell(self) -> bool:
+        """Whether the new draft gets fewer tokens per round than the old one."""
         return self.after.tau < self.before.tau
 
 
 def parted(examples: list[Example]) -> Answered:
-    """Raises BuildError if nothing is left to judge by."""
-    # An answer of one token leaves nothing to guess.
+    """Split the examples by purpose. Raises BuildError if a part is empty.
+
+    Examples with an answer of one token are left out.
+    """
+    # The first token comes from the target, so an answer of one token has nothing to draft.
     some = [e for e in examples if len(e.answer) > 1]
     parts = Answered(
         [e for e in some if e.index % PARTS not in {JUDGING, CHOOSING}],
@@ -71,9 +79,10 @@ def learn(
     how: TrainSettings,
     out: Path,
 ) -> Outcome:
-    """Train the draft in `served` on and write the best as `out`, in the form that engines load.
+    """Train the draft in `served` further and write the best one to `out`, as engines load it.
 
-    `run` is kept and resumed. Raises BuildError for a draft that cannot be trained on.
+    `run` is the folder of the training run, from which a later call resumes. Raises BuildError for
+    a draft that cannot be trained further.
     """
     before = acceptance(kind.served(served, target, how), answered.judging, how)
     learner = kind.continued(served, target, how)
@@ -87,7 +96,7 @@ def learn(
 
 
 def acceptance(learner: Learner, judging: list[Example], how: TrainSettings) -> Acceptance:
-    """Greedy, of chains of `how.num_draft` guesses."""
+    """Return the greedy acceptance on `judging`, with chains of `how.num_draft` draft tokens."""
     learner.module.eval()
     with torch.inference_mode(), autocast(train.device()):
         return learner.evaluate(judging, how.num_draft).acceptance

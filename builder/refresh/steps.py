@@ -1,4 +1,4 @@
-"""The steps of a refresh over one work folder: answers, training, judgement, swap."""
+"""The steps of a refresh: prompts, the target's answers, training, comparison and swap."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from specdec.serving.versions import CHECKPOINT, served_version
 
 EXIT_FELL, EXIT_ROLLED_BACK = 3, 4
 MIN_BASELINE_ROUNDS = 200
-"""So many rounds since the command began make what is asked now the measure, not what was asked
-since the server started."""
+"""Rounds of the old draft since the command began that are enough as the trial's baseline. With
+fewer, all rounds since the server started are the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is refreshed, as it is served when the command starts."""
+    """The draft to be refreshed and its target, as they are served when the command starts."""
 
     kind: Kind
     drafter: str
-    """Its name among the metrics."""
+    """Name of the draft in the metrics: the draft model or the head."""
     model: Path
-    """The model in the repository that gets a new version: the draft, or a head's target."""
+    """Folder of the Triton model that gets a new version: the draft, or the head's target."""
     served: Path
-    """Its weights."""
+    """Folder with the weights of the draft or head."""
     target: Path
-    """The target's checkpoint."""
+    """Folder with the target's checkpoint."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Subject:
-        """Raises BuildError for models without weights."""
+        """Find draft and target that the options name. Raises BuildError without weights."""
         repository: Path = options.model_repository
         kind: Kind = DraftModel() if options.head is None else TargetHead()
         model = repository / (options.draft if options.head is None else options.target)
@@ -58,6 +58,7 @@ class Subject:
 
 
 def _served(model: Path, folder: str) -> Path:
+    """Return `folder` of the model's served version. Raises BuildError if there is none."""
     version = served_version(model)
     if version is None or not (version / folder / "config.json").is_file():
         raise BuildError(f"{model} has no version with a {folder}")
@@ -65,10 +66,10 @@ def _served(model: Path, folder: str) -> Path:
 
 
 class Refresh:
-    """One run over one work folder."""
+    """A run of `specdec build refresh` in one work folder."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Raises BuildError for settings that cannot be."""
+        """Check the options. Raises BuildError for impossible settings or a bad URL."""
         self.options = options
         self.trial = TrialSettings(options.trial_rounds, options.trial_minutes, options.max_drop)
         self.servers = [
@@ -80,7 +81,7 @@ class Refresh:
         self.current: Path = options.work / "current"
 
     def run(self) -> int:
-        """All steps; the exit status. Raises BuildError."""
+        """Run all steps and return the exit status. Raises BuildError if a step fails."""
         options = self.options
         self.undo_left_trial(Subject.of(options).model)
         subject = Subject.of(options)
@@ -107,7 +108,7 @@ class Refresh:
         return status
 
     def undo_left_trial(self, model: Path) -> None:
-        """A run that was killed may have left a draft that nobody watches."""
+        """Remove a version that a killed run left on trial, where nothing watches it any more."""
         version = swapping.left_on_trial(model)
         if version is not None:
             print(
@@ -116,7 +117,7 @@ class Refresh:
             swapping.go_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:
-        """A work folder for this target and this draft: an older one is resumed if it fits."""
+        """Prepare the work folder, and empty it unless it was made for this target and draft."""
         origin = json.dumps(
             {"target": fingerprint(subject.target), "draft": directory_sha256(subject.served)}
         )
@@ -129,7 +130,7 @@ class Refresh:
         note.write_text(origin, "utf-8")
 
     def learn(self, subject: Subject) -> Outcome:
-        """Prompts, the target's answers, training; each kept where it was done before."""
+        """Gather prompts, let the target answer, and train; steps that are done are skipped."""
         options, asked = self.options, self.current / "prompts.jsonl"
         if not asked.exists():
             tokenizer = AutoTokenizer.from_pretrained(subject.target)
@@ -163,7 +164,10 @@ class Refresh:
         )
 
     def swap(self, subject: Subject, earlier: Counters) -> swapping.Swap:
-        """Put the new draft into the repository and serve it on trial."""
+        """Add the new draft to the repository and serve it on trial.
+
+        `earlier` are the counters when the command began.
+        """
         now = self.counters(subject)
         recent = now.since(earlier)
         before = recent if recent.num_rounds >= MIN_BASELINE_ROUNDS else now
@@ -178,11 +182,17 @@ class Refresh:
         return swapping.swap(subject.model, drafter, version, self.servers, before, self.trial)
 
     def counters(self, subject: Subject) -> Counters:
-        """Of its guesses on the first server, which tries it."""
+        """Return the drafter's counters on the first server, which runs the trial.
+
+        Without a server all are 0.
+        """
         return self.servers[0].counters(subject.drafter) if self.servers else Counters()
 
     def finish(self, outcome: Outcome, swapped: swapping.Swap | None, said: str) -> None:
-        """Write report.json; the draft is kept until the next run ends, what users wrote is not."""
+        """Write report.json, and delete prompts and answers, which contain text of users.
+
+        The new draft is kept in the folder `last` until the next run ends.
+        """
         last = self.options.work / "last"
         figures = {
             name: {"tau": one.tau, "alpha": one.alpha, "num_rounds": one.num_rounds}

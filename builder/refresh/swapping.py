@@ -1,4 +1,4 @@
-"""A new version of a draft beside the old one: put there in one step, served, and taken back."""
+"""Model versions of a refreshed draft: add one, serve it on trial, keep it or go back."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from builder.refresh.triton import Counters, Server
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version, versions
 
 MARK = "refreshed.json"
-"""In versions that a refresh has made: these alone it removes again."""
+"""File in versions that a refresh made; a refresh removes only those."""
 ON_TRIAL = "on_trial"
-"""In a version whose trial has not ended: a refresh that died leaves it."""
+"""File in a version whose trial has not ended; a killed refresh leaves it behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A trial that ended, and how long the servers took to load the new version."""
+    """The result of a swap: the trial, and the version that is served after it."""
 
     trial: Trial
     version: int
-    """What is served now."""
+    """Number of the version that is served now."""
     load_s: float
-    """Until the new version answered, on the first server."""
+    """Seconds that the first server took to load the new version."""
     num_requests: float
-    """Answered by the first server from then until what stays was served."""
+    """Requests that the first server answered from that load to the end of the swap."""
 
 
 def add_version(
     model: Path, weights: Path, rebuild: str | None = None, folder: str = CHECKPOINT
 ) -> Path:
-    """Make the next version of `model`; it appears as a whole or not at all.
+    """Add the next version to the folder `model` and return its path.
 
-    `weights` become its `folder`; the other folders are those of the version before. `rebuild` is
-    run in the new version before it appears, for engines that are compiled: it finds the weights
-    in $SPECDEC_CHECKPOINT and writes the engine. Raises BuildError.
+    `weights` are copied to its `folder` (CHECKPOINT or HEAD). model.py and the other of these two
+    folders come from the version before. For compiled engines, `rebuild` is a command that runs in
+    the new version, reads the weights in $SPECDEC_CHECKPOINT and writes the engine. The version is
+    complete before it appears. Raises BuildError if the model has no version or `rebuild` fails.
     """
     old = served_version(model)
     if old is None:
@@ -79,8 +80,10 @@ def swap(
 ) -> Swap:
     """Serve `version`, watch its `drafter`, and go back to the version before if it is worse.
 
-    The first server tries it; the others load it when it is kept. Interrupted, it goes back.
-    Raises BuildError, and nothing has changed then, if the first server refuses.
+    The first server runs the trial; the others load the version if it is kept. `before` are the
+    counters to compare with. After an interruption or an error all servers go back. Raises
+    BuildError if a server refuses to load it, or the metrics page cannot be read when the trial
+    begins or after it has ended.
     """
     first, *others = servers
     began_s = time.monotonic()
@@ -93,7 +96,7 @@ def swap(
             for server in others:
                 server.load(model.name)
     except BaseException:
-        with suppress(BuildError):  # What went wrong first is what is told.
+        with suppress(BuildError):  # The first error is the one to report.
             go_back(model, version, servers)
         raise
     if trial.verdict is not Verdict.KEEP:
@@ -108,10 +111,10 @@ def swap(
 
 
 def go_back(model: Path, version: Path, servers: Sequence[Server]) -> None:
-    """Serve the version before `version` again, which is removed first.
+    """Remove `version` and let the servers load the version before it.
 
-    So a server that starts at this moment does not find it either. Raises BuildError if a server
-    cannot be asked: it serves the old version after its next start.
+    It is removed first, so that a server starting at this moment does not find it. Raises
+    BuildError if a server cannot load; after its next start that one serves the old version too.
     """
     errors = []
     with _scratch(model) as away:
@@ -126,16 +129,19 @@ def go_back(model: Path, version: Path, servers: Sequence[Server]) -> None:
 
 
 def left_on_trial(model: Path) -> Path | None:
-    """The version that a refresh has left before its trial was over."""
+    """Return the served version if its trial never ended, as after a killed refresh, else None."""
     version = served_version(model)
     return version if version is not None and (version / ON_TRIAL).exists() else None
 
 
 @contextmanager
 def _scratch(model: Path) -> Iterator[Path]:
-    """A folder inside the model's, so that versions can be renamed; Triton passes it by."""
+    """Yield a new folder inside the model's, so that versions can be renamed into and out of it.
+
+    Triton ignores it, because its name is not a number. It is removed at the end.
+    """
     place = model / "refresh.scratch"
-    shutil.rmtree(place, ignore_errors=True)  # Of a run that was killed.
+    shutil.rmtree(place, ignore_errors=True)  # A killed run may have left it.
     place.mkdir()
     try:
         yield place
@@ -144,13 +150,14 @@ def _scratch(model: Path) -> Iterator[Path]:
 
 
 def _prune(model: Path) -> None:
-    """Keep what is served and the version before it; of the others only what we have made goes."""
+    """Remove all versions but the newest two, if a refresh made them."""
     for version in versions(model)[:-2]:
         if (version / MARK).exists():
             shutil.rmtree(version, ignore_errors=True)
 
 
 def _rebuild(command: str, version: Path, weights: Path) -> None:
+    """Run the command in the folder `version`. Raises BuildError if it fails."""
     print(f"refresh: rebuilding: {command}", flush=True)
     environment = dict(os.environ) | {"SPECDEC_CHECKPOINT": str(weights.resolve())}
     try:
@@ -165,7 +172,7 @@ def _rebuild(command: str, version: Path, weights: Path) -> None:
 
 
 def summary(swapped: Swap) -> dict[str, object]:
-    """For the report."""
+    """Return the swap's result for report.json."""
     trial = swapped.trial
     return {
         "verdict": trial.verdict.name.lower(),

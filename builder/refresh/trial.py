@@ -1,4 +1,4 @@
-"""A swapped draft on trial: is it as good among real requests as the one before?"""
+"""The trial of a refreshed draft: compare its acceptance on live requests with the old one's."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from builder.refresh.triton import Counters
 
 POLL_S = 0.5
 MIN_ROUNDS = 32
-"""No verdict on fewer rounds."""
+"""Fewest rounds, of the new and the old draft each, to call the new one worse."""
 CLEARLY = 3.0
-"""Standard errors by which a draft must be worse to be sent back before the trial is over."""
+"""Standard errors by which a draft must be worse to end its trial early."""
 MAX_FAILURES = 5
-"""Calls that may fail, at least; and one in ten of the rounds."""
+"""Failed calls that are always forgiven; beyond that, one call in ten may fail."""
 MAX_UNREADABLE_S = 60.0
-"""So long the metrics page may be away, before a draft that nobody can judge is sent back."""
+"""Seconds without a readable metrics page after which the draft is taken back."""
 
 
 class Verdict(Enum):
-    """What is to be done; the value says it in words."""
+    """The result of a trial: KEEP keeps the new draft, the others take it back.
+
+    The values are texts for people.
+    """
 
     KEEP = "kept"
     WORSE = "fewer of its guesses are accepted than before"
@@ -33,14 +36,17 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """How long a draft is watched, and what is forgiven. Raises BuildError."""
+    """The length of a trial and the loss it allows.
+
+    Raises BuildError for fewer rounds than MIN_ROUNDS or a `max_drop` outside [0, 1).
+    """
 
     num_rounds: int = 1000
-    """Rounds of it that end the trial."""
+    """Rounds of the new draft after which the trial ends."""
     max_minutes: float = 30.0
-    """The trial ends then with what was seen."""
+    """Minutes after which the trial ends, however many rounds there were."""
     max_drop: float = 0.1
-    """Share of the acceptance rate before that may be lost."""
+    """Share of the old draft's acceptance rate that may be lost."""
 
     def __post_init__(self) -> None:
         if self.num_rounds < MIN_ROUNDS:
@@ -51,12 +57,15 @@ class TrialSettings:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a trial ended, and what was counted in it."""
+    """A trial that has ended."""
 
     verdict: Verdict
     before: Counters
+    """Counts of the old draft."""
     during: Counters
+    """Counts of the new draft in the trial."""
     seconds: float
+    """Seconds that the trial took."""
 
     def __str__(self) -> str:
         seen = (
@@ -73,9 +82,10 @@ class Trial:
 def judge(
     before: Counters, during: Counters, settings: TrialSettings, *, is_over: bool
 ) -> Verdict | None:
-    """The verdict on what was counted so far; None while more is to be seen.
+    """Return the verdict on the counts so far, or None if the trial must go on.
 
-    Guesses of one round depend on each other, so the standard error is that of one draw a round.
+    `is_over` ends the trial in any case. With too few rounds to compare, the draft is then kept.
+    Draft tokens of one round depend on each other, so the standard error counts one draw a round.
     """
     tries = during.num_rounds + during.num_failures
     if during.num_failures > max(MAX_FAILURES, tries / 10):
@@ -101,7 +111,11 @@ def watch(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Trial:
-    """Look at the counters until there is a verdict; `start` is their state at the swap."""
+    """Poll the counters with `read` until there is a verdict, and return the trial.
+
+    `before` are the counts of the old draft, `start` the counters at the swap. `clock` and `sleep`
+    take seconds; tests replace them.
+    """
     began_s = seen_s = clock()
     during = Counters()
     while True:

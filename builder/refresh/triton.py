@@ -1,4 +1,4 @@
-"""What a refresh asks of a running tritonserver: load a model, and read the metrics page."""
+"""Calls of a refresh to a running tritonserver: load a model, and read the metrics page."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ _SAMPLE = re.compile(r"^specdec_(\w+?)(?:{(.*)})? (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the metrics page says of one drafter, over all tasks and front doors."""
+    """Counters of one drafter on the metrics page, summed over all other labels."""
 
     num_rounds: float = 0.0
-    """Rounds that it drafted for."""
+    """Rounds with a draft of this drafter."""
     num_draft_tokens: float = 0.0
+    """Draft tokens that it proposed."""
     num_accepted_tokens: float = 0.0
+    """Draft tokens of it that were accepted."""
     num_failures: float = 0.0
+    """Drafts of it that failed or came too late."""
     num_requests: float = 0.0
-    """Of all drafters, however they ended."""
+    """Ended requests of all drafters, successful or not."""
 
     @property
     def acceptance_rate(self) -> float:
-        """accepted / drafted."""
+        """Accepted ÷ drafted tokens; 0 without draft tokens."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     def since(self, earlier: Counters) -> Counters:
-        """What was counted since `earlier`; all of it where the server has begun anew."""
+        """Return the counts since `earlier`, or all counts if the server has restarted since."""
         if self.num_requests < earlier.num_requests or self.num_rounds < earlier.num_rounds:
             return self
         return Counters(
@@ -52,22 +55,23 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One tritonserver; `url` is that of its HTTP port. Raises BuildError for what is no URL."""
+    """A running tritonserver. Raises BuildError if `url` is no HTTP URL."""
 
     url: str
+    """URL of its HTTP port."""
     metrics_url: str = ""
-    """Empty: port 8002 of the same host."""
+    """URL of its metrics page; empty for port 8002 of the same host."""
     admin_key_file: Path | None = None
-    """The file that the server's --admin-key-file names."""
+    """File with the admin key, as in the server's --admin-key-file; None for a server without."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname:
             raise BuildError(f"--server is the URL of an HTTP port; given: {self.url!r}")
 
     def load(self, model: str) -> None:
-        """Load the highest version of the model; what is served goes on until that is ready.
+        """Load the highest version of the model. The one served so far serves until it is ready.
 
-        Raises BuildError if the server refuses; the version that was served stays then.
+        Raises BuildError if the server refuses or cannot be reached. The old version then stays.
         """
         url = f"{self.url.rstrip('/')}/v2/repository/models/{model}/load"
         request = urllib.request.Request(url, b"{}", self._headers(), method="POST")  # noqa: S310 - http(s) only
@@ -88,7 +92,7 @@ class Server:
             raise BuildError(f"cannot read the admin key: {error}") from error
 
     def counters(self, drafter: str) -> Counters:
-        """Raises BuildError if the page cannot be read."""
+        """Return the drafter's counters now. Raises BuildError if the page cannot be read."""
         url = self.metrics_url or f"http://{urlsplit(self.url).hostname}:{METRICS_PORT}/metrics"
         try:
             with urllib.request.urlopen(url, timeout=PAGE_TIMEOUT_S) as answer:  # noqa: S310
@@ -99,7 +103,10 @@ class Server:
 
 
 def counters_of(page: str, drafter: str) -> Counters:
-    """The sums over a Prometheus page's samples that name the drafter."""
+    """Sum the samples of a Prometheus page that have the label `drafter`.
+
+    Requests are counted for all drafters.
+    """
     sums: dict[str, float] = {}
     for name, labels, value in _SAMPLE.findall(page):
         if name == "requests_total" or f'drafter="{drafter}"' in labels:
@@ -114,6 +121,7 @@ def counters_of(page: str, drafter: str) -> Counters:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
+    """Return the server's error text, with advice if loading is not allowed."""
     text = error.read().decode(errors="replace")
     try:
         text = json.loads(text)["error"]

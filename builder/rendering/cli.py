@@ -1,4 +1,4 @@
-"""`specdec build render PAIR` and `specdec build manifest DIR`."""
+"""The commands `specdec build render PAIR` and `specdec build manifest DIR`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from builder.rendering.repository import RenderOptions, notices, render
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `render`."""
+    """Add the options of `render` to the parser."""
     add_pair_options(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the new model repository"
@@ -54,7 +54,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Render, or say what would be. Raises BuildError."""
+    """Render the repository, or list its files with --dry-run; return 0.
+
+    Raises BuildError if the pair cannot be built or the repository cannot be written.
+    """
     pair, file = asked_pair(arguments), pair_file(arguments.pair)
     output: Path = arguments.output
     options = RenderOptions(
@@ -85,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def add_manifest_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `manifest`."""
+    """Add the options of `manifest` to the parser."""
     parser.add_argument("repository", type=Path, metavar="DIR", help="a rendered model repository")
     parser.add_argument(
         "--check", action="store_true", help="compare, record nothing; status 1 on a difference"
@@ -93,7 +96,10 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_manifest(arguments: argparse.Namespace) -> int:
-    """Record what a repository holds now, or compare it with what is recorded."""
+    """Record the files of a repository anew, or compare them with --check; return 0.
+
+    Raises BuildError without a manifest, or if --check finds a difference.
+    """
     if arguments.check:
         problems = check_manifest(arguments.repository)
         if problems:

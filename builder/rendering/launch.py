@@ -1,8 +1,8 @@
-"""The line that starts a rendered repository, and the MPI ranks that its engines take in it.
+"""The script that starts a rendered repository, and the MPI ranks of its engines.
 
-Source of the compiled engines' modes: scripts/launch_triton_server.py of TensorRT-LLM's
-triton_backend (1.2): leader mode starts tritonserver once for each rank of the one engine,
-orchestrator mode once in all, and it spawns the workers of several engines itself.
+Compiled engines have two modes. Leader mode starts a tritonserver for each rank of a single engine.
+Orchestrator mode starts one tritonserver, which spawns the workers of several engines. Source:
+scripts/launch_triton_server.py of TensorRT-LLM's triton_backend (1.2).
 """
 
 from __future__ import annotations
@@ -21,26 +21,30 @@ from specdec.serving.server_command import (
 LAUNCH_FILE = "launch.sh"
 CONTAINER = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 EXIT_TIMEOUT_S = 30
+"""Seconds that tritonserver waits for running requests when it stops."""
 BREAK = " \\\n    "
+"""A line break within a shell command."""
 SHM_PREFIX = "${shm_prefix}"
 SHM_PREFIX_LINE = f'shm_prefix="${{{SHM_PREFIX_VARIABLE}:-{REGION_PREFIX}$$_}}"'
-"""Names the Python backend's shared memory: as the supervisor wants it, or after this process, so
-that `specdec serve` can tell what a killed server left."""
+"""Shell line that sets the name prefix of the Python backend's shared memory: the supervisor's, or
+one with this process's id. `specdec serve` uses it to find what a killed server left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a repository is started."""
+    """The command that starts a repository, and its environment."""
 
     comment: str
+    """Sentence for the head of the script."""
     command: str
-    """A line of shell; `$repository` is the folder."""
+    """Shell command, in which `$repository` is the repository's folder."""
     environment: tuple[tuple[str, str], ...] = ()
+    """Environment variables, as (name, value)."""
     participants: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    """By engine and instance: the MPI ranks that are its own, where ranks are started by hand."""
+    """MPI ranks of each instance, by engine; empty unless mpirun starts every rank."""
 
     def script(self, pair: PairDescription) -> str:
-        """The file `launch.sh`; its arguments go to the server."""
+        """Return the text of `launch.sh`; it passes its arguments on to the server."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.environment]
         return "\n".join(
             [
@@ -58,10 +62,10 @@ class Launch:
 
 
 def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
-    """Decide how the pair's server is started.
+    """Return how the pair's server is started.
 
-    `starts_ranks`: MPI may not spawn processes (Slurm, Kubernetes across nodes), so that every rank
-    is started by mpirun, and each engine is told which are its own.
+    With `starts_ranks`, mpirun starts every rank and each engine is told which ranks are its own.
+    This is for machines where MPI may not spawn processes (Slurm, Kubernetes across nodes).
     """
     if pair.engine == TORCH:
         line = 'exec specdec serve --model-repository "$repository" --inflight-limit {} "$@"'
@@ -79,7 +83,7 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
     if starts_ranks:
         comment = f"Inside {container}: orchestrator mode, {num_ranks} workers started by mpirun."
         return Launch(comment, _mpirun(pair, 1 + num_ranks), _orchestrator("0"), _ranks(pair))
-    # Triton's own CUDA pools would be inherited by the workers that it spawns.
+    # Workers that Triton spawns would inherit its CUDA memory pools.
     pools = ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
     num_gpus = 1 + max(device for each in pair.engines for device in each.placement.devices)
     pools += [f"--cuda-memory-pool-byte-size={index}:0" for index in range(num_gpus)]
@@ -89,7 +93,10 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
 
 
 def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:
-    """NVIDIA's llmapi model looks at its `gpu_device_ids` only where it has several instances."""
+    """Return CUDA_VISIBLE_DEVICES for a single instance, else nothing.
+
+    NVIDIA's llmapi model reads its `gpu_device_ids` only if it has several instances.
+    """
     instances = pair.target.placement.instances
     if len(instances) != 1:
         return ()
@@ -105,7 +112,7 @@ def _num_ranks(engine: EngineDescription) -> int:
 
 
 def _ranks(pair: PairDescription) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Rank 0 is the orchestrator; the engines' follow in their order."""
+    """Return the ranks of each engine's instances. Rank 0 is the server, engines follow."""
     ranks, first = {}, 1
     for engine in pair.engines:
         size, count = engine.placement.world_size, len(engine.placement.instances)
@@ -117,7 +124,7 @@ def _ranks(pair: PairDescription) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 
 def _mpirun(pair: PairDescription, num_ranks: int) -> str:
-    """Rank 0 serves all models, the others work for the engines."""
+    """Return the mpirun command: rank 0 serves all models, the others only load the engines."""
     loads = [f"--load-model={each.name}" for each in pair.engines]
     worker = ["--model-control-mode=explicit", *loads]
     ranks = [f'-n 1 {_server(pair)} "$@"']
@@ -127,13 +134,13 @@ def _mpirun(pair: PairDescription, num_ranks: int) -> str:
 
 def _server(pair: PairDescription, rank: int = 0) -> str:
     python = {
-        # A blocking BLS call holds a thread; a round has up to two in flight per request.
+        # A blocking BLS call holds a thread, and a request has up to two such calls at once.
         "thread-pool-size": 2 * pair.limits.inflight_limit,
         "shm-default-byte-size": SHM_DEFAULT_BYTES,
         "shm-growth-byte-size": SHM_GROWTH_BYTES,
         "shm-region-prefix-name": f"{SHM_PREFIX}{rank}_",
     }
     options = [f"--backend-config=python,{name}={value}" for name, value in python.items()]
-    # Completing configurations starts each Python model once more; rendered ones are complete.
+    # Auto-completion would start each Python model once more; our configurations are complete.
     options += ["--disable-auto-complete-config", f"--exit-timeout-secs={EXIT_TIMEOUT_S}"]
     return BREAK.join(['tritonserver --model-repository="$repository"', *options])

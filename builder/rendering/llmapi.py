@@ -1,6 +1,6 @@
-"""The target as TensorRT-LLM's own `llmapi` model, an engine that guesses by itself.
+"""Rendering the target as TensorRT-LLM's `llmapi` model, an engine that speculates inside.
 
-Source: triton_backend/all_models/llmapi/tensorrt_llm/{config.pbtxt,1/model.py,1/model.yaml} of
+Sources: triton_backend/all_models/llmapi/tensorrt_llm/{config.pbtxt,1/model.py,1/model.yaml} of
 TensorRT-LLM, and the decoding configurations of tensorrt_llm/llmapi/llm_args.py.
 """
 
@@ -74,15 +74,16 @@ __all__ = ["TritonPythonModel"]
 '''
 
 TRITON = {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms": 100}
-"""For Triton: the model completes its configuration with these, and looks so often who has gone."""
+"""Section `triton_config` of model.yaml: values that the model puts into its configuration, and the
+milliseconds between two looks for cancelled requests."""
 
 _RENAMED_IN = Version("1.3.0rc0")
-"""Up to 1.2 a table in `DecodingBaseConfig.from_dict` has the types, `Eagle` and `DraftTarget`;
-from here on each class has its own, `Eagle3` and `Draft_Target` (llm_args.py)."""
+"""First TensorRT-LLM with the decoding types `Eagle3` and `Draft_Target`, which the classes define.
+Up to 1.2 they are `Eagle` and `DraftTarget`, from `DecodingBaseConfig.from_dict` (llm_args.py)."""
 
 
 def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> None:
-    """Write the folder of the target."""
+    """Write the target's model folder `model`: config.pbtxt, model.py and model.yaml."""
     (model / "1").mkdir(parents=True)
     instances = pair.target.placement.instances
     devices = ";".join(",".join(map(str, each)) for each in instances)
@@ -107,7 +108,10 @@ def write_llmapi_model(pair: PairDescription, model: Path, share: KvShare) -> No
 
 
 def loaded_models(pair: PairDescription) -> dict[str, tuple[str, Path | None]]:
-    """What the runtime reads, by the name that `--checkpoint` has for it: (model, its folder)."""
+    """Return (model name, folder or None) of all weights that the runtime reads.
+
+    The keys are names as in `--checkpoint`: the target, "head", or the draft.
+    """
     found = {pair.target.name: (pair.target.model, pair.target.checkpoint)}
     head = pair.self_speculation
     if head is not None and head.mode == "eagle3":
@@ -118,7 +122,7 @@ def loaded_models(pair: PairDescription) -> dict[str, tuple[str, Path | None]]:
 
 
 def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
-    """What `model.yaml` says: keyword arguments of `tensorrt_llm.LLM`, and Triton's part."""
+    """Return the contents of model.yaml: keyword arguments of `tensorrt_llm.LLM`, and TRITON."""
     target, limits = pair.target, pair.limits
     settings: dict[str, Any] = {
         "model": _read_from(pair, target.name),
@@ -135,7 +139,7 @@ def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
             "dtype": target.precision.kv_cache,
         },
     }
-    if limits.max_num_tokens < limits.max_seq_len:  # texts are longer than one step takes
+    if limits.max_num_tokens < limits.max_seq_len:  # a prompt may exceed one pass
         settings["enable_chunked_prefill"] = True
     head = pair.self_speculation
     if head is not None:
@@ -147,6 +151,7 @@ def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
 
 
 def _read_from(pair: PairDescription, name: str) -> str:
+    """Return the folder of the weights `name`, or the model's name without one."""
     model, place = loaded_models(pair)[name]
     return str(place or model)
 
@@ -166,6 +171,6 @@ def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]
     settings: dict[str, Any] = {
         "speculative_config": config | {"max_draft_len": head.num_draft_tokens}
     }
-    if head.mode != "eagle3":  # drafts of these are made between two steps
+    if head.mode != "eagle3":  # these draft between two passes
         settings["disable_overlap_scheduler"] = True
     return settings

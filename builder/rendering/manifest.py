@@ -1,4 +1,4 @@
-"""`manifest.json`: written by render, made anew by `specdec build manifest`."""
+"""Writing and checking `manifest.json`, the record of what a repository was rendered from."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from specdec.serving.manifest import (
 )
 
 RECORDED = ("checkpoint", "checkpoints", "head", "engine")
-"""Folders of a model whose files are recorded: what nobody edits. Parameters are compared by
-meaning, not by bytes."""
+"""Folders of a model whose files are recorded, because nobody edits them. Parameters in
+config.pbtxt are compared by meaning when the server loads, not by bytes."""
 COLOCATED = Path("specdec") / "checkpoints"
+"""Folder in a repository with the weights of colocated engines."""
 
 
 def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> Manifest:
-    """Record what `repository` was rendered from."""
+    """Write the manifest of `repository`, rendered from `pair` in `pair_file`; return it."""
     engines = (pair.target,) if speculates_inside(pair) else pair.engines
     is_compiled = pair.engine == TENSORRTLLM
     manifest = Manifest(
@@ -56,7 +57,10 @@ def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> 
 
 
 def rewrite_manifest(repository: Path) -> list[str]:
-    """Record the files as they are now; return what had changed. Raises BuildError."""
+    """Record the files as they are now; return what had changed, as sentences.
+
+    Raises BuildError if there is no readable manifest.
+    """
     manifest = _read(repository)
     files = recorded_files(repository)
     changes = changed_files(repository, manifest)
@@ -71,12 +75,15 @@ def rewrite_manifest(repository: Path) -> list[str]:
 
 
 def check_manifest(repository: Path) -> list[str]:
-    """What is no longer as the manifest has it. Raises BuildError."""
+    """Return how recorded files differ from the manifest, as sentences. New files do not count.
+
+    Raises BuildError if there is no readable manifest.
+    """
     return changed_files(repository, _read(repository))
 
 
 def recorded_files(repository: Path) -> dict[str, FileRecord]:
-    """By path in the repository, sorted."""
+    """Return records of all files in folders of RECORDED, by path in the repository, sorted."""
     found = [
         path
         for path in repository.rglob("*")

@@ -1,4 +1,7 @@
-"""The parameters of `specdec` for a pair; everything else is `model_repository/specdec`'s."""
+"""The parameters of the model `specdec` for a pair.
+
+Everything else in its configuration is copied from `model_repository/specdec`.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ from builder.description import (
 from specdec.control.modes import OFF
 
 MAX_LOOKUP = 11
-"""Guesses behind a long match: see lookup_max_draft_tokens."""
+"""Draft tokens that `lookup` may propose after a long match. With the target's own token these are
+12 rows, for which our compiled kernels read each weight once."""
 
 
 def speculates_inside(pair: PairDescription) -> bool:
-    """The target's engine guesses by itself and takes no drafts."""
+    """Return whether the target's engine speculates inside and takes no draft tokens."""
     return pair.engine == LLMAPI or (
         pair.engine == TENSORRTLLM and pair.self_speculation is not None
     )
 
 
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
-    """By name, as config.pbtxt has them."""
+    """Return the parameters by name, as text for config.pbtxt."""
     limits, speculation, head = pair.limits, pair.speculation, pair.self_speculation
     drafts = () if speculates_inside(pair) else pair.drafts
     parameters = {
@@ -33,7 +37,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         "num_draft_tokens": str(speculation.num_draft_tokens),
         "max_seq_len": str(limits.max_seq_len),
         "inflight_limit": str(limits.inflight_limit),
-        "control_profile": "",  # What was measured is of the pattern's engines.
+        "control_profile": "",  # The shipped profile was measured with other engines.
     }
     if pair.engine != TORCH:
         parameters["tensorrt_llm_version"] = pair.runtime.version
@@ -42,7 +46,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
     if speculates_inside(pair):
-        # Whatever is asked, the target runs alone.
+        # The orchestrator sends no draft tokens, whatever a request asks for.
         silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
         return (
             parameters | dict.fromkeys(silent, "0") | {"target_head_name": "", "speculation": OFF}
@@ -61,12 +65,16 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
 
 
 def _vocab_size(engine: EngineDescription) -> str:
-    """What the engine can say, and the columns of its logits, which tensor parallelism pads."""
+    """Return "name=tokens:columns": rows of the embedding, and columns of the padded logits.
+
+    Tensor parallelism pads the columns.
+    """
     columns = engine.shape.padded_vocab_size(engine.placement.tensor_parallel)
     return f"{engine.name}={engine.shape.vocab_size}:{columns}"
 
 
 def _extensions(pair: PairDescription) -> str:
+    """Return what the engines can do beyond NVIDIA's tensors (`engine_extensions`)."""
     if pair.engine == TORCH:
         return "shared_sampler"
     if pair.engine == LLMAPI:

@@ -1,4 +1,4 @@
-"""The one writer of config.pbtxt, in the layout of `model_repository/`."""
+"""Writing config.pbtxt, in the layout of the files in `model_repository/`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output; `dims` leave the batch dimension out."""
+    """An input or output of a Triton model."""
 
     name: str
     data_type: str
-    """Without the prefix TYPE_."""
+    """Triton's data type without the prefix TYPE_."""
     dims: tuple[int, ...] = (1,)
+    """Shape without the batch dimension; -1 for any size."""
     is_scalar: bool = False
-    """`reshape: { shape: [ ] }`: [1, 1] on the wire, [1] in the model."""
+    """Whether it has `reshape: { shape: [ ] }`: sent as [1, 1], but [1] in the model."""
     is_optional: bool = False
+    """Whether a request may leave it out."""
     is_ragged: bool = False
+    """Whether requests of one batch may have different shapes (`allow_ragged_batch`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter and what is to be known of it."""
+    """A parameter of a Triton model, with a comment to write above it."""
 
     name: str
     value: str
@@ -31,7 +34,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What one config.pbtxt says."""
+    """The contents of a config.pbtxt."""
 
     name: str
     backend: str
@@ -39,16 +42,16 @@ class ModelConfig:
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     max_batch_size: int
-    """0: tensors have no batch dimension."""
+    """Largest batch; 0 if tensors have no batch dimension."""
     parameters: Sequence[Parameter] = ()
     num_instances: int = 1
     max_queue_size: int | None = None
-    """Requests that may wait for the engine; None: no queue policy."""
+    """Requests that may wait for the engine; None for no queue policy."""
     blocks: Sequence[str] = field(default=())
-    """Further statements, as they are."""
+    """Further statements, which are copied as they are."""
 
     def text(self) -> str:
-        """The file. The same configuration gives the same bytes."""
+        """Return the text of the file; the same configuration gives the same text."""
         lines = [
             *_comment(self.comment),
             f'name: "{self.name}"',
@@ -76,12 +79,12 @@ class ModelConfig:
 
 
 def parameter_line(name: str, value: str) -> str:
-    """One parameter, as builder/parameters.py finds it again."""
+    """Return the line of one parameter, in the form that builder/parameters.py reads."""
     return f'parameters {{ key: "{name}" value {{ string_value: "{quoted(value)}" }} }}'
 
 
 def quoted(text: str) -> str:
-    """The inside of a text-format string."""
+    """Escape text for a string in protobuf's text format."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

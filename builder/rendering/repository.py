@@ -1,4 +1,4 @@
-"""A whole model repository from a pair description: the same input gives the same bytes."""
+"""Rendering a whole model repository for a pair. The same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -36,29 +36,31 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "added_tokens.json",
 )
-"""What a tokenizer consists of, and what the orchestrator reads of the model beside it."""
+"""Files of a tokenizer, and those of the model that the orchestrator reads beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """What a pair file does not say."""
+    """The options of rendering that a pair file does not contain."""
 
     served_at: Path
-    """Where the repository will lie when it is served."""
+    """Path of the repository when it is served, which may be inside a container."""
     engines: Path | None = None
-    """What `specdec build compile` wrote; None: the repository waits for its engines."""
+    """Folder with compiled engines (`specdec build compile`); None to render without them."""
     cache: Path = Path(".cache/models")
-    """For downloaded weights."""
+    """Folder for downloaded weights."""
     colocated: bool = False
-    """Torch engines run in the orchestrator's own process."""
+    """Whether torch engines run in the orchestrator's process."""
     starts_ranks: bool = False
-    """See plan_launch."""
+    """Whether mpirun starts every MPI rank, where MPI may not spawn processes."""
 
 
 def render(pair: PairDescription, pair_file: Path, output: Path, options: RenderOptions) -> None:
-    """Write `output`: the models, launch.sh and manifest.json, as a whole or not at all.
+    """Write the repository `output`: the models, launch.sh and manifest.json.
 
-    A repository that was rendered there before is replaced. Raises BuildError.
+    It is complete before it is moved to `output`, where it replaces a repository rendered before.
+    Raises BuildError if `output` was not rendered, an option does not fit the kind of engine, or
+    weights or engines are missing or do not fit.
     """
     if output.exists() and not (output / MANIFEST_FILE).is_file():
         raise BuildError(f"{output} exists and was not rendered: choose another place")
@@ -91,7 +93,7 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
 
 
 def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
-    """What is still to be put into the repository before it can be served."""
+    """Return sentences about what is still missing before the repository can be served."""
     if pair.engine == TORCH:
         return []
     found = []
@@ -148,7 +150,7 @@ def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOpti
 
 
 def _shares(pair: PairDescription) -> dict[str, KvShare]:
-    """By engine. Raises BuildError where there is nothing to share."""
+    """Return each engine's KV cache share. Raises BuildError without a GPU or enough memory."""
     shares = {each.engine: each for each in kv_shares(pair, plan_memory(pair))}
     if not shares:
         raise BuildError(
@@ -159,7 +161,7 @@ def _shares(pair: PairDescription) -> dict[str, KvShare]:
 
 
 def _check_engines(repository: Path, manifest: Manifest) -> None:
-    """Raise BuildError for engines that the server would refuse to load."""
+    """Raise BuildError if the server would refuse to load the compiled engines."""
     values = parameters_of(repository / "specdec")
     config = {"name": "specdec", "parameters": {k: {"string_value": values[k]} for k in values}}
     settings = read_parameters(OrchestratorSettings, config)
@@ -169,7 +171,10 @@ def _check_engines(repository: Path, manifest: Manifest) -> None:
 
 
 def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:
-    """The tokenizer beside a compiled engine, and whose weights it was built from."""
+    """Copy the checkpoint's tokenizer and record of training, and write the target's fingerprint.
+
+    These say which weights an engine was built from.
+    """
     place = new / engine.name / WEIGHTS
     place.mkdir()
     if engine.checkpoint is None:

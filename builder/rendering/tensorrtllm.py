@@ -1,4 +1,4 @@
-"""Models of the C++ backend `tensorrtllm`: compiled engines of TensorRT-LLM up to 1.3.0rc20."""
+"""Rendering models of the C++ backend `tensorrtllm`, up to TensorRT-LLM 1.3.0rc20."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from builder.rendering.warmup import write_warmup
 from specdec.serving import versions
 
 ENGINE = Path("1") / versions.ENGINE
-"""Where a model keeps its compiled engine."""
+"""Folder of the compiled engine, relative to its model."""
 WORKER = "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker"
 
 
@@ -27,7 +27,10 @@ def write_compiled_model(
     launch: Launch,
     share: KvShare,
 ) -> None:
-    """Write the folder of a compiled engine, as far as it is not the engine itself."""
+    """Write the model folder `model` of a compiled engine, without the engine's own files.
+
+    `served_at` is the path of the repository when it is served.
+    """
     is_target = engine is pair.target
     verifies = is_target and not speculates_inside(pair)
     (model / ENGINE).mkdir(parents=True)
@@ -46,7 +49,7 @@ def write_compiled_model(
         parameters=_parameters(pair, engine, served_at, launch, share),
         max_batch_size=pair.limits.max_batch_size,
         num_instances=max(1, len(engine.placement.instances)),
-        # A request has one call of an engine in flight, and one to stop it.
+        # A request has at most one call of an engine in flight, and one that stops it.
         max_queue_size=2 * pair.limits.inflight_limit,
         blocks=[warmup],
     )
@@ -60,7 +63,7 @@ def _parameters(
     launch: Launch,
     share: KvShare,
 ) -> list[Parameter]:
-    """Those that are set; the backend takes a missing one as unset."""
+    """Return the parameters to set; the backend takes missing ones as unset."""
     devices = ";".join(",".join(map(str, each)) for each in engine.placement.instances)
     parameters = [
         Parameter("gpt_model_type", "inflight_fused_batching"),

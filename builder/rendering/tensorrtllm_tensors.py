@@ -1,8 +1,8 @@
-"""The tensors of the C++ `tensorrtllm` backend, release by release.
+"""The inputs and outputs of the C++ `tensorrtllm` backend in each release.
 
-Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0
+Sources: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0
 and of TensorRT-LLM's triton_backend up to 1.3.0rc20, the last with this backend. Release 0.20
-renamed two inputs and added the counts of tokens.
+renamed two inputs and added token counts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from packaging.version import Version
 from builder.rendering.pbtxt import Tensor
 
 RENAMED_IN = Version("0.20")
+"""First release with the inputs `min_tokens` and `seed`, and with token counts."""
 
 LOGITS = "FP32"
-"""Of draft_logits and generation_logits: the dtype of the engine's logits (`logits_dtype`)."""
+"""Data type of logits in all tensors, which is the engine's `logits_dtype`."""
 
 
 def _required(name: str, data_type: str) -> Tensor:
@@ -34,7 +35,7 @@ def _optional(name: str, data_type: str, *dims: int) -> Tensor:
 
 
 def inputs(version: str) -> tuple[Tensor, ...]:
-    """All inputs that the backend of this TensorRT-LLM release declares."""
+    """Return all inputs that the backend of this TensorRT-LLM release declares."""
     is_renamed = Version(version) >= RENAMED_IN
     counts = ("return_num_input_tokens", "return_num_output_tokens") if is_renamed else ()
     return (
@@ -103,7 +104,7 @@ def inputs(version: str) -> tuple[Tensor, ...]:
 
 
 def outputs(version: str) -> tuple[Tensor, ...]:
-    """All outputs that the backend of this TensorRT-LLM release declares."""
+    """Return all outputs that the backend of this TensorRT-LLM release declares."""
     counts = ("num_input_tokens", "num_output_tokens")
     return (
         Tensor("output_ids", "INT32", (-1, -1)),

@@ -1,4 +1,4 @@
-"""Models of the torch engine: those of `model_repository/`, with the pair's weights and limits."""
+"""Rendering models of the torch engine: those of `model_repository/` with a pair's weights."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from builder.rendering.warmup import write_warmup
 from specdec.serving.freshness import fingerprint_of, write_fingerprint
 
 PATTERNS = Path(__file__).parents[2] / "model_repository"
+"""Folder of the shipped models, whose configuration is copied."""
 WEIGHT_DTYPES = {"none": "auto", "int8_wo": "int8"}
+"""The engine's parameter `weight_dtype` for each quantization that it supports."""
 
 
 def copied_model(name: str, repository: Path) -> Path:
-    """Copy a model of the shipped repository, without weights. Raises BuildError."""
+    """Copy a shipped model without weights to `repository`; return its folder.
+
+    Raises BuildError if the shipped models are not there.
+    """
     pattern, model = PATTERNS / name, repository / name
     (model / "1").mkdir(parents=True)
     try:
@@ -37,7 +42,10 @@ def copied_model(name: str, repository: Path) -> Path:
 
 
 def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> None:
-    """Write target and drafts with their weights. Raises BuildError."""
+    """Write the models of target and drafts, with weights, head and limits.
+
+    `cache` is the folder for downloads. Raises BuildError if weights are missing or do not fit.
+    """
     target = copied_model("target", repository) / WEIGHTS
     _write_target(pair, target, cache)
     head = pair.self_speculation
@@ -74,7 +82,7 @@ def _write_target(pair: PairDescription, place: Path, cache: Path) -> None:
         raise BuildError(_no_weights(pair, pair.target.name))
     imported = cache / str(pair.target.imported)
     import_model(model, imported, cache)
-    shutil.copytree(imported, place)  # no links: what is imported stays as it was
+    shutil.copytree(imported, place)  # no links, so that the cache stays unchanged
 
 
 def _head(head: SelfSpeculation) -> Path:
@@ -89,6 +97,7 @@ def _no_weights(pair: PairDescription, name: str) -> str:
 
 
 def _configure(pair: PairDescription, engine: EngineDescription, model: Path) -> None:
+    """Set the model's parameters, instances and warm-up. Raises BuildError."""
     limits, is_target = pair.limits, engine is pair.target
     if engine.precision.quantization not in WEIGHT_DTYPES:
         raise BuildError(
@@ -119,7 +128,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
 
 
 def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:
-    """A draft's tokens are only guesses: it is quantised wherever it can be."""
+    """Return the parameter `weight_dtype`. A draft only proposes, so int8 is used where it runs."""
     return WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
 
 

@@ -1,7 +1,7 @@
-"""A first call of an engine, made by Triton before it says that the model is ready.
+"""The warm-up call of an engine, which Triton makes before it reports the model as ready.
 
-A pair that cannot work (drafts longer than the engine takes, an engine that does not start) fails
-at load then, not at the first client.
+So a pair that cannot work fails at load and not at the first request: for example if drafts are
+longer than the engine allows, or an engine does not start.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 NUM_PROMPT_TOKENS = 8
+"""Tokens of the warm-up call's prompt."""
 _TYPES = {"int32": "TYPE_INT32", "bool": "TYPE_BOOL"}
 
 
 def write_warmup(model: Path, *, num_draft_tokens: int = 0) -> str:
-    """Write the call's tensors below `model`/warmup; return the statement for its config.pbtxt.
+    """Write the call's tensors to `model`/warmup; return the statement for its config.pbtxt.
 
-    With `num_draft_tokens` the call verifies so many guesses, else it generates two tokens.
+    The call verifies `num_draft_tokens` draft tokens, or generates two tokens if that is 0.
     """
     tensors: dict[str, npt.NDArray[np.generic]] = {
-        # Small ids are in every vocabulary; which text they are does not matter.
+        # Every vocabulary has small ids, and the text does not matter.
         "input_ids": np.arange(1, NUM_PROMPT_TOKENS + 1, dtype=np.int32),
         "input_lengths": np.asarray([NUM_PROMPT_TOKENS], dtype=np.int32),
         "request_output_len": np.asarray([max(num_draft_tokens + 1, 2)], dtype=np.int32),

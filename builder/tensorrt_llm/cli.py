@@ -1,4 +1,4 @@
-"""`specdec build compile PAIR`: engines for a pair, by the TensorRT-LLM of this machine."""
+"""`specdec build compile PAIR`: compiles a pair's engines with this machine's TensorRT-LLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from builder.tensorrt_llm.plan import plan_steps
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `compile`."""
+    """Add the options of `compile` to the parser."""
     add_pair_options(parser)
     parser.add_argument(
         "--output",
@@ -35,7 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, or say how. Raises BuildError."""
+    """Compile the pair, or print how with --dry-run; return 0.
+
+    Raises BuildError if the pair has no engines to compile, TensorRT-LLM is missing, or a step
+    fails.
+    """
     pair = asked_pair(arguments)
     if pair.engine != TENSORRTLLM:
         instead = "it takes the checkpoints" if pair.engine == LLMAPI else "PyTorch runs them"

@@ -1,4 +1,4 @@
-"""Carry out the steps of a compilation: each whole or not at all, and none twice."""
+"""Running the steps of a compilation; finished ones are skipped, outputs appear when complete."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from builder.tensorrt_llm.plan import OUTPUT, Step
 LOGS = "logs"
 CALL = "{call}"
 SMALL_BYTES = 1 << 20
-"""Larger files of an input count by size and time: hashing 140 GB would take longer than some
-steps do."""
+"""Size up to which input files are hashed; larger ones are compared by size and time of change,
+because hashing 140 GB would take longer than some steps."""
 TAIL_LINES = 15
+"""Last lines of the log that the error of a failed step shows."""
 
 
 def compile_steps(steps: Sequence[Step], work: Path) -> list[Path]:
-    """Run what is not done yet; return the engines' directories. Raises BuildError.
+    """Run the steps that are not done yet, in order; return the engines' directories.
 
-    A step is done when its output was made by the same command from the same inputs. Each has a log
-    of its own in `work`/logs.
+    A step is done if its output was made by the same command from the same inputs. Each step has
+    its own log in `work`/logs. Raises BuildError if a step fails, an input is missing, or another
+    compilation works in `work`.
     """
     (work / LOGS).mkdir(parents=True, exist_ok=True)
     with _alone(work):
@@ -52,7 +54,7 @@ def compile_steps(steps: Sequence[Step], work: Path) -> list[Path]:
 
 
 def describe_steps(steps: Sequence[Step], work: Path) -> str:
-    """The commands and calls, as a script for people to read."""
+    """Return the commands and calls of the steps as a script for people to read."""
     lines = []
     for number, step in enumerate(steps, 1):
         place = str(work / step.directory)
@@ -72,7 +74,10 @@ def _call_name(step: Step) -> str:
 
 
 def _run(step: Step, output: Path, log: Path) -> None:
-    """Run the step's command; its words go to the log, the last of them to a terminal."""
+    """Run the step's command. Its output goes to the log; a terminal shows the latest line.
+
+    Raises BuildError if it fails or writes no config.json.
+    """
     call = log.with_suffix(".json")
     if step.call is not None:
         call.write_text(step.call_text, "utf-8")
@@ -87,7 +92,7 @@ def _run(step: Step, output: Path, log: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            cwd=output.parent,  # trtllm-build leaves its timing cache where it runs
+            cwd=output.parent,  # trtllm-build writes its timing cache to the current folder
         )
         with process:
             assert process.stdout is not None
@@ -109,12 +114,16 @@ def _run(step: Step, output: Path, log: Path) -> None:
 
 
 def _stamp(step: Step) -> dict[str, str]:
+    """Return the command, the call and the digests of all inputs, for `is_current`."""
     inputs = {str(each): _digest(each) for each in step.inputs}
     return {"command": shlex.join(step.command), "call": step.call_text} | inputs
 
 
 def _digest(directory: Path) -> str:
-    """Of an input directory; of one that a step made, the stamp. Raises BuildError."""
+    """Return a hash of an input directory; only its manifest is hashed if a step made it.
+
+    Raises BuildError if it is no directory.
+    """
     if not directory.is_dir():
         raise BuildError(f"{directory} is no directory: name it by --checkpoint ENGINE=DIRECTORY")
     if (directory / MANIFEST).is_file():
@@ -132,14 +141,14 @@ def _digest(directory: Path) -> str:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Of a run that was killed; nobody else works here."""
+    """Remove temporary folders of a killed run; the lock keeps other runs out."""
     for path in place.parent.glob(f"{place.name}.*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def _alone(work: Path) -> Iterator[None]:
-    """One compilation at a time in a directory. Raises BuildError."""
+    """Hold the lock of the directory. Raises BuildError if another compilation has it."""
     with (work / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

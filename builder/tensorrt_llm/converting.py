@@ -1,10 +1,10 @@
-"""Run with the Python that has TensorRT-LLM: a Hugging Face directory to its checkpoint format.
+"""Script that converts a Hugging Face directory to TensorRT-LLM's checkpoint format.
 
     python converting.py CALL.json OUTPUT
 
-A file of its own, with the standard library alone beside TensorRT-LLM, so that it also runs where
-this package is not installed. CALL.json is a `Conversion` (plan.py). Source of the calls:
-tensorrt_llm/models/automodel.py, models/modeling_utils.py (1.0 to 1.3.0rc20).
+The Python that runs it must have TensorRT-LLM. It needs only the standard library besides, so it
+also works where this package is not installed. CALL.json is a `Conversion` (plan.py). Source of the
+calls: tensorrt_llm/models/automodel.py, models/modeling_utils.py (1.0 to 1.3.0rc20).
 """
 
 import json
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Write the checkpoint of every rank."""
+    """Write the checkpoints of all ranks; `arguments` are CALL.json and OUTPUT."""
     call = json.loads(Path(arguments[0]).read_text("utf-8"))
     output = arguments[1]
-    # Minutes of imports, and only where TensorRT-LLM is.
+    # These imports can take minutes, and need TensorRT-LLM.
     from tensorrt_llm.mapping import Mapping  # noqa: PLC0415
     from tensorrt_llm.models.automodel import AutoModelForCausalLM  # noqa: PLC0415
     from tensorrt_llm.models.modeling_utils import QuantConfig  # noqa: PLC0415
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         return Mapping(world_size=size, rank=rank, tp_size=call["tp_size"], pp_size=call["pp_size"])
 
     model_class = AutoModelForCausalLM.get_trtllm_model_class(call["model_dir"])
-    if call["calib_dataset"]:  # ModelOpt measures activations, then writes all ranks
+    if call["calib_dataset"]:  # ModelOpt measures activations and writes all ranks
         print(f"quantizing {call['model_dir']} to {call['quant_algo']}", flush=True)
         model_class.quantize(
             call["model_dir"],
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
             call["model_dir"], dtype=call["dtype"], mapping=mapping(rank), quant_config=quantized
         )
         model.save_checkpoint(output, save_config=rank == 0)
-        del model  # before the next one is read
+        del model  # frees its memory before the next one is read
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The flags of `trtllm-build` for an engine of a pair.
 
-Source: tensorrt_llm/commands/build.py; the reference build of a draft and a target in
-examples/draft_target_model/README.md; the side rules of `build` in tensorrt_llm/builder.py.
+Sources: tensorrt_llm/commands/build.py; the example build of a draft and a target in
+examples/draft_target_model/README.md; the additional rules in `build` of tensorrt_llm/builder.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MODES = {
     "lookahead": "lookahead_decoding",
 }
 MAX_TREE = 63
-"""Tokens of the tree that Medusa and EAGLE verify, unless the pair says otherwise: their
-converters' default."""
+"""Tokens of the draft tree of Medusa and EAGLE if the pair file sets none, as their converters'
+default."""
 
 
 def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
-    """All flags but the two directories, as `--name=value`.
+    """Return all flags except the two directories, as `--name=value` or `--name`.
 
-    The pair is one that the checks found buildable.
+    The pair must have passed the checks (`builder.checking`).
     """
     limits, is_target = pair.limits, engine is pair.target
     flags: dict[str, str | int] = {
@@ -56,7 +56,7 @@ def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, 
 
 
 def _own_mode(head: SelfSpeculation) -> Mapping[str, str | int]:
-    """Of an engine that speculates inside."""
+    """Return the flags of a target that drafts inside its engine."""
     flags: dict[str, str | int] = {"--speculative_decoding_mode": MODES[head.mode]}
     if head.mode == "eagle":
         flags["--max_draft_len"] = head.max_draft_len or MAX_TREE

@@ -1,4 +1,4 @@
-"""Find the TensorRT-LLM of this machine, which need not be that of this Python."""
+"""Finding this machine's TensorRT-LLM, which another Python than ours may have."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from builder.rendering.launch import CONTAINER
 from builder.tensorrt_llm.flags import BUILD
 
 EXAMPLES = (Path("/app/examples"), Path("/app/tensorrt_llm/examples"))
-"""Where NVIDIA's containers keep the converters of heads."""
+"""Folders in which NVIDIA's containers keep the converters of heads."""
 _ASK = "from importlib.metadata import version; print(version('tensorrt_llm'))"
 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """What a compilation calls."""
+    """The programs of a TensorRT-LLM installation that a compilation calls."""
 
     version: str
+    """Release of TensorRT-LLM."""
     python: str
-    """An interpreter that imports tensorrt_llm."""
+    """Python interpreter that can import tensorrt_llm."""
     build: str
-    """The command trtllm-build."""
+    """Path of the command trtllm-build."""
     examples: Path
+    """Folder of TensorRT-LLM's examples, with the converters of heads."""
 
 
 def described_toolkit(version: str) -> Toolkit:
-    """What NVIDIA's container has, for a dry run elsewhere."""
+    """Return the toolkit as in NVIDIA's container, for a dry run on another machine."""
     return Toolkit(version, "python3", BUILD, EXAMPLES[0])
 
 
 def find_toolkit(version: str, container: str) -> Toolkit:
-    """Find TensorRT-LLM of exactly this release. Raises BuildError.
+    """Find TensorRT-LLM of exactly this release.
 
-    An engine is loaded by the release that built it and by no other.
+    Only the release that built an engine can load it. Raises BuildError if TensorRT-LLM is missing,
+    is of another release, or has no trtllm-build. `container` is the release to recommend then.
     """
     for python in _interpreters():
         found = _version_in(python)
@@ -64,11 +67,12 @@ def find_toolkit(version: str, container: str) -> Toolkit:
 
 
 def _interpreters() -> list[str]:
-    """Our own last: where it sees the system's TensorRT-LLM, it has other packages beside it."""
+    """Return interpreters to try. Ours is last, as its packages may not suit TensorRT-LLM."""
     found = (shutil.which("python3"), shutil.which("python"), sys.executable)
     return list(dict.fromkeys(each for each in found if each))
 
 
 def _version_in(python: str) -> str | None:
+    """Return the release of TensorRT-LLM that the interpreter has, or None."""
     result = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=False)
     return result.stdout.strip() if result.returncode == 0 else None

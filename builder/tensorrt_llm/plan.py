@@ -1,4 +1,4 @@
-"""The steps from a pair's Hugging Face directories to its engines, as commands."""
+"""Planning a compilation: the commands from Hugging Face directories to a pair's engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from builder.tensorrt_llm.installation import Toolkit
 from builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
 
 OUTPUT = "{output}"
-"""In a command: where the step writes. Its output is moved into place when it is whole."""
+"""Placeholder in a command for the temporary folder that the step writes to."""
 
 CHECKPOINTS, ENGINES = "checkpoints", "engines"
 QUANT_ALGORITHMS = {
@@ -29,25 +29,26 @@ QUANT_ALGORITHMS = {
 }
 KV_ALGORITHMS = {"auto": "", "fp8": "FP8", "int8": "INT8"}
 CALIBRATED = ("fp8", "int8_sq", "int4_awq", "nvfp4")
-"""ModelOpt looks at activations first; the others are rounded weight by weight."""
+"""Quantizations for which ModelOpt measures activations first; others round each weight."""
 WEIGHT_ONLY = {"int8_wo": "int8", "int4_wo": "int4"}
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One call of `converting.py`."""
+    """The arguments of one call of `converting.py`; empty algorithm names mean no quantization."""
 
     model_dir: str
+    """Hugging Face directory to convert."""
     dtype: str
     tp_size: int
     pp_size: int
     quant_algo: str
     kv_cache_quant_algo: str
     calib_dataset: str
-    """For calibration; empty where none is needed."""
+    """Data set for calibration, a name or folder; empty if none is needed."""
 
     def lines(self, output: str) -> list[str]:
-        """The calls of TensorRT-LLM's API that it makes, for people."""
+        """Return the calls of TensorRT-LLM's API that write `output`, for people to read."""
         size = self.tp_size * self.pp_size
         algorithms = (self.quant_algo or None, self.kv_cache_quant_algo or None)
         quantized = "QuantConfig(quant_algo={}, kv_cache_quant_algo={})".format(*algorithms)
@@ -72,7 +73,7 @@ class Conversion:
 
     @property
     def keywords(self) -> dict[str, tuple[str, ...]]:
-        """By call: the keywords that `converting.py` uses."""
+        """The keywords that `converting.py` uses, by the name of the call."""
         made = {
             "Mapping": ("world_size", "rank", "tp_size", "pp_size"),
             "QuantConfig": ("quant_algo", "kv_cache_quant_algo"),
@@ -87,26 +88,33 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that is done, or not: a directory made of others."""
+    """A step of a compilation: a command that makes one directory from others."""
 
     name: str
+    """Name in messages and logs; those of engines begin with "build "."""
     directory: str
-    """Its output, below the working directory."""
+    """Output directory, relative to the working directory."""
     command: tuple[str, ...]
+    """Command line with the placeholders {output} and {call}."""
     inputs: tuple[Path, ...]
-    """Directories; the step is done again when one has changed."""
+    """Input directories; if one has changed, the step runs again."""
     call: Conversion | None = None
-    """For `converting.py`: written beside the log, its path is the command's {call}."""
+    """Call of `converting.py`, written beside the log; {call} in the command is its path."""
 
     @property
     def call_text(self) -> str:
+        """The call as JSON; empty without one."""
         return json.dumps(asdict(self.call), indent=2) if self.call is not None else ""
 
 
 def plan_steps(
     pair: PairDescription, work: Path, toolkit: Toolkit, calib_dataset: str
 ) -> tuple[Step, ...]:
-    """Plan the compilation of every engine. Raises BuildError."""
+    """Return the steps that compile all engines of the pair, in order.
+
+    Steps write below `work`. `calib_dataset` is used by quantizations that need calibration. Raises
+    BuildError for a release, a flag or a quantization that the pair cannot be compiled with.
+    """
     check_release(pair.runtime.version)
     steps: list[Step] = []
     engines = (pair.target,) if speculates_inside(pair) else pair.engines
@@ -160,7 +168,7 @@ def _conversion(
 def _head_conversion(
     pair: PairDescription, head: SelfSpeculation, directory: str, work: Path, toolkit: Toolkit
 ) -> Step:
-    """Target and head together, by the converter of TensorRT-LLM's examples."""
+    """Return the step that converts target and head together, by TensorRT-LLM's example script."""
     target = pair.target
     source, own = source_of(target), head.checkpoint or Path("$HEAD_CHECKPOINT")
     flags = {"--tp_size": str(target.placement.tensor_parallel), "--dtype": target.precision.dtype}
@@ -197,6 +205,7 @@ def _head_conversion(
 
 
 def _tree_flags(head: SelfSpeculation) -> dict[str, str]:
+    """Return the converter's flags for the draft tree of EAGLE or Medusa."""
     tree = str(head.max_draft_len or MAX_TREE)
     if head.mode == "eagle":
         return {"--max_draft_len": tree, "--num_eagle_layers": str(head.num_draft_tokens)}
@@ -205,5 +214,5 @@ def _tree_flags(head: SelfSpeculation) -> dict[str, str]:
 
 
 def source_of(engine: EngineDescription) -> Path:
-    """Its Hugging Face directory; a name for the reader where a pair names none."""
+    """Return the engine's Hugging Face directory, or a placeholder to show if it has none."""
     return engine.checkpoint or Path(f"${engine.name.upper()}_CHECKPOINT")

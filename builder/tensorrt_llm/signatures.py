@@ -1,4 +1,4 @@
-"""What each release of TensorRT-LLM takes: `signatures.toml`, asked by version."""
+"""The flags and keywords that each release of TensorRT-LLM takes, from `signatures.toml`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from builder.errors import BuildError
 
 SIGNATURES_FILE = Path(__file__).with_name("signatures.toml")
 COMMANDS, CALLS = "commands", "calls"
+"""Tables of signatures.toml: flags of commands, and keywords of calls."""
 _NAMES = {COMMANDS: "flags", CALLS: "keywords"}
 
 
@@ -23,7 +24,7 @@ def _tables() -> dict[str, Any]:
 
 
 def check_release(version: str) -> None:
-    """Raise BuildError for a release whose flags are not known."""
+    """Raise BuildError if the release is no version, or signatures.toml does not cover it."""
     first, last = map(Version, _tables()["releases"])
     try:
         is_known = first <= Version(version) <= last
@@ -37,9 +38,9 @@ def check_release(version: str) -> None:
 
 
 def accepted(kind: str, name: str, version: str) -> frozenset[str]:
-    """The flags of a command, or the keywords of a call, in that release.
+    """Return the flags of a command, or the keywords of a call, in a release.
 
-    `kind` is COMMANDS or CALLS. Raises BuildError for a release or name that is not in the table.
+    `kind` is COMMANDS or CALLS. Raises BuildError if signatures.toml lacks the release or `name`.
     """
     check_release(version)
     tables = _tables()[kind]
@@ -57,17 +58,17 @@ def accepted(kind: str, name: str, version: str) -> frozenset[str]:
 
 
 def choices(command: str) -> dict[str, tuple[str, ...]]:
-    """By flag: the values that it takes, where they are few."""
+    """Return the allowed values of the command's flags that have a fixed set of values."""
     return {k: tuple(v) for k, v in _tables()[COMMANDS][command].get("choices", {}).items()}
 
 
 def quant_algorithms() -> tuple[str, ...]:
-    """Names of `QuantAlgo`."""
+    """Return the names in TensorRT-LLM's enum `QuantAlgo`."""
     return tuple(_tables()["algorithms"]["quant_algo"])
 
 
 def check_names(kind: str, name: str, given: Iterable[str], version: str) -> None:
-    """Raise BuildError for a flag or keyword that the release does not take."""
+    """Raise BuildError if the release does not take one of the given flags or keywords."""
     unknown = sorted(set(given) - accepted(kind, name, version))
     if unknown:
         raise BuildError(f"{name} of TensorRT-LLM {version} takes no {unknown[0]}")

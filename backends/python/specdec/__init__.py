@@ -1,3 +1,3 @@
-"""Speculative decoding for NVIDIA Triton: two engines, one front door."""
+"""Speculative decoding for NVIDIA Triton: a drafter proposes, the target verifies."""
 
 __version__ = "0.1.0"

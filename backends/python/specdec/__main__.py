@@ -1,4 +1,4 @@
-"""`python -m specdec` is the `specdec` command."""
+"""Run the `specdec` command as `python -m specdec`."""
 
 import sys
 

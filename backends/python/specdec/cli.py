@@ -1,4 +1,4 @@
-"""The `specdec` command: a thin door to the folders that do the work."""
+"""The `specdec` command: it imports the module of a subcommand and runs it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: its module has `main(argv: list[str]) -> int` and is imported on use.
-
-    `extra` is the extra of pyproject.toml that brings the packages it needs.
-    """
+    """A subcommand of `specdec`, imported only when it is used."""
 
     module: str
+    """Name of a module that has `main(argv: list[str]) -> int`."""
     summary: str
+    """One line for the help text."""
     extra: str
+    """Extra of pyproject.toml that installs the packages that the subcommand needs."""
 
 
 COMMANDS = {
@@ -46,7 +46,7 @@ COMMANDS = {
 
 
 def usage() -> str:
-    """Return the help text: every command with its one line."""
+    """Return the help text: one line for each subcommand."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
@@ -65,7 +65,8 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the subcommand named by the first argument and return its exit status.
 
-    2 is a usage error, 130 an interruption by Ctrl-C; argv defaults to the process's arguments.
+    Status 1 means that a package is missing, 2 a usage error, and 130 an interruption by Ctrl-C.
+    `argv` defaults to the arguments of the process.
     """
     arguments = sys.argv[1:] if argv is None else argv
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])

@@ -1,8 +1,8 @@
-"""Every error the product raises on purpose, and what each means to a client.
+"""All errors that specdec raises on purpose, and their meaning for clients.
 
-An error has a stable `error_type` (the head of the message on the wire and a metric label) and
-one of Triton's status codes. Anything else that escapes is a bug of ours and is reported as
-`internal`.
+Each error has one of Triton's status codes and a stable `error_type`. The type begins the message
+that the client gets, and it is a label of the metrics. Any other exception is a bug of ours, and
+the client gets it as `internal`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Status(Enum):
-    """Triton's status codes, as far as they are used here."""
+    """The status codes of Triton that specdec uses."""
 
     INVALID_ARG = "INVALID_ARG"
     UNAVAILABLE = "UNAVAILABLE"
@@ -21,7 +21,7 @@ class Status(Enum):
 
 
 class SpecdecError(Exception):
-    """Base of the tree; `str(error)` is what the client reads."""
+    """The base class of all errors of specdec; the client reads `str(error)`."""
 
     error_type = "internal"
     status = Status.INTERNAL
@@ -31,65 +31,69 @@ class SpecdecError(Exception):
 
 
 class ConfigurationError(SpecdecError):
-    """The deployment is wrong: a model parameter, a checkpoint, a pair that does not match."""
+    """The deployment is wrong: a model parameter, a checkpoint, or a pair that does not match."""
 
     error_type = "configuration"
 
 
 class InvalidRequestError(SpecdecError):
-    """The client can mend it; the message names the limit and the value given."""
+    """The request is wrong; the message tells the client the limit and the value that it gave."""
 
     error_type = "invalid_request"
     status = Status.INVALID_ARG
 
 
 class UnsupportedError(SpecdecError):
-    """A documented capability that this deployment's engines lack."""
+    """The request needs a documented capability that the engines of this deployment lack."""
 
     error_type = "unsupported"
     status = Status.UNSUPPORTED
 
 
 class OverloadedError(SpecdecError):
-    """The in-flight limit is reached; nothing was started."""
+    """The limit of requests in flight or a tenant's share of it is reached; nothing was started."""
 
     error_type = "overloaded"
     status = Status.UNAVAILABLE
 
 
 class ShuttingDownError(SpecdecError):
-    """The server is stopping; another one may take the request."""
+    """The server is stopping; another server may take the request."""
 
     error_type = "shutting_down"
     status = Status.UNAVAILABLE
 
 
 class DeadlineExceededError(SpecdecError):
-    """The request's own deadline_ms has passed."""
+    """The deadline that the request set in `deadline_ms` has passed."""
 
     error_type = "deadline_exceeded"
     status = Status.UNAVAILABLE
 
 
 class EngineFailedError(SpecdecError):
-    """The target engine failed or is not there; a failing draft is no error: see drafting."""
+    """An engine failed or cannot be reached.
+
+    The client gets this only for the target. If a draft engine fails, the round goes on without a
+    draft (drafting/engine.py).
+    """
 
     error_type = "engine_failed"
     status = Status.UNAVAILABLE
 
 
 class EngineLostError(EngineFailedError):
-    """The engine's process has died; calls that it had will never be answered."""
+    """The engine has died or hangs; calls that it was running may never be answered."""
 
 
 class DraftTimeoutError(EngineFailedError):
-    """A draft engine took too long; counted, never seen by a client."""
+    """A draft engine took too long; it is counted, and no client gets it."""
 
     error_type = "draft_timeout"
 
 
 class RequestCancelledError(SpecdecError):
-    """The client hung up or asked to stop."""
+    """The client hung up or cancelled the request."""
 
     error_type = "cancelled"
     status = Status.CANCELLED

@@ -1,11 +1,12 @@
-"""The draft-accept loop: the file to read first.
+"""The loop of draft and verification: the file to read first.
 
-A round: the drafter guesses up to k tokens behind the context, the target checks all of them in
-one pass, the guesses that the target would have said stand, and its own next token follows them.
-So every round confirms at least one token, and the tokens are those of the target alone.
+In a round, the drafter proposes up to k tokens after the context, and the target verifies all of
+them in one pass. The accepted draft tokens are appended to the context, followed by the target's
+own next token. So each round confirms at least one token or ends the answer, and with exact
+verification the tokens are those of the target without speculation.
 
-Nothing here knows of Triton, tokenizers, time or metrics' names: engines and drafters come in
-through their protocols, confirmed rounds go out.
+The loop knows nothing of Triton, tokenizers, deadlines or metrics. It calls engines and drafters
+through their protocols and yields confirmed rounds.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class Context:
 
     @property
     def tokens(self) -> TokenIds:
-        """[length] int32; a view, valid until the next append."""
+        """All tokens, [length] int32: a view that is valid until the next `append`."""
         return self._buffer[: self._length]
 
     @property
     def num_left(self) -> int:
-        """How many tokens may still be said."""
+        """Number of tokens that may still be generated."""
         return len(self._buffer) - self._length
 
     def append(self, tokens: tuple[int, ...]) -> None:
@@ -50,9 +51,13 @@ class Context:
 
 
 def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Generator[Round]:
-    """Rounds of draft and verification until the end token or the length limit."""
+    """Run rounds of draft and verification until the end token or the length limit.
+
+    Yield each round once its tokens are in `context`. If a proposal asks for plain steps instead
+    of a draft, yield one Round for each response of the target. Errors of the target pass through.
+    """
     while context.num_left:
-        # 1. Guess. The target adds a token of its own, so the last one is never worth guessing.
+        # 1. Draft. The target adds a token of its own, so a draft for the last one is wasted.
         start = time.perf_counter()
         max_drafts = context.num_left - 1
         proposal = drafter.propose(context.tokens, max_drafts) if max_drafts else NO_PROPOSAL
@@ -68,11 +73,11 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
                 return
             continue
 
-        # 2. Check all guesses in one target pass.
+        # 2. Verify all draft tokens in one pass of the target.
         verification = target.verify(context.tokens, proposal.draft)
         verified = time.perf_counter()
 
-        # 3. What the target confirmed stands; the rest was never seen by anyone.
+        # 3. Keep what the target confirmed. Nobody has seen the rejected draft tokens.
         context.append(verification.tokens)
         num_accepted = num_accepted_of(proposal.draft, verification)
         confirmed = Round(
@@ -97,7 +102,11 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
 def stream_target(
     context: Context, target: TargetEngine, max_tokens: int | None = None
 ) -> Generator[Round]:
-    """The target alone: what every speed-up is measured against."""
+    """Generate without speculation; every speed-up is measured against this.
+
+    Generate at most `max_tokens` tokens, or all that are left in `context` if it is None. Yield one
+    Round for each response of the target, once its tokens are in `context`.
+    """
     num_tokens = min(max_tokens or context.num_left, context.num_left)
     start = time.perf_counter()
     with closing(target.stream(context.tokens.copy(), num_tokens)) as steps:

@@ -1,41 +1,47 @@
-"""What one pass of the target came to: the loop makes it, drafters and statistics read it."""
+"""The result of one round: the loop makes it, drafters and statistics read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 TARGET_SOURCE = 0
-"""`output_sources` of a token that the target said itself."""
+"""Number in `output_sources` for a token that the target generated itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one target pass confirmed. Times are seconds spent waiting for each engine."""
+    """The result of one round, or of one response of the target without speculation."""
 
     tokens: tuple[int, ...]
+    """Confirmed tokens: the accepted draft tokens, then the target's own."""
     num_drafted: int
+    """Draft tokens that the target verified."""
     num_accepted: int
+    """Draft tokens that the target accepted."""
     drafter: str | None
+    """Name of the drafter; None without a draft."""
     accepted_sources: tuple[int, ...]
-    """Who proposed each accepted token; the rest are the target's own."""
+    """Number of the drafter that proposed each accepted token, as in `output_sources`."""
     ended: bool
-    """The target said its end token, which is not among `tokens`."""
+    """Whether the target generated its end token, which is not among `tokens`."""
     draft_s: float
+    """Seconds spent waiting for the drafter."""
     target_s: float
+    """Seconds spent waiting for the target."""
     log_probs: tuple[float, ...] = ()
-    """The target's, of `tokens`, where the request wants them."""
+    """The target's log-probability of each of `tokens`; empty unless the request asks for them."""
     next_drafts: tuple[int, ...] = ()
-    """What the target's drafting head guesses behind the tokens, where it is asked."""
+    """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()
-    """For a tree of them: see Draft."""
+    """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
 
     @property
     def num_steps(self) -> int:
-        """Passes of the target: more than one where it answered several plain steps at a time."""
+        """Passes of the target: more than 1 if one response answered several plain steps."""
         return max(1, len(self.tokens) - self.num_accepted)
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Who proposed each token: the drafter's number, or 0 for the target itself."""
+        """Number of the drafter that proposed each of `tokens`; 0 for the target's own."""
         num_own = len(self.tokens) - self.num_accepted
         return self.accepted_sources + (TARGET_SOURCE,) * num_own

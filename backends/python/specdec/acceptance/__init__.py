@@ -1,1 +1,1 @@
-"""Rules that decide how much of a draft stands; pure functions of what the target says."""
+"""The rules by which tokens are drawn and draft tokens are verified."""

@@ -1,4 +1,4 @@
-"""Texts that an answer must never contain, in whatever tokens they could be spelt."""
+"""Bans texts from an answer, in whatever tokens they could be spelt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TokenIds = npt.NDArray[np.int32]
 
 
 class Vocabulary:
-    """The bytes that each token of a model adds to a text; tokens without text add none."""
+    """The bytes that each token of a model adds to a text.
+
+    `texts` holds them by token id. Tokens without text, such as special ones, have b"".
+    """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self.texts = tuple(texts)
@@ -25,9 +28,9 @@ class Vocabulary:
         self.containing = lru_cache(maxsize=1024)(self._containing)
 
     def starting_with(self, beginning: bytes) -> npt.NDArray[np.int64]:
-        """Return the tokens [n] whose text starts with `beginning`, which is not empty."""
+        """Return the tokens [n] int64 whose text starts with `beginning`, which is not empty."""
         first = bisect_left(self._ordered, beginning)
-        # The first text that is greater than every one with this beginning.
+        # The end of the range: the first text greater than all texts with this beginning.
         after = beginning.rstrip(b"\xff")
         last = len(self._ordered)
         if after:
@@ -35,7 +38,7 @@ class Vocabulary:
         return self._ids[first:last]
 
     def _containing(self, text: bytes) -> npt.NDArray[np.int64]:
-        """Return the tokens [n] that hold the whole of `text`."""
+        """Return the tokens [n] int64 that contain all of `text`, which is not empty."""
         num_starts = max(0, len(self._joined) - len(text) + 1)
         starts = np.flatnonzero(self._joined[:num_starts] == text[0])
         for offset in range(1, len(text)):
@@ -50,7 +53,7 @@ class BannedText:
     """Texts that an answer must not contain, for one vocabulary."""
 
     def __init__(self, texts: Sequence[bytes], vocabulary: Vocabulary) -> None:
-        """`texts` are not empty."""
+        """Take at least one text; none of them is empty."""
         unique = tuple(dict.fromkeys(texts))
         self._vocabulary = vocabulary
         self._longest = max(len(text) for text in texts)
@@ -58,7 +61,11 @@ class BannedText:
         self._ordered = sorted(unique)
 
     def tokens_after(self, answer: TokenIds) -> npt.NDArray[np.int64]:
-        """Return the tokens [n] that would complete a banned text at the end of `answer` [m]."""
+        """Return the tokens that would complete a banned text after `answer`.
+
+        `answer` [m] int32 holds the answer's tokens without the prompt. The result is [n] int64 and
+        may hold a token twice.
+        """
         tail = self._tail(answer)
         completing = [
             self._vocabulary.starting_with(rest)
@@ -68,7 +75,7 @@ class BannedText:
         return np.concatenate([self._always, *completing])
 
     def _rests_after(self, beginning: bytes) -> Iterator[bytes]:
-        """Yield what would complete each text that starts with `beginning`."""
+        """Yield the rest of each longer banned text that starts with `beginning`."""
         for text in self._ordered[bisect_left(self._ordered, beginning) :]:
             if not text.startswith(beginning):
                 return
@@ -76,7 +83,7 @@ class BannedText:
                 yield text[len(beginning) :]
 
     def _tail(self, answer: TokenIds) -> bytes:
-        """Return the answer's last bytes, in which a banned text may have begun."""
+        """Return the last bytes of the answer, in which a banned text may have begun."""
         pieces: list[bytes] = []
         num_left = self._longest - 1
         for token in reversed(answer.tolist()):

@@ -1,7 +1,8 @@
-"""Where the randomness of a verification rule comes from.
+"""The source of random decisions for verification rules.
 
-The rules ask a `Chance` for every random decision. An engine's chance is a seeded stream; a test's
-may be one that walks through every outcome with its exact probability, over the same code.
+The rules ask a `Chance` for each random decision. In an engine it is a seeded stream of random
+numbers. A test can pass one that goes through all outcomes with their exact probabilities, and so
+prove the code that runs in the engine.
 """
 
 from __future__ import annotations
@@ -12,26 +13,29 @@ from typing import Any, Protocol
 import numpy as np
 
 Number = Any
-"""float, or fractions.Fraction where a law is proven."""
+"""A float, or a fractions.Fraction in tests that prove a rule exactly."""
 Law = Any
-"""A probability for each token of the vocabulary: an array of Numbers."""
+"""A distribution: an array [vocab] with a probability (a Number) for each token."""
 
 
 class Chance(Protocol):
-    """Decides."""
+    """Makes the random decisions of a verification rule."""
 
     def happens(self, probability: Number) -> bool:
-        """True with this probability, independently of everything before."""
+        """Return True with this probability, independently of all earlier decisions."""
 
     def draw(self, weights: Law) -> int:
-        """A token, with probability proportional to its weight; at least one is above 0."""
+        """Return a token, with probability proportional to its weight; one or more are above 0."""
 
 
 class SeededChance:
-    """Decisions from (seed, position) alone, independent of the noise that tokens are drawn by."""
+    """Makes random decisions that depend on (seed, position) alone.
+
+    They are independent of the noise with which tokens are drawn (noise.py).
+    """
 
     def __init__(self, seed: int, position: int) -> None:
-        # The same key as noise.gumbel in another quarter of the counter's range.
+        # noise.gumbel has the same key and counts from 0: this is another part of the range.
         key = np.array([seed, position], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, 1 << 62], dtype=np.uint64))
         self._random = np.random.Generator(bits)
@@ -40,11 +44,14 @@ class SeededChance:
         return bool(self._random.random() < float(probability))
 
     def draw(self, weights: Law) -> int:
-        """Draw a token. Raises ValueError where the weights are no distribution."""
+        """Return a token, with probability proportional to its weight.
+
+        Raise ValueError if the sum of the weights is 0, infinite or NaN.
+        """
         reach = np.cumsum(np.asarray(weights, dtype=np.float64))
-        # The search below would return a token outside the vocabulary.
+        # With such a sum the search below would return a token outside the vocabulary.
         if not 0.0 < reach[-1] < math.inf:
             raise ValueError(f"no token can be drawn: the weights sum to {reach[-1]}")
-        # Among the smallest numbers of float64, the product may be rounded up to the sum itself.
+        # If the sum is a subnormal float64, the product may be rounded up to the sum itself.
         point = min(self._random.random() * reach[-1], np.nextafter(reach[-1], 0.0))
         return int(np.searchsorted(reach, point, side="right"))

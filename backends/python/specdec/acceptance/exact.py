@@ -1,4 +1,4 @@
-"""Verification by equality: the target's own choice at each drafted position."""
+"""The verification mode `exact`: a draft token is accepted if it is the target's own choice."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import NamedTuple
 
 
 class Verdict(NamedTuple):
-    """What a round yields: accepted drafts and then the target's own next token."""
+    """The result of a verification."""
 
     tokens: tuple[int, ...]
+    """The accepted draft tokens, then the target's own token."""
     num_accepted: int
+    """Number of accepted draft tokens."""
 
 
 def verify_chain(draft: Sequence[int], choices: Sequence[int]) -> Verdict:
-    """Keeps the drafts that the target chose too, then its first own token.
+    """Accept draft tokens up to the first that differs from the target's choice.
 
-    `choices[i]` is the target's token after the context and draft[:i]; one more than drafts. That
-    last one is the correction after the first disagreement, or the bonus token when all drafts
-    stand. With greedy choices the result is what the target alone would have said (Leviathan et
-    al. 2023, section 2.3, at temperature 0).
+    `choices[i]` is the target's token after the context and `draft[:i]`, so there is one more
+    choice than draft tokens. The last token of the result is the target's own: the correction of
+    the first rejected draft token, or the bonus token if all were accepted. With greedy choices
+    the tokens are those of the target without speculation (Leviathan et al. 2023, section 2.3, at
+    temperature 0).
     """
     num_accepted = 0
     while num_accepted < len(draft) and draft[num_accepted] == choices[num_accepted]:

@@ -1,9 +1,10 @@
-"""Noise that is a function of (seed, position, token) and of nothing else.
+"""Sampling noise that is a function of (seed, position, token) and of nothing else.
 
-A token is drawn by racing exponential clocks: the token whose E / p is smallest wins, which is the
-Gumbel-max trick with g = -log E. Draft and target take the same E for the same place, so they
-mostly draw the same token, and what the target draws does not depend on whether anyone guessed
-(Daliri, Musco, Suresh 2024, drafter-invariant speculative decoding).
+A token is drawn as a race of exponential clocks. Each token has an exponential random number E and
+a probability p, and the token with the smallest E / p wins. This is the Gumbel-max trick with
+g = -log E. Draft model and target take the same E at the same position, so they mostly draw the
+same token. The target's draw does not depend on the draft (Daliri, Musco, Suresh 2024,
+drafter-invariant speculative decoding).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _SCALE = np.float32(2.0**-32)
 
 
 def gumbel(seed: int, position: int, vocab_size: int) -> Tensor:
-    """[vocab_size] float32: standard Gumbel noise, entry i for token i.
+    """Return standard Gumbel noise, [vocab_size] float32 on the CPU, entry i for token i.
 
-    From Philox 4x64-10 keyed by (seed, position), 32 bits a token; the entry of a token does not
-    depend on `vocab_size`. The exponential is taken of the small end of the unit interval, where
-    float32 is fine-grained: those are the clocks that win.
+    The random bits come from Philox 4x64-10 with the key (seed, position), 32 bits a token. A
+    token's entry does not depend on `vocab_size`. Small uniform numbers become small clocks, which
+    are those that win; near 0, float32 is finest.
     """
     bits = np.random.Philox(key=np.array([seed, position], dtype=np.uint64)).random_raw(
         -(-vocab_size // 2)

@@ -1,9 +1,15 @@
-"""Verification by probabilities: how much of a draft stands, and what follows it.
+"""The verification modes that compare probabilities: `rejection`, `block` and `typical`.
 
-`draft[i]` was drawn from `draft_laws[i]`, the draft's own distribution behind draft[:i] after all
-warping; a draft that was not drawn but looked up has no laws (None), which is a law of one token.
-`target_laws` has one more entry than the draft: the target's distribution behind draft[:i].
-The rules are generic in the numbers, so that tests run them on fractions.
+All rules take the same arguments. A "law" is a distribution over the vocabulary, [vocab], after
+penalties, bans, temperature and truncation (warping.py).
+
+- `draft`: the k draft tokens of a chain.
+- `draft_laws`: k distributions; `draft[i]` was drawn from `draft_laws[i]`. None if the draft tokens
+  were copied instead of drawn: each then counts as drawn with probability 1.
+- `target_laws`: k + 1 distributions; `target_laws[i]` is the target's after `draft[:i]`.
+- `chance`: makes the random decisions.
+
+The rules work with floats and with fractions, so that tests can prove them exactly.
 """
 
 from __future__ import annotations
@@ -25,10 +31,11 @@ def verify_by_rejection(
     target_laws: Sequence[Law],
     chance: Chance,
 ) -> Verdict:
-    """Token by token; the output follows the target's law (Leviathan et al., Chen et al. 2023).
+    """Accept or reject token by token (Leviathan et al. 2023, Chen et al. 2023).
 
-    A token stands with probability min(1, p / q); the first that does not is replaced by a draw
-    from what the target has more of than the draft.
+    A draft token is accepted with probability min(1, p / q), where p and q are its probabilities
+    for target and drafter. The first rejected token is replaced by a draw from the normalised
+    max(0, target's law - draft's law). The tokens follow the target's distribution.
     """
     for place, token in enumerate(draft):
         target_law = target_laws[place]
@@ -45,10 +52,11 @@ def verify_as_block(
     target_laws: Sequence[Law],
     chance: Chance,
 ) -> Verdict:
-    """All tokens together: the same law, and never fewer accepted (Sun et al. 2025).
+    """Decide on the whole draft together (Sun et al. 2025).
 
-    Every beginning of the draft gets a decision of its own, and the longest that stands is kept;
-    one that fails does not end the search.
+    There is a decision for each prefix of the draft, and the longest accepted prefix is kept. A
+    rejected prefix does not end the search. The tokens follow the target's distribution, and on
+    average at least as many draft tokens are accepted as by `verify_by_rejection`.
     """
     size = len(draft)
     joint: Number = 1
@@ -56,7 +64,7 @@ def verify_as_block(
     for place in range(size):
         token, target_law = draft[place], target_laws[place]
         draft_law = law_at(draft_laws, place, token, len(target_law))
-        # As in acceptance_of: a token of draft probability 0 counts as certain.
+        # As in acceptance_of: a token of draft probability 0 counts as drawn with probability 1.
         joint = joint * target_law[token] / (draft_law[token] or 1)
         joint = min(joint, 1)
         stands = joint
@@ -77,8 +85,9 @@ def verify_as_block(
 
 
 TYPICAL_FLOOR = 0.3
+"""Medusa's default of posterior_threshold (Cai et al. 2024, section 2.3.1)."""
 TYPICAL_SHARE = 0.09
-"""Medusa's defaults: posterior_threshold and posterior_alpha (Cai et al. 2024, section 2.3.1)."""
+"""Medusa's default of posterior_alpha (the same section)."""
 
 
 def verify_as_typical(
@@ -87,11 +96,12 @@ def verify_as_typical(
     target_laws: Sequence[Law],
     chance: Chance,
 ) -> Verdict:
-    """LOSSY: a token stands where the target finds it likely enough for how sure it is itself.
+    """Accept tokens that the target finds likely enough. LOSSY: changes the distribution.
 
-    That is p > min(0.3, 0.09 exp(-H)), H the entropy of the target's law in nats.
+    A draft token is accepted if p > min(0.3, 0.09 exp(-H)). Here p is the target's probability of
+    the token, and H the entropy of the target's distribution in nats. `draft_laws` is not used.
     """
-    del draft_laws  # What the draft thought of it does not matter.
+    del draft_laws
     for place, token in enumerate(draft):
         law = np.asarray(target_laws[place], dtype=np.float64)
         positive = law[law > 0]
@@ -106,11 +116,14 @@ RULES: dict[str, Rule] = {
     "block": verify_as_block,
     "typical": verify_as_typical,
 }
-"""By their names on the wire; `exact` needs no probabilities and lives in exact.py."""
+"""The rules by verification mode; `exact` needs no probabilities and is in exact.py."""
 
 
 def law_at(laws: Sequence[Law] | None, place: int, token: int, size: int) -> Law:
-    """What the drafted token was drawn from: its law, or certainty where it was looked up."""
+    """Return the distribution [size] from which the draft token at position `place` was drawn.
+
+    If `laws` is None, the token was copied: return 1 for `token` and 0 for all other tokens.
+    """
     if laws is not None:
         return laws[place]
     certain = np.zeros(size, dtype=int)
@@ -119,22 +132,22 @@ def law_at(laws: Sequence[Law] | None, place: int, token: int, size: int) -> Law
 
 
 def acceptance_of(target: Number, draft: Number) -> Number:
-    """How likely a drafted token stands, from its probability in both laws."""
-    # A token of probability 0 is never drawn; one given all the same is judged as a certain one.
+    """Return the chance that a draft token is accepted, from its probability in both laws."""
+    # A token of draft probability 0 cannot have been drawn: treat it as one that was copied.
     return min(1, target / draft) if draft else target
 
 
 def surplus_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
-    """What `weight` times the target has more of than the draft; not normalised."""
+    """Return max(0, weight * target_law - draft_law), [vocab], not normalised."""
     difference = weight * np.asarray(target_law) - np.asarray(draft_law)
     return np.maximum(difference, 0)
 
 
 def residual_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
-    """Return the weights to draw a rejected token's replacement from; never all 0.
+    """Return the weights [vocab] to draw the replacement of a rejected token from.
 
-    The surplus is empty only where both laws agree up to rounding; then the target's own law is
-    the answer.
+    These are `surplus_of` the same arguments. If the two laws agree up to rounding, all of them are
+    0, and the target's own law is returned instead.
     """
     surplus = surplus_of(target_law, draft_law, weight)
     return surplus if (surplus > 0).any() else target_law

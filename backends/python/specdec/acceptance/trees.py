@@ -1,8 +1,9 @@
-"""Verification of a tree of drafts: several guesses for one place.
+"""Verification of a tree: a draft with several candidates for a position.
 
-`parents[i]` is the node that drafted token i follows, ROOT the context. Siblings may be the same
-token, guessed twice: then whatever follows either of them follows both. Targets' choices and laws
-are given as [0] behind the context and [i + 1] behind node i.
+Node i is the draft token `tokens[i]`. `parents[i]` is the node that it follows, or ROOT if it
+follows the context. Siblings may be the same token, proposed twice; the children of either then
+count as children of both. Lists of the target's choices or distributions have one entry more than
+there are nodes: [0] is for the position after the context, [i + 1] for the position after node i.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from specdec.acceptance.exact import Verdict
 from specdec.acceptance.rules import acceptance_of, law_at, residual_of
 
 ROOT = -1
+"""Parent of the nodes that follow the context."""
 
 
 def verify_tree(tokens: Sequence[int], parents: Sequence[int], choices: Sequence[int]) -> Verdict:
-    """Follows the target's own choices as far as the tree goes, and adds the next of them."""
+    """Accept the path that the target chooses itself, and add its next token.
+
+    `choices` [nodes + 1] are the target's tokens after the context and after each node.
+    """
     said: list[int] = []
     nodes = [ROOT]
     while nodes:
@@ -34,11 +39,13 @@ def verify_tree_by_rejection(
     target_laws: Sequence[Law],
     chance: Chance,
 ) -> Verdict:
-    """Guess after guess against what the rejected ones have left of the target's law.
+    """Try the candidates for each position in turn, and accept by probability.
 
-    `draft_laws[i]` is what node i was drawn from, independently of its siblings; None where all
-    were looked up. The output follows the target's law (multi-step speculative sampling,
-    Miao et al. 2024, SpecInfer, algorithm 2).
+    After a rejection, the next candidate is compared with the residual that the rejection leaves
+    of the target's distribution. `draft_laws[i]` is the distribution [vocab] from which node i was
+    drawn, independently of its siblings. It is None if all tokens were copied instead of drawn.
+    `target_laws` are the target's [nodes + 1] distributions. The tokens follow the target's
+    distribution (multi-step speculative sampling; Miao et al. 2024, SpecInfer, algorithm 2).
     """
     said: list[int] = []
     nodes = [ROOT]
@@ -59,5 +66,5 @@ def verify_tree_by_rejection(
 
 
 def following(nodes: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """The children of `nodes`, in the order in which they were guessed."""
+    """Return the children of `nodes` in the order of the draft."""
     return [node for node, parent in enumerate(parents) if parent in nodes]

@@ -1,6 +1,7 @@
-"""From logits to the distribution that is drawn from: penalties, bans, temperature, truncation.
+"""Warping: bias, penalties, bans, temperature and truncation, applied to a model's logits.
 
-Every function works on the row of one draw, so that a row's result cannot depend on others.
+The softmax of the warped logits is the distribution from which a token is drawn. Each function
+works on the row of one draw, so the result of a row cannot depend on other rows.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from specdec.acceptance.sampling import Draw, SamplingParams
 NEVER = float("-inf")
 
 BIASES_KEPT = 64
-"""Requests whose logit_bias is kept as tensors: a pass draws many rows of each."""
+"""Requests whose logit_bias is cached as tensors, because a pass draws many rows of each."""
 
 
 def warp(logits: Tensor, draw: Draw) -> Tensor:
-    """[vocab] float32 → the same row warped in place: log-weights of what may be drawn.
+    """Warp `logits` [vocab] float32 in place and return them; banned tokens get -inf.
 
-    Greedy draws keep temperature 1 and all tokens: only the largest matters. The order is bias, as
-    in TensorRT-LLM's penalty kernels, and then that of transformers' logits processors: penalties,
-    bans, temperature, top-k, top-p, min-p.
+    Bias comes first, as in TensorRT-LLM's penalty kernels. Then the order is that of the logits
+    processors of transformers: penalties, bans, temperature, top-k, top-p, min-p. Greedy draws keep
+    temperature 1 and all tokens, because only the largest logit matters.
     """
     if draw.params.logit_bias:
         tokens, biases = _bias_tensors(_Identity(draw.params.logit_bias), logits.device)
@@ -40,7 +41,7 @@ def warp(logits: Tensor, draw: Draw) -> Tensor:
 
 
 class _Identity:
-    """A key equal only for the same pairs object: hashing all pairs for each row would be slow."""
+    """A cache key that compares by identity, because hashing all pairs for each row is slow."""
 
     __slots__ = ("pairs",)
 
@@ -65,7 +66,7 @@ def _bias_tensors(bias: _Identity, device: torch.device) -> tuple[Tensor, Tensor
 
 
 def truncate(logits: Tensor, params: SamplingParams) -> None:
-    """Makes all but the likeliest tokens of [vocab] float32 impossible, in place."""
+    """Set the tokens that top-k, top-p and min-p exclude to -inf in `logits` [vocab] float32."""
     if 0 < params.top_k < len(logits):
         smallest = torch.topk(logits, params.top_k).values[-1]
         logits.masked_fill_(logits < smallest, NEVER)
@@ -76,11 +77,11 @@ def truncate(logits: Tensor, params: SamplingParams) -> None:
 
 
 def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
-    """The smallest logit of the smallest set whose probability is at least `top_p`."""
+    """Return the smallest logit of the smallest set of tokens with `top_p` of the probability."""
     probabilities = torch.softmax(logits, dim=0)
-    # Tokens below this sum to less than 1 - top_p all together: they need no sorting.
+    # All tokens below this have less than 1 - top_p together, so they need no sorting.
     (likely,) = torch.nonzero(probabilities >= (1.0 - top_p) / len(logits), as_tuple=True)
-    if not len(likely):  # NaN logits: whoever draws from them refuses the row.
+    if not len(likely):  # The logits are NaN, and the sampler will refuse the row.
         return logits.max()
     ordered, order = probabilities[likely].double().sort(descending=True)
     reached = torch.searchsorted(ordered.cumsum(0), top_p)
@@ -104,7 +105,7 @@ def _penalize(logits: Tensor, draw: Draw) -> None:
 def _ban(logits: Tensor, draw: Draw) -> None:
     num_output = draw.position - draw.num_prompt_tokens
     is_early = num_output < draw.params.min_tokens
-    # An end token outside the vocabulary (-1 stands for none) is never drawn anyway.
+    # An end token outside the vocabulary (-1 means none) is never drawn anyway.
     if is_early and draw.end_id is not None and 0 <= draw.end_id < len(logits):
         logits[draw.end_id] = NEVER
     for word in draw.params.bad_words:

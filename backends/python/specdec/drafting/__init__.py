@@ -1,6 +1,11 @@
-"""One module per way to guess, behind one small protocol.
+"""The drafters: one module for each kind, all with the interface in `protocol.py`.
 
-`lookup.py` repeats what the text said before, `engine.py` asks a small model (`ahead.py`
-while the target verifies), `auto.py` takes the
-first that has something to offer.
+- Copy drafters, which cost no pass: `lookup.py`, `suffix.py` and `prediction.py`; they find
+  matches with `matching.py`.
+- Draft models: `engine.py`; `ahead.py` drafts while the target verifies, and `translating.py`
+  handles a draft model with another tokenizer than the target's.
+- The target's head: `head.py`.
+- Several drafters: `first.py` takes the first proposal, `tree.py` merges them, `vote.py` elects,
+  and `steered.py` carries out the controller's choice.
+- `late.py` lets a drafter begin in the second round, and `scripted.py` replays drafts from a file.
 """

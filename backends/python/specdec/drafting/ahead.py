@@ -1,14 +1,17 @@
-"""Drafting while the target verifies, for a draft engine on a device of its own.
+"""Drafting while the target verifies, for a draft model on a device of its own.
 
-After PEARL (Liu et al., ICLR 2025). Behind the draft that the target is checking the engine is
-already asked to go on: its first token is a guess of the target's own next one, the rest is the
-next draft. It is ready when the target confirms the whole draft and says the guessed token
-(post-verify); else the call is ended. Where nothing is ready and drafting takes long, the target
-makes a plain pass meanwhile, and the same call guesses what it will say (pre-verify).
+The method follows PEARL (Liu et al., ICLR 2025). While the target verifies a draft, a call "ahead"
+asks the draft model to continue after it. The first token of that call predicts the target's own
+token of this round, and the rest is the draft of the next round.
 
-A proposal is only ever a guess, so verification by equality says the target's own tokens whatever
-arrives when. Verification by probabilities also looks at what each guess was drawn from, and its
-proof speaks of drafts that are drawn for their round; it is left alone.
+- If the target accepts the whole draft and then generates the predicted token, the next draft is
+  used (post-verify). Otherwise it is dropped and the call is ended.
+- If there is no draft for a round and drafting takes long, the target makes a plain step without
+  waiting. The call ahead then predicts the token of that step (pre-verify).
+
+Use this with the verification mode `exact` only. There the tokens are the target's own, whatever
+arrives when. Modes that compare probabilities need the distribution of each draft token, and their
+proofs assume that a draft is drawn for its own round.
 """
 
 from __future__ import annotations
@@ -26,12 +29,16 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 MAX_RUNNING = 2
-"""Calls ahead of one request: the newest, and one that is being ended. An engine that hangs gets no
-more of them."""
+"""Calls ahead of one request at a time: the newest, and one that is being ended. The limit keeps
+an engine that hangs from getting more and more of them."""
 
 
 class AheadDrafter:
-    """Asks `ahead` on another thread for what comes behind the proposal that it returns."""
+    """Lets a draft model prepare the next draft while the target verifies this one.
+
+    Times and acceptance of one request decide whether it waits for a draft or lets the target make
+    a plain step (`WaitMeter`).
+    """
 
     def __init__(
         self,
@@ -42,9 +49,11 @@ class AheadDrafter:
         executor: Executor,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`drafter` proposes chains of `num_tokens`, `ahead` of one more, on any thread; no logits.
+        """Take two drafters over the same draft model.
 
-        `abort` ends the newest call of `ahead`.
+        `drafter` proposes chains of up to `num_tokens` tokens. `ahead` proposes chains of up to one
+        token more and may be called on any thread; `executor` runs it. Their proposals have no
+        logits. `abort` ends the newest call of `ahead`. `clock` returns seconds.
         """
         self._drafter = drafter
         self._ahead = ahead
@@ -62,7 +71,8 @@ class AheadDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         proposal = self._ready(context)
-        # Who is asked now and then may not be asked for what a call ahead will have said.
+        # If another drafter had the last round, it may have the next one too, and the call ahead
+        # stay unused. So draft for this round.
         is_alone = not self._was_asked
         num_tokens = min(self._num_tokens, max_tokens)
         if not proposal.tokens and (is_alone or self._meter.is_worth_waiting(num_tokens)):
@@ -74,7 +84,8 @@ class AheadDrafter:
     def observe(self, confirmed: Round) -> None:
         if self._has_prompts:
             self._meter.passed(confirmed.target_s / confirmed.num_steps)
-        self._has_prompts = True  # From here on: the first round has paid for them.
+        # In the first round both engines process the prompt, so its time says nothing of a pass.
+        self._has_prompts = True
         self._was_asked, self._is_asked = self._is_asked, False
         if self._num_offered:
             num_right = confirmed.num_accepted
@@ -83,7 +94,11 @@ class AheadDrafter:
         self._drafter.observe(confirmed)
 
     def _ready(self, context: TokenIds) -> Proposal:
-        """What the last call said behind `context`; nothing where the text went another way."""
+        """Return what the last call ahead drafted after `context`, once the call has ended.
+
+        If the context has gone another way than the call assumed, end the call and return no
+        proposal.
+        """
         begun, call = self._context, self._call
         self._context = self._call = None
         if begun is None or call is None:
@@ -103,7 +118,8 @@ class AheadDrafter:
         return replace(found, tokens=found.tokens[num_said:], log_probs=found.log_probs[num_said:])
 
     def _begin(self, context: TokenIds, draft: tuple[int, ...], max_tokens: int) -> None:
-        num_tokens = max_tokens - len(draft)  # The guess, and what may be drafted behind it.
+        # Room for the prediction of the target's own token, and for the draft after it.
+        num_tokens = max_tokens - len(draft)
         self._running = [each for each in self._running if not each.done()]
         if num_tokens < 2 or len(self._running) >= MAX_RUNNING:
             return
@@ -115,6 +131,6 @@ class AheadDrafter:
     def _run(self, context: TokenIds, num_tokens: int, is_measured: bool) -> Proposal:
         start_s = self._clock()
         proposal = self._ahead.propose(context, num_tokens)
-        if is_measured and proposal.tokens:  # A call that was ended has none.
+        if is_measured and proposal.tokens:  # A call that was ended early has none.
             self._meter.called(len(proposal.tokens), self._clock() - start_s)
         return proposal

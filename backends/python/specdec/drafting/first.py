@@ -1,4 +1,4 @@
-"""Several drafters, one chain: the first that has an offer."""
+"""Combines several drafters: the first that has a proposal drafts the round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specdec.rounds import Round
 
 
 class FirstOffer:
-    """Asks the members in order, for engines that take no trees."""
+    """Asks its members in order until one has a proposal. For targets that take no trees."""
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         self._members = members

@@ -1,4 +1,4 @@
-"""A drafting head of the target: its guesses come with the target's last answer."""
+"""The drafter for a head of the target: its draft comes with the target's previous answer."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 TREE_DEPTH = 5
-"""Guesses of a head's tree that may follow each other, at most."""
+"""Limit on the depth of a head's tree, in draft tokens that follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What a head is asked for: a chain or a tree, each a drafter of its own to the outside."""
+    """A chain or a tree that a head can draft; clients see each as a drafter of its own."""
 
     name: str
+    """The drafter's name."""
     source: int
+    """The drafter's number in `output_sources`."""
     num_tokens: int
+    """Draft tokens of a round; of a tree, all its nodes."""
     is_tree: bool = False
 
     @property
     def depth(self) -> int:
+        """Most draft tokens that follow each other."""
         return min(TREE_DEPTH, self.num_tokens) if self.is_tree else self.num_tokens
 
 
 class HeadDrafter:
-    """Offers what came with the last round, and asks for what is to come with this one."""
+    """Proposes the draft that came with the last round, and asks for the next with this one."""
 
     def __init__(self, shape: HeadShape) -> None:
         self.shape = shape
-        """Of what the next rounds ask for."""
+        """Chain or tree that the next calls of `propose` ask for."""
         self._asked = shape
         self._guesses = NO_PROPOSAL
         self._is_first_round = True
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
-        # Behind the guesses and the token that follows them; the last one is never worth guessing.
-        # The first token does not wait for guesses.
+        # This round confirms at least one token, so the next has room for one draft token less.
+        # In the first round the head only reads along: the first token must not wait for a draft.
         self._asked = shape = self.shape
         depth = 0 if self._is_first_round else min(shape.depth, max(0, max_tokens - 1))
         offer = self._cut(max_tokens)
@@ -53,7 +57,7 @@ class HeadDrafter:
         self._guesses = Proposal(tokens, name, self._asked.source, parents=parents)
 
     def _cut(self, max_depth: int) -> Proposal:
-        """The guesses, which come depth by depth, as deep as they may be."""
+        """Return the draft without tokens deeper than `max_depth`; tokens are sorted by depth."""
         guesses = self._guesses
         num_kept = sum(depth <= max_depth for depth in guesses.depths)
         parents = guesses.parents[:num_kept]

@@ -1,4 +1,4 @@
-"""A drafter from the second round on."""
+"""Keeps a drafter out of the first round."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from specdec.rounds import Round
 
 
 class LateDrafter:
-    """Leaves the first round to the target.
+    """Runs another drafter from the second round on; the first round has no draft.
 
-    The first token must not wait for another prompt to be read, nor for rows of copies in a pass of
-    many rows already: behind a chat template they are hardly ever right.
+    The first token must not wait for a draft model to process the prompt. Nor should copied tokens
+    add rows to a pass that has many already: after a chat template they are hardly ever accepted.
     """
 
     def __init__(self, drafter: Drafter) -> None:

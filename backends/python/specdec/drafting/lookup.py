@@ -1,4 +1,4 @@
-"""Prompt lookup: text that repeats itself is guessed from where it stood before."""
+"""Prompt lookup: proposes what followed the same tokens earlier in the request."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 LONG_MATCH = 8
-"""So many matching tokens are a copy: it goes on for long."""
+"""Matching tokens from which a match counts as a copied passage, which goes on for long."""
 
 
 class LookupDrafter:
-    """Finds the latest of the longest earlier matches of the context's end, offers what followed.
+    """Finds the end of the context earlier in the context, and proposes what followed there.
 
-    After Saxena's prompt lookup decoding (2023), with the longest match instead of the first, and
-    with more guesses the longer it is.
+    It takes the longest match, and the latest of several. This is Saxena's prompt lookup decoding
+    (2023) with two changes: it takes the longest match instead of the first, and it proposes more
+    tokens after a longer match.
     """
 
     def __init__(self, name: str, source: int, num_tokens: int, max_tokens: int) -> None:
-        """`max_tokens` guesses behind a long match, `num_tokens` behind others."""
+        """Take the numbers of draft tokens.
+
+        After a match of LONG_MATCH tokens or more, propose up to `max_tokens` tokens. After a
+        shorter one propose up to `num_tokens`, and after a single token at most SHORT_COPY.
+        """
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
@@ -34,7 +39,7 @@ class LookupDrafter:
         return Proposal(tuple(context[end : end + size].tolist()), self._name, self._source)
 
     def observe(self, confirmed: Round) -> None:
-        """Nothing to learn: the confirmed tokens are in the next context."""
+        """Do nothing: the confirmed tokens are in the next context."""
 
     def _trust(self, matched: int) -> int:
         if matched == 1:

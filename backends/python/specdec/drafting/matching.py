@@ -1,4 +1,4 @@
-"""Where a text's end has stood before: what drafters that copy have in common."""
+"""Finds earlier copies of the end of a text, for the copy drafters."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import numpy.typing as npt
 from specdec.engines.protocol import TokenIds
 
 MIN_MATCH = 2
-"""Tokens that must match, if nothing else is said: one alone does nearly everywhere."""
+"""Default for the fewest tokens that must match; a single token matches nearly everywhere."""
 
 MAX_MATCH = 16
-"""Tokens compared; places that agree on so many are equally good."""
+"""Most tokens that are compared; all matches of this length count as equally good."""
 
 
 def longest_matches(
     text: TokenIds, tail: TokenIds, min_match: int = MIN_MATCH
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The ends in `text` of its longest copies of the end of `tail`, and how long they are.
+    """Find the longest copies of the end of `tail` in `text`; return their ends and their length.
 
-    An end is the place behind the copy, where its continuation starts; a copy without one does not
-    count. Copies are `min_match` to MAX_MATCH tokens long; without any the array is empty.
+    `text` and `tail` are [n] int32. An end is the index in `text` after the copy, where its
+    continuation starts. The ends are ascending. Copies have `min_match` (1 or more) to MAX_MATCH
+    tokens; a copy at the very end of `text` has no continuation and does not count. Without any
+    copy, return an empty array and 0.
     """
     none = np.zeros(0, dtype=np.int64)
     if len(tail) < min_match or len(text) <= min_match:
         return none, 0
-    # Candidates: every end of `min_match` tokens equal to the tail's last ones.
+    # Candidates are the ends of all copies of the last `min_match` tokens of `tail`.
     equal = text[min_match - 1 : -1] == tail[-1]
     for back in range(1, min_match):
         equal &= text[min_match - 1 - back : -1 - back] == tail[-1 - back]

@@ -1,4 +1,4 @@
-"""Predicted output: the client says what the answer will mostly repeat (OpenAI's `prediction`)."""
+"""Copies from a text that the client expects the answer to repeat (OpenAI's `prediction`)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from specdec.rounds import Round
 
 
 class PredictionDrafter:
-    """Copies the prediction from its start, and after a deviation from where it is met again."""
+    """Proposes the tokens of the prediction, from its beginning on.
+
+    When the answer deviates, it continues after the first of the longest matches between the
+    answer's end and the prediction.
+    """
 
     def __init__(
         self, name: str, source: int, num_tokens: int, prediction: TokenIds, num_prompt: int
     ) -> None:
-        """`num_prompt`: tokens of the context that are no output."""
+        """Take `prediction` [n] int32 in the target's tokens, and the prompt's length `num_prompt`.
+
+        Each proposal has up to `num_tokens` tokens.
+        """
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
         self._prediction = prediction
         self._num_prompt = num_prompt
         self._place: int | None = 0
-        """Where in the prediction the output stands; None when it has left it."""
+        """Index in the prediction of the next token to propose; None after a deviation."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         if self._place is None:

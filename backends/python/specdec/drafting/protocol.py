@@ -1,4 +1,4 @@
-"""What the loop needs of a way to guess."""
+"""The interface between the loop and a drafter."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from specdec.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Guessed tokens and whose they are; no tokens means that there is nothing to offer."""
+    """The draft tokens that a drafter proposes for a round; without tokens it has no proposal."""
 
     tokens: tuple[int, ...] = ()
     drafter: str | None = None
+    """The drafter's name."""
     source: int = 0
+    """The drafter's number in `output_sources`."""
     logits: npt.NDArray[np.float32] | None = field(default=None, compare=False)
-    """[tokens, vocab]: what they were drawn from, where the verification needs it."""
+    """Logits [tokens, vocab] from which the tokens were drawn, if verification needs them."""
     parents: tuple[int, ...] = ()
-    """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
+    """For a tree, the index in `tokens` of each token's parent, or -1 if it follows the context.
+    Empty for a chain."""
     sources: tuple[int, ...] = ()
-    """Who proposed each token, where it is not `source` for all."""
+    """Number of the drafter of each token; empty if it is `source` for all."""
     log_probs: tuple[float, ...] = ()
-    """How likely its drafter found each token, where that is asked for."""
+    """The drafter's log-probability of each token; empty unless it was asked for them."""
     num_next: int | None = None
+    """Draft tokens to ask of the target's head: see `Draft.num_next`."""
     next_depth: int | None = None
-    """Guesses to come with the target's answer, these two: see Draft."""
+    """Depth of the tree to ask of the target's head: see `Draft.next_depth`."""
     num_plain: int = 0
-    """Instead of guesses: so many tokens are to come from the target alone."""
+    """Tokens that the target is to generate without a draft, instead of this round; 0 for none."""
 
     @property
     def draft(self) -> Draft:
+        """The proposal as an engine takes it."""
         return Draft(
             self.tokens,
             self.logits,
@@ -45,14 +50,14 @@ class Proposal:
 
     @property
     def depths(self) -> list[int]:
-        """Of each token: 1 behind the context, one more behind each."""
+        """Depth of each token: 1 for one that follows the context, else 1 more than its parent."""
         depths: list[int] = []
         for parent in self.parents or range(-1, len(self.tokens) - 1):
             depths.append(1 + (depths[parent] if parent >= 0 else 0))
         return depths
 
     def sources_of(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Who proposed each of the accepted `tokens`."""
+        """Return the number of the drafter that proposed each of the accepted `tokens`."""
         if not self.sources:
             return (self.source,) * len(tokens)
         return tuple(self.sources[node] for node in self.draft.path(tokens))
@@ -62,10 +67,13 @@ NO_PROPOSAL = Proposal()
 
 
 class Drafter(Protocol):
-    """Guesses for one request. A drafter never raises: one that fails has nothing to offer."""
+    """Proposes draft tokens for one request. It never raises: if it fails, it has no proposal."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        """Up to `max_tokens` (≥ 1) tokens that may follow `context` [n] int32."""
+        """Return a proposal after `context` [n] int32, at most `max_tokens` (≥ 1) tokens deep.
+
+        The array is valid until the round ends.
+        """
 
     def observe(self, confirmed: Round) -> None:
-        """Is told what became of the round."""
+        """Learn the result of a round, which another drafter may have drafted."""

@@ -1,4 +1,4 @@
-"""Scripted guesses: what a draft of a set quality would say, to measure engines without one."""
+"""Replays drafts from a file, to measure engines with a drafter of chosen quality."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from specdec.rounds import Round
 
 
 class Scripts:
-    """The guesses of one scripted drafter for the prompts that it knows."""
+    """The draft tokens of one scripted drafter, by prompt."""
 
     def __init__(self, by_prompt: Mapping[bytes, TokenIds]) -> None:
-        """`by_prompt`: a guess for each place of the answer, by the bytes of the prompt's ids."""
+        """Take a draft token for each position of an answer, [n] int32, by prompt.
+
+        The keys are the bytes of the prompt's token ids as int32.
+        """
         self._by_prompt = by_prompt
 
     @classmethod
     def load(cls, file: Path) -> Scripts:
-        """Reads JSON lines of `prompt` and `guesses`, both lists of token ids.
+        """Read a file of JSON lines with `prompt` and `guesses`, both lists of token ids.
 
-        Raises ConfigurationError.
+        Raise ConfigurationError if the file cannot be read or has other contents.
         """
         try:
             entries = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
@@ -34,7 +37,7 @@ class Scripts:
             raise ConfigurationError(f"{file} holds no scripts: {error!r}") from error
 
     def guesses(self, prompt: TokenIds) -> TokenIds:
-        """None for a prompt that is not known."""
+        """Return the draft tokens [n] int32 for `prompt`, or an empty array if it is unknown."""
         return self._by_prompt.get(prompt.tobytes(), _ids([]))
 
 
@@ -43,12 +46,12 @@ def _ids(tokens: list[int]) -> TokenIds:
 
 
 class ScriptedDrafter:
-    """Guesses by place: a wrong guess does not change those behind it."""
+    """Proposes the tokens of a script by position; a rejection does not change those after it."""
 
     def __init__(
         self, name: str, source: int, num_tokens: int, guesses: TokenIds, num_prompt: int
     ) -> None:
-        """`num_prompt`: tokens of the context that are no output."""
+        """Take the script `guesses` [n] int32 and the number of tokens of the prompt."""
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
@@ -63,4 +66,4 @@ class ScriptedDrafter:
         return Proposal(tuple(tokens.tolist()), self._name, self._source)
 
     def observe(self, confirmed: Round) -> None:
-        """Nothing to learn."""
+        """Do nothing: the script is fixed."""

@@ -1,4 +1,4 @@
-"""The drafter of `auto`: what copying finds, else the lead that the controller has chosen."""
+"""The drafter of `auto`: carries out the controller's choice, and prefers copies to its drafts."""
 
 from __future__ import annotations
 
@@ -21,26 +21,36 @@ from specdec.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class EngineLead:
-    """A draft engine and what the controller knows of it."""
+    """A draft engine that the controller may choose."""
 
     lead: Lead
+    """Its name and the draft lengths that the controller may choose."""
     drafter: Drafter
+    """The drafter that asks the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadLead:
-    """The target's head in one of its shapes."""
+    """The target's head as a chain or as a tree, which the controller may choose."""
 
     lead: Lead
+    """Its name, and the draft lengths and depth that the controller may choose."""
     shape: HeadShape
+    """Chain or tree to ask of the head."""
 
 
 class SteeredDrafter:
-    """Runs each round as the steering says, and tells it what the round came to.
+    """Runs each round of a request as its `Steering` chooses, and reports the result to it.
 
-    A copy is taken where it goes beyond a head's guesses, which are there anyhow; a
-    draft engine is asked only where nothing is copied. A head reads along with whoever drafts
-    while it may be wanted again: what it has not read it would have to read first.
+    The copy drafters are asked in each round that is not off:
+
+    - If the head is chosen, its draft is there already. A copy is used only if it is longer than
+      that draft and than SHORT_COPY tokens.
+    - If a draft engine is chosen, it is asked only if there is no copy.
+
+    During a trial of another drafter the head reads along, so that it can draft later. After any
+    other round without it, the head drafts no more in this request, because it would first have to
+    read what it has missed.
     """
 
     def __init__(
@@ -51,9 +61,12 @@ class SteeredDrafter:
         heads: Mapping[str, HeadLead],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`copying`: drafters that cost nothing, the likeliest to be right first.
+        """Take the controller's part for this request and the drafters that it may choose.
 
-        `engines`, `heads`: the leads by name; all heads are shapes of the target's one.
+        `copying` are the copy drafters, the likeliest to be right first. The first that has a long
+        enough proposal is used.
+        `engines` and `heads` are by name. All entries of `heads` are shapes of the target's one
+        head. `clock` returns seconds.
         """
         self._steering = steering
         self._copying = copying
@@ -64,31 +77,32 @@ class SteeredDrafter:
         self._ended_s = clock()
         self._context: TokenIds = np.empty(0, dtype=np.int32)
         self._num_left = 0
-        """Behind it."""
+        """Most tokens that a draft after `_context` may have."""
         self._said: list[int] = []
-        """Since."""
+        """Tokens confirmed since `propose` was called with `_context`."""
         self._num_context = 0
         self._num_rounds = 0
         self._has_read = True
-        """The head, if there is one, knows all of the text."""
+        """Whether the head can draft: it has read the whole context. True without a head."""
         self._choice: Choice | None = None
-        """Of the round that runs; None where nothing was asked."""
+        """Choice for the running round; None if `propose` was not called for it."""
         self._offer = NO_PROPOSAL
         self._is_copy = False
         self._num_asked: int | None = None
+        """Draft tokens asked of the head with the running round, as in `Draft.num_next`."""
         self._was_asked: int | None = None
-        """Of the head, with this round and with the last."""
+        """The same for the round before."""
         self._num_streamed = 0
-        """Tokens of the target alone since the last choice."""
+        """Tokens generated without speculation since the last choice."""
         leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
         self._watch = CopyWatch(leads)
-        # A prediction is followed from round to round and cannot be asked of the past.
+        # The prediction drafter has state and cannot be asked about an earlier position.
         self._is_predicted = any(isinstance(each, PredictionDrafter) for each in copying)
         self._can_look_back = bool(copying) and steering.looks_back and not self._is_predicted
         self._depth = 0
-        """Only a copy that goes beyond it would be taken in the round that runs."""
+        """Tokens that a copy must exceed to be used in the running round."""
         self._has_looked_back = False
-        """Before the round that runs, so that its time is not that of its kind."""
+        """Whether the running round began with a look back: its time is then no fair sample."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
@@ -130,7 +144,10 @@ class SteeredDrafter:
             self._watch.begin(self._num_context)
 
     def close(self, *, is_complete: bool) -> None:
-        """The request is over; `is_complete`: it ran to its end."""
+        """End the request for the controller.
+
+        If `is_complete`, the request ran to its end, and the controller learns its gain.
+        """
         try:
             if is_complete:
                 self._look_back()
@@ -154,13 +171,18 @@ class SteeredDrafter:
         return own
 
     def _look_back(self) -> bool:
-        """Tells what copying finds in what was said: it is cheap."""
+        """Report what the copy drafters would have proposed for the latest tokens.
+
+        Return whether the copy drafters were asked. It costs no pass, so rounds of any drafter can
+        teach the controller about copies.
+        """
         num_tokens = self._steering.num_to_look_back if self._can_look_back else 0
         if not (num_tokens and self._num_rounds):
             return False
         text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
 
         def find(place: int) -> list[tuple[int, int]]:
+            """Return each drafter's number of draft tokens at `place`, and how many were right."""
             said = tuple(text[place:].tolist())
             num_left = self._num_left - len(self._said) + len(said)
             offered = [each.propose(text[:place], num_left) for each in self._copying]
@@ -170,7 +192,11 @@ class SteeredDrafter:
         return True
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
-        """The head's guesses, what it is asked for next, or that it reads along, or neither."""
+        """Return the head's draft, with what to ask of it for the next round.
+
+        If the head is not chosen, there are no tokens: during a trial it is asked to read along,
+        else it is asked for nothing.
+        """
         if self._head is None or not self._has_read:
             return NO_PROPOSAL
         if choice.lead in self._heads:
@@ -185,7 +211,7 @@ class SteeredDrafter:
     def _seen(self, confirmed: Round, seconds: float, choice: Choice) -> Seen:
         num_tokens = len(confirmed.tokens)
         if choice.is_off:
-            # The first step of a call pays for the call.
+            # The time of the first step includes the start of the call.
             is_clean = self._num_streamed > 0
             return Seen(seconds, num_tokens, self._num_context, is_clean=is_clean)
         lead, num_drafted = self._lead_of_round(choice)
@@ -204,7 +230,11 @@ class SteeredDrafter:
         )
 
     def _lead_of_round(self, choice: Choice) -> tuple[Lead | None, int]:
-        """Who made guesses while the round ran, and how many."""
+        """Return the head or engine that drafted while the round ran, and its number of tokens.
+
+        A head then drafts for the next round, an engine for this one. Return None and 0 if neither
+        did.
+        """
         if choice.lead in self._heads and self._num_asked is not None:
             return self._heads[choice.lead].lead, self._num_asked
         if choice.lead in self._engines and not self._is_copy and self._num_rounds:
@@ -212,7 +242,11 @@ class SteeredDrafter:
         return None, 0
 
     def _offers(self, confirmed: Round, choice: Choice) -> tuple[Offer, ...]:
-        """Of who drafted, and of copying where it is not looked back at."""
+        """Return what the drafters that were asked proposed, and how much was accepted.
+
+        There is an entry for all copies together only if the request has a prediction, because
+        then `_look_back` does not report them.
+        """
         depth = max(self._offer.depths, default=0)
         counts = confirmed.num_drafted, depth, confirmed.num_accepted
         nothing = 0, 0, 0
@@ -221,14 +255,14 @@ class SteeredDrafter:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
             offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
         drafter = self._offer.drafter
-        if drafter is not None:  # Of a copy, or of the shape that was asked in the last round.
+        if drafter is not None:  # A copy drafter, the engine, or the head asked in the last round.
             offers.append(Offer(drafter, *counts))
         elif not self._is_copy and self._was_lead_asked(choice):
             offers.append(Offer(choice.lead, *nothing))
         return tuple(offers)
 
     def _depth_beside(self, choice: Choice) -> int:
-        """Copies longer than this are taken beside the lead."""
+        """Return the number of tokens that a copy must exceed to be used with this choice."""
         head = self._heads.get(choice.lead)
         return 0 if head is None else least_beyond(head.lead.depth(choice.num_tokens))
 

@@ -1,7 +1,8 @@
-"""Suffix decoding: what followed the same words before, in this request and in earlier ones.
+"""Suffix decoding: proposes what followed the same tokens in this or in earlier requests.
 
-After SuffixDecoding (Oliaro et al. 2024): the longest match decides, the more often a continuation
-has followed it the further it is trusted, and long matches are trusted with more tokens.
+The method follows SuffixDecoding (Oliaro et al. 2024). The longest match decides. Its most frequent
+continuation is proposed for as long as enough of the matches share it. A longer match allows more
+draft tokens.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 TOKENS_PER_MATCHED = 2
-"""Guesses that one matched token is trusted with."""
+"""Draft tokens allowed for each token of the match."""
 
 MIN_SHARE = 0.3
-"""A continuation is followed while at least this share of all matches has taken it."""
+"""A continuation is proposed while at least this share of all matches has it."""
 
 MAX_TENANTS = 64
+"""Tenants in the memory: those whose requests ended last."""
 MAX_TENANT_TOKENS = 65536
-"""What is remembered: the latest so many tokens of the tenants served last."""
+"""Tokens in the memory for each tenant: those of the latest requests, separators included."""
 
 SEPARATOR = -1
-"""Between texts; no token matches it."""
+"""Token id that ends each remembered text; no real token equals it."""
 
 
 class Memory:
-    """Texts of finished requests, apart for each tenant; thread-safe."""
+    """The texts of finished requests, kept apart by tenant. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +41,11 @@ class Memory:
         self._joined: dict[str | None, TokenIds] = {}
 
     def learn(self, tenant: str | None, text: TokenIds) -> None:
-        """Remembers a finished text, prompt included, and forgets what is over the bounds."""
+        """Remember the text [n] int32 of a finished request, prompt included.
+
+        To stay within the limits, forget the tenant's oldest texts, and the tenant whose latest
+        text is oldest. `tenant` is None for requests that name none; they share one memory.
+        """
         kept = np.append(text[-MAX_TENANT_TOKENS + 1 :], np.int32(SEPARATOR)).astype(np.int32)
         with self._lock:
             texts = self._texts.setdefault(tenant, deque())
@@ -53,9 +59,12 @@ class Memory:
                 self._joined.pop(oldest, None)
 
     def text(self, tenant: str | None) -> TokenIds:
-        """[n] int32: all that is remembered of a tenant, texts ending in SEPARATOR."""
+        """Return all texts of a tenant in one array [n] int32, each ended by SEPARATOR.
+
+        Do not change the array: other callers get the same one.
+        """
         with self._lock:
-            if tenant not in self._texts:  # Names that only ask must not fill the memory.
+            if tenant not in self._texts:  # An unknown tenant that only asks takes no memory.
                 return np.zeros(0, dtype=np.int32)
             if tenant not in self._joined:
                 self._joined[tenant] = np.concatenate(self._texts[tenant])
@@ -63,7 +72,10 @@ class Memory:
 
 
 class SuffixDrafter:
-    """Guesses for one request from its own text and from what its tenant's requests have said."""
+    """Proposes the continuation of the longest match, in this request or its tenant's memory.
+
+    Of equally long matches, the one in the request itself is used.
+    """
 
     def __init__(self, name: str, source: int, num_tokens: int, remembered: TokenIds) -> None:
         self._name = name
@@ -80,11 +92,14 @@ class SuffixDrafter:
         return Proposal(tokens, self._name, self._source) if tokens else NO_PROPOSAL
 
     def observe(self, confirmed: Round) -> None:
-        """Nothing to learn before the end: the confirmed tokens are in the next context."""
+        """Do nothing: the confirmed tokens are in the next context."""
 
 
 def _guess(text: TokenIds, context: TokenIds, max_tokens: int) -> tuple[tuple[int, ...], int]:
-    """The most frequent continuation of the longest matches, and their length."""
+    """Return the most frequent continuation of the longest matches, and the matches' length.
+
+    Search in `text` for the end of `context`, both [n] int32. The continuation may be empty.
+    """
     ends, matched = longest_matches(text, context)
     tokens: list[int] = []
     num_matches = len(ends)

@@ -1,10 +1,14 @@
-"""A draft whose tokenizer is not the target's.
+"""Cross-vocabulary drafts: a draft model whose tokenizer is not the target's.
 
-The context goes to it as text. What it says comes back by text, cut into the target's tokens anew
-(string-level exact match, SLEM; Hugging Face's universal assisted generation), or token by token,
-where it was built to say only tokens that both know (token-level intersection, TLI); both after
-Timor et al. 2025. Verification compares the target's own tokens, so a bad translation costs speed
-and nothing else.
+The draft model gets the context as text, encoded by its own tokenizer. Its draft is translated to
+the target's tokens in one of two ways, both after Timor et al. 2025:
+
+- By text: the draft's text is encoded by the target's tokenizer. This is string-level exact match
+  (SLEM), which Hugging Face calls universal assisted generation.
+- Token by token, for a draft model built to draw only tokens that both vocabularies have. This is
+  token-level intersection (TLI).
+
+The target verifies its own tokens, so a bad translation costs speed and nothing else.
 """
 
 from __future__ import annotations
@@ -17,30 +21,33 @@ import numpy.typing as npt
 from specdec.engines.protocol import Draft, DraftEngine, TokenIds
 
 NUM_TAIL = 16
-"""Tokens before the new text that are encoded again with it: where words are cut depends on what
-stands before them."""
+"""Tokens before the draft that are encoded again with it, because the tokens of a word depend on
+the text before it."""
 
 CONTEXT_STEP = 64
-"""Tokens by which a context moves on that is too long for the draft: in between, its beginning
-stays the same and so does what the draft has cached of it."""
+"""Tokens by which the beginning of the context is cut at a time, if it is too long for the draft
+model. Between two cuts the beginning stays the same, so the draft model's prefix cache is used."""
 
 TARGET_IDS_FILE = "target_ids.npy"
-"""In the checkpoint of a draft that is met token by token: int32 [its vocabulary], the target's
-token or -1."""
+"""File in the checkpoint of a draft model that is translated token by token. It holds the target's
+token for each of the draft model's tokens, or -1: [draft vocabulary] int32."""
 
 
 class Codec(Protocol):
-    """A vocabulary."""
+    """A tokenizer, as far as a translation needs it."""
 
     def text(self, ids: TokenIds) -> str:
-        """The tokens' text, special tokens included."""
+        """Return the text of the tokens [n] int32, special tokens included."""
 
     def plain(self, text: str) -> TokenIds:
-        """[n] int32: the text's tokens; special tokens where their text stands."""
+        """Return the tokens [n] int32 of the text.
+
+        No special token is added, but the text of one is encoded as that token.
+        """
 
 
 class TranslatingDraft:
-    """A DraftEngine that speaks the target's tokens, over one that does not."""
+    """A DraftEngine in the target's tokens, made from one with another vocabulary."""
 
     def __init__(
         self,
@@ -50,9 +57,11 @@ class TranslatingDraft:
         max_context: int,
         target_ids: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """`max_context`: tokens that the draft can read and write together.
+        """Take the engine with the other vocabulary, and both tokenizers.
 
-        `target_ids`: the target's token for each of the draft's, to meet token by token.
+        `max_context` is the draft model's limit for context and draft together, in its own tokens.
+        `target_ids` [draft vocabulary] is the target's token for each of the draft model's, or -1;
+        None to translate by text.
         """
         self._engine = engine
         self._target = target
@@ -73,7 +82,7 @@ class TranslatingDraft:
     def _by_tokens(
         self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """As far as both know the tokens."""
+        """Translate token by token, up to the first token that the target does not have."""
         del context, own
         assert self._target_ids is not None
         ids = self._target_ids[list(guess)]
@@ -81,15 +90,15 @@ class TranslatingDraft:
         return tuple(ids[: unknown[0] if len(unknown) else None].tolist())
 
     def _by_text(self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]) -> tuple[int, ...]:
-        """The same words in the target's tokens."""
+        """Translate the text of the draft `guess`."""
         said = np.concatenate((own[-NUM_TAIL:], np.asarray(guess, dtype=np.int32)))
         before, after = self._draft.text(own[-NUM_TAIL:]), self._draft.text(said)
         if not after.startswith(before):
-            return ()  # The new tokens complete a character that had begun before them.
+            return ()  # The draft completes a character that began before it.
         return self._tokens_of(context, after[len(before) :])
 
     def _tokens_of(self, context: TokenIds, text: str) -> tuple[int, ...]:
-        """`text` in the target's tokens, as it goes on behind the context."""
+        """Return the target's tokens of `text`, as they follow the context."""
         if not text:
             return ()
         tail = context[-NUM_TAIL:]

@@ -1,4 +1,4 @@
-"""Several drafters at once: their guesses merged into one tree (Miao et al. 2024, SpecInfer)."""
+"""Combines the drafts of several drafters in one tree (Miao et al. 2024, SpecInfer)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from specdec.rounds import Round
 
 
 class TreeDrafter:
-    """Asks every member, one after another, and offers the tree of their guesses."""
+    """Asks all its members, one after another, and proposes the tree of their drafts."""
 
     def __init__(
         self, name: str, members: Sequence[Drafter], max_nodes: int, *, keeps_apart: bool
     ) -> None:
-        """`max_nodes`: the engine's limit on drafted tokens; the first members' come first.
+        """Take the members in order of preference.
 
-        `keeps_apart`: guesses that begin alike do not share nodes, because their verification
-        looks at what each was drawn from.
+        `max_nodes` is the engine's limit of draft tokens; earlier members get them first. With
+        `keeps_apart`, drafts with equal first tokens share no nodes. Verification by probabilities
+        needs this, because it uses the distribution from which each token was drawn.
         """
         self._name = name
         self._members = members
@@ -40,9 +41,11 @@ class TreeDrafter:
 
 
 def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
-    """Each token once at its place, by the first who proposed it.
+    """Merge the proposals in a tree: equal tokens after equal prefixes become one node.
 
-    Where that makes a single chain, it is given as one, for engines without trees.
+    The tree has at most `max_nodes` nodes; earlier proposals get them first. The source of a node
+    is the first drafter that proposed it. A tree without branches is returned as a chain, for
+    engines that take no trees.
     """
     tokens: list[int] = []
     parents: list[int] = []
@@ -64,7 +67,11 @@ def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
 
 
 def side_by_side(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
-    """Every proposal as a branch of its own, with what each token was drawn from."""
+    """Make a branch of its own from each proposal, with the logits of its tokens.
+
+    The tree has at most `max_nodes` nodes; earlier proposals get them first. If no proposal has
+    logits, the tree has none.
+    """
     tokens: list[int] = []
     parents: list[int] = []
     sources: list[int] = []
@@ -83,7 +90,7 @@ def side_by_side(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Pr
 
 
 def _laws(proposal: Proposal, vocab_size: int) -> npt.NDArray[np.float32]:
-    """[tokens, vocab] logits; a token that was looked up is the only possible one."""
+    """Return the logits [tokens, vocab] of a proposal; a copied token gets probability 1."""
     if proposal.logits is not None:
         return proposal.logits
     logits = np.full((len(proposal.tokens), vocab_size), -np.inf, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Several drafters, one chain: at each place the token that most of them propose."""
+"""Combines several drafters in one chain by a vote on each position."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from specdec.rounds import Round
 
 
 class VoteDrafter:
-    """Asks every member, one after another, and lets them vote.
+    """Asks all its members, one after another, and proposes the tokens that most of them propose.
 
-    Where a tree keeps all guesses, this costs the target a single chain.
+    A tree would keep all their drafts; this costs the target only a single chain.
     """
 
     def __init__(self, name: str, members: Sequence[Drafter]) -> None:
@@ -29,7 +29,11 @@ class VoteDrafter:
 
 
 def elect(proposals: Sequence[Proposal], name: str) -> Proposal:
-    """Majority per position; ties by summed probability, then by order. Each place on its own."""
+    """Return a chain with the token that most proposals have at each position.
+
+    The larger sum of probabilities decides a tie, and then the order of the proposals. Each
+    position is decided on its own, whatever tokens the voters have before it.
+    """
     tokens: list[int] = []
     sources: list[int] = []
     for place in range(max((len(each.tokens) for each in proposals), default=0)):
@@ -37,7 +41,7 @@ def elect(proposals: Sequence[Proposal], name: str) -> Proposal:
         for each in proposals:
             if place < len(each.tokens):
                 votes.setdefault(each.tokens[place], []).append(each)
-        # max() keeps the first of equals, and voters stand in their order.
+        # max() keeps the first of equals, and `votes` is in the order of the proposals.
         winner = max(votes, key=lambda token: (len(votes[token]), _trust(votes[token], place)))
         tokens.append(winner)
         sources.append(votes[winner][0].source)

@@ -1,1 +1,1 @@
-"""The engine protocol and its adapters: Triton BLS, in-process."""
+"""The interfaces of engines, and their adapters: Triton's BLS, this process, TensorRT-LLM."""

@@ -1,4 +1,4 @@
-"""Calls of engine models over BLS, in the tensors of the `tensorrtllm` contract."""
+"""Calls of engine models over BLS, with the tensors of NVIDIA's `tensorrtllm` backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 
 
 class BlsCalls:
-    """Builds and runs the calls of one request to one engine model of this server."""
+    """Builds and runs the calls of one request to one engine model of this server.
+
+    It implements `EngineCalls` (calls.py). Each call has the id `<request_id>:<label>:<number>`.
+    The engine's own times are asked for, and added to `clock`, only if there is a `clock`.
+    """
 
     def __init__(
         self,
@@ -39,29 +43,35 @@ class BlsCalls:
 
     @property
     def can_stream(self) -> bool:
-        return self._sampling.has_shared_sampler  # An engine of ours, which waits for receipts.
+        # Then it is an engine of ours, which waits for receipts (receipts.py).
+        return self._sampling.has_shared_sampler
 
     def run(self, call: Call) -> Generator[Said]:
-        """What each response adds. Raises EngineFailedError."""
+        """Yield what each response adds.
+
+        Raise InvalidRequestError or UnsupportedError if the engine blames the request, else
+        EngineFailedError.
+        """
         inputs, outputs = self._inputs(call), self._outputs_of(call)
         with closing(self._requests.responses(inputs, outputs)) as responses:
             for response in responses:
                 said = self._read(response)
-                if said is not None:  # None: the empty response that only ends a stream.
+                if said is not None:  # A stream ends with an empty response.
                     yield said
 
     def abort(self) -> None:
-        """Asks the engine to end the call in flight; harmless when there is none."""
+        """Ask the engine to end the running call; do nothing without one."""
         self._requests.abort()
 
     def check(self) -> None:
-        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+        """Raise EngineLostError if the engine's process has died; may wait for a slow engine."""
         self._requests.check()
 
     def _counts(self, call: Call) -> bool:
-        """Only the engine knows what stands.
+        """Return whether the engine must report how many draft tokens it accepted.
 
-        The correction may repeat the draft's token, or may be one of an unverified branch.
+        It must if the tokens alone do not show it. The target's own token may equal the draft token
+        that was rejected before it, or a token on a branch that was not verified.
         """
         is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
         return bool(call.draft.tokens) and (is_judged or bool(call.draft.parents))
@@ -103,7 +113,7 @@ class BlsCalls:
         ):
             if is_wanted:
                 inputs.append(_bool(name, True))
-        if draft.tokens:  # An empty tensor is refused by the C++ backend.
+        if draft.tokens:  # The C++ backend refuses an empty tensor.
             inputs.append(
                 tensor(contract.DRAFT_INPUT_IDS, np.asarray([draft.tokens], dtype=np.int32))
             )

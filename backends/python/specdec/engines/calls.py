@@ -1,4 +1,7 @@
-"""Calls of an engine, wherever it runs: in the terms of the `tensorrtllm` contract."""
+"""The interface for calls of an engine, over BLS or within the process.
+
+Its terms are those of NVIDIA's `tensorrtllm` backend (contract.py).
+"""
 
 from __future__ import annotations
 
@@ -15,54 +18,71 @@ from specdec.engines.sampling_inputs import Sampling
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Generate behind a context, or verify a draft there; the rest is the request's own."""
+    """One call of an engine: generate after a context, or verify a draft after it.
+
+    All that is the same for each call of a request is in `Sampling`.
+    """
 
     context: TokenIds
-    """[n] int32."""
+    """Prompt and confirmed tokens, [n] int32."""
     max_new_tokens: int
+    """Most tokens to generate; to verify a draft, its number of tokens and one."""
     end_id: int | None
+    """Token at which to end, which is not returned; None to go on to `max_new_tokens`."""
     draft: Draft = NO_DRAFT
+    """Draft to verify, and what to ask of the target's head."""
     returns_logits: bool = False
-    """What the tokens were drawn from comes with them."""
+    """Whether to return the logits from which the tokens were drawn."""
     streaming: bool = False
-    """A response for each step, instead of one for all."""
+    """Whether to send a response for each step instead of one for all."""
 
 
 class Said(NamedTuple):
-    """What one response of an engine adds."""
+    """The part of a call's result that one response brings."""
 
     tokens: tuple[int, ...]
+    """New tokens, without the end token."""
     log_probs: tuple[float, ...] = ()
+    """The model's log-probability of each of `tokens`; empty unless asked for."""
     logits: npt.NDArray[np.float32] | None = None
+    """Logits [tokens, vocab] from which `tokens` were drawn; None unless asked for."""
     num_accepted: int | None = None
+    """Accepted draft tokens; None if the engine does not report it."""
     num_drafted: int | None = None
+    """Draft tokens that were verified; None if the engine does not report it."""
     next_drafts: tuple[int, ...] = ()
+    """Draft tokens that the target's head proposes after `tokens`; empty unless asked for."""
     next_parents: tuple[int, ...] = ()
+    """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
 
 
 class EngineCalls(Protocol):
-    """The calls of one request to one engine, one after the other.
+    """Runs the calls of one request to one engine, one after another.
 
-    `abort` may be called from another thread; it also reaches a call that is still on its way to
-    the engine, because it is repeated until the request has ended.
+    `abort` may be called from another thread. An abort that arrives before its call has no effect,
+    so the watchdog repeats it until the request has ended.
     """
 
     @property
     def can_stream(self) -> bool:
-        """A streaming call is safe; over BLS it is where its responses wait for their reader."""
+        """Whether a streaming call is safe; over BLS, if each response waits for the reader."""
 
     def run(self, call: Call) -> Generator[Said]:
-        """What each response adds. Raises EngineFailedError."""
+        """Run a call and yield what each response adds.
+
+        Raise InvalidRequestError or UnsupportedError if the request is at fault, else
+        EngineFailedError.
+        """
 
     def abort(self) -> None:
-        """Asks the engine to end the call in flight; harmless when there is none."""
+        """Ask the engine to end the running call; do nothing without one."""
 
     def check(self) -> None:
-        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+        """Raise EngineLostError if the engine's process has died; may wait for a slow engine."""
 
 
 class Engines(Protocol):
-    """All engines that an orchestrator can reach, by their models' names."""
+    """All engines that an orchestrator can reach, by the names of their models."""
 
     def calls(
         self,
@@ -72,7 +92,8 @@ class Engines(Protocol):
         sampling: Sampling,
         clock: EngineClock | None = None,
     ) -> EngineCalls:
-        """Calls for one request, each with the id `<request_id>:<label>:<number>`.
+        """Return the calls of one request to `model`.
 
-        The clock is advanced by the engine's own times, which are asked for only then.
+        Each call has the id `<request_id>:<label>:<number>`. If there is a `clock`, the engine is
+        asked for its own times, and they are added to it.
         """

@@ -1,7 +1,10 @@
-"""The tensors of NVIDIA's `tensorrtllm` backend, as far as both sides here use them.
+"""The names of the tensors with which engines are called.
+
+They are those of NVIDIA's `tensorrtllm` backend, and a few of our own, which are marked. "The
+contract" elsewhere means these tensors. Orchestrator and engines both use this file.
 
 Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0.
-The names are frozen upstream; tests/contract holds them against our config.pbtxt files.
+NVIDIA does not change the names; tests/contract compares them with our config.pbtxt files.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ INPUT_LENGTHS = "input_lengths"
 REQUEST_OUTPUT_LEN = "request_output_len"
 DRAFT_INPUT_IDS = "draft_input_ids"
 END_ID = "end_id"
-PAD_ID = "pad_id"  # taken as upstream takes it; one sequence needs no padding
+PAD_ID = "pad_id"  # accepted as by NVIDIA's backend; one sequence needs no padding
 TEMPERATURE = "temperature"
 RUNTIME_TOP_K = "runtime_top_k"
 RUNTIME_TOP_P = "runtime_top_p"
@@ -37,8 +40,9 @@ ARRIVAL_TIME_NS = "arrival_time_ns"
 LAST_TOKEN_TIME_NS = "last_token_time_ns"
 
 MIN_TOKENS = "min_tokens"
+"""Name of min_length from release 0.20 on; our engines take both."""
 SEED = "seed"
-"""What releases from 0.20 on call min_length and random_seed; engines here take either."""
+"""Name of random_seed from release 0.20 on; our engines take both."""
 
 DRAFT_LOGITS = "draft_logits"
 RETURN_GENERATION_LOGITS = "return_generation_logits"
@@ -47,30 +51,33 @@ TOTAL_DRAFT_TOKENS = "total_draft_tokens"
 TOTAL_ACCEPTED_DRAFT_TOKENS = "total_accepted_draft_tokens"
 
 MIN_P = "min_p"
+"""Ours: truncation by min-p."""
 PROMPT_LENGTH = "prompt_length"
+"""Ours: tokens at the beginning of input_ids that are prompt, not output."""
 VERIFICATION = "verification"
+"""Ours: the verification mode, if it is not the backend's own."""
 DRAFT_PARENTS = "draft_parents"
-"""Ours, for engines that say so: truncation by min-p, how much of input_ids is no output, a rule
-of verification other than the backend's own, and a tree of drafts instead of a chain."""
+"""Ours: for a tree, the index of each draft token's parent, or -1 if it follows the context."""
 
 BAD_TEXTS = "bad_texts"
 """Ours: texts that the output must not contain, in whatever tokens they could be spelt."""
 
 CACHE_SALT = "cache_salt"
-"""Ours: prefixes in the KV cache are shared only between calls with the same salt (vLLM's name)."""
+"""Ours: calls share prefixes in the KV cache only if they have the same salt (vLLM's name)."""
 
 NUM_NEXT_DRAFTS = "num_next_drafts"
+"""Ours, for targets with a head: draft tokens that the head is to return with the answer. With 0
+the head only reads along."""
 NEXT_DRAFT_IDS = "next_draft_ids"
+"""Ours: the draft tokens of the head, which follow the answer's last token."""
 NEXT_DRAFT_DEPTH = "next_draft_depth"
+"""Ours: asks the head for a tree, sorted by depth, of at most this depth."""
 NEXT_DRAFT_PARENTS = "next_draft_parents"
-"""Ours, for targets with a drafting head: how many guesses are to come with the answer (0 lets the
-head read along), and the guesses, which follow the answer's last token. With a depth they are a
-tree, depth by depth, in which no more than so many follow each other; its parents are those that
-draft_parents takes, and none where it is a chain."""
+"""Ours: the parents of next_draft_ids, as in draft_parents; empty for a chain."""
 
 RECEIPT_ADDRESS = "receipt_address"
-"""Ours: whoever asks for this output of a streamed call gets the next response after a receipt for
-the last (receipts.py), which it sends there."""
+"""Ours: the address for receipts in a streamed call. If a caller asks for this output, each next
+response waits for the caller's receipt of the last (receipts.py)."""
 
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"
@@ -78,13 +85,15 @@ CUM_LOG_PROBS = "cum_log_probs"
 OUTPUT_IDS = "output_ids"
 SEQUENCE_LENGTH = "sequence_length"
 REQUIRED_OUTPUTS = (OUTPUT_IDS, SEQUENCE_LENGTH)
-"""The backend throws when a request asks for less (model_instance_state.cc:1089, :1102)."""
+"""Outputs without which NVIDIA's backend throws (model_instance_state.cc:1089, :1102)."""
 
 
 def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
-    """[2, n] int32: the words' tokens one after another, and where each word ends; padded by -1.
+    """Return the words as the [2, n] int32 array that `bad_words_list` takes.
 
-    Source: to_word_list_format in the preprocessing model of tensorrtllm_backend.
+    Row 0 has the tokens of all words one after another, row 1 the index after the end of each word.
+    The shorter row is padded with -1. Source: to_word_list_format in the preprocessing model of
+    tensorrtllm_backend.
     """
     tokens = [token for word in words for token in word]
     ends = np.cumsum([len(word) for word in words]).tolist()
@@ -94,7 +103,10 @@ def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
 
 
 def words_of(array: npt.NDArray[np.int32]) -> tuple[tuple[int, ...], ...]:
-    """The inverse of `word_list`. Raises ValueError for offsets that are none."""
+    """Return the words of an array from `word_list`.
+
+    Raise ValueError if it has not two rows, or if the ends do not rise within the tokens.
+    """
     tokens, ends = array.tolist()
     words, start = [], 0
     for end in ends:

@@ -1,6 +1,7 @@
-"""Engines of the `tensorrtllm` contract behind the loop's protocols.
+"""Adapters from `EngineCalls` to the engines that the loop uses.
 
-Both adapters belong to one request and run on its thread.
+Both belong to one request and run on its thread. They hold the rules of the contract with NVIDIA's
+`tensorrtllm` backend, such as how to tell that an answer has ended.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
 
 MAX_PART_LEN = 16
-"""Tokens of one call where a stream is made of calls. The first call is for one, each further one
-for twice as many: the first token is there at once, and the way to the engine and back, with a step
-that another batch takes meanwhile, is soon paid for 16 at a time. By number and not by time, so
-that a seed gives the same text again."""
+"""Most tokens of a call, if a stream is replaced by several calls. The first call asks for 1 token
+and each next one for twice as many. So the first token comes at once, and the fixed cost of a call
+is soon shared by 16 tokens: the way to the engine and back, and the step of another batch that runs
+meanwhile. The lengths do not depend on time, so that a seed gives the same text again."""
 
 
 class ContractTarget:
-    """The target engine, for one request."""
+    """The target of one request: a `TargetEngine` that is called through `EngineCalls`."""
 
     def __init__(self, calls: EngineCalls, end_id: int | None) -> None:
         self._calls = calls
@@ -42,8 +43,8 @@ class ContractTarget:
             log_probs += part.log_probs
             num_accepted, num_drafted = part.num_accepted, part.num_drafted
             next_drafts, next_parents = part.next_drafts, part.next_parents
-        # The contract has no finish reason and leaves the end token out: a result that stops
-        # within the draft, without a correction, is one that met the end.
+        # The contract has no finish reason and leaves out the end token. So a result that has only
+        # accepted draft tokens, without a token of the target's own, has met the end.
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
         ended = len(tokens) <= num_followed
         return Verification(
@@ -60,19 +61,23 @@ class ContractTarget:
         try:
             for part in parts:
                 num_tokens += len(part.tokens)
-                is_over = num_tokens >= max_tokens  # The reader may leave with the last token.
+                # The reader may close this generator once it has the last token.
+                is_over = num_tokens >= max_tokens
                 if part.tokens:
                     yield Verification(part.tokens, ended=False, log_probs=part.log_probs)
             is_over = True
         finally:
             if not is_over:
-                # Leaving a stream waits until the engine is done, so it is stopped first.
+                # Closing the stream waits until the engine is done, so ask it to end first.
                 self._calls.abort()
         if num_tokens < max_tokens:
             yield Verification((), ended=True)
 
     def _parts(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """Calls of one response each: what an engine streams unasked can lock up the process."""
+        """Generate by several calls of one response each.
+
+        A stream whose responses do not wait for the reader can lock up this process (receipts.py).
+        """
         while max_tokens:
             call = Call(context, min(self._part_len, max_tokens), self._end_id)
             self._part_len = min(2 * self._part_len, MAX_PART_LEN)
@@ -88,7 +93,10 @@ class ContractTarget:
 
 
 class ContractDraft:
-    """A draft engine, for one request; a call that takes too long is given up."""
+    """The draft engine of one request: a `DraftEngine` that is called through `EngineCalls`.
+
+    A call that takes longer than `timeout_s` seconds is given up with DraftTimeoutError.
+    """
 
     def __init__(
         self,
@@ -98,7 +106,10 @@ class ContractDraft:
         timeout_s: float,
         returns_logits: bool = False,
     ) -> None:
-        """`returns_logits`: each guess comes with what it was drawn from."""
+        """Take the calls of the engine and an executor that runs them.
+
+        With `returns_logits`, drafts have the logits from which their tokens were drawn.
+        """
         self._returns_logits = returns_logits
         self._calls = calls
         self._end_id = end_id

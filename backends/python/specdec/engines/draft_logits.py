@@ -1,8 +1,9 @@
-"""A draft's logits on their way to the target, which is to see in them what was drawn from.
+"""Converts the logits of a draft for the target, which needs the distributions drawn from.
 
-A compiled target takes the plain softmax of the logits that it is given (externalDraftTokensKernels
-of TensorRT-LLM), and a compiled draft returns its model's own, of as many columns as its matrices
-have. Our engines return what each token was drawn from, and all is said.
+A compiled target takes the plain softmax of the logits that it gets (externalDraftTokensKernels of
+TensorRT-LLM). A compiled draft engine returns the logits of its model before temperature, with as
+many columns as its matrices have. So both must be adapted. Our engines return the logits from which
+each token was drawn, and need no conversion.
 """
 
 from __future__ import annotations
@@ -18,16 +19,23 @@ Logits = npt.NDArray[np.floating[Any]]
 
 
 def drawn_from(generation_logits: Logits, sampling: Sampling) -> Logits:
-    """[…, columns] of one draft call → [tokens, vocab], in the dtype of the engine's logits."""
+    """Return the logits from which the tokens of one draft call were drawn.
+
+    Take the engine's output [..., columns], and return [tokens, vocab] in its dtype.
+    """
     logits = generation_logits.reshape(-1, generation_logits.shape[-1])
     if sampling.has_shared_sampler:
         return logits
-    # Drafts that are judged are drawn at a temperature and by nothing else: Sampling.for_draft.
+    # Such drafts are drawn with a temperature and nothing else: see Sampling.for_draft.
     return logits[:, : sampling.vocab_size] / logits.dtype.type(sampling.params.temperature)
 
 
 def fitted(logits: Logits, sampling: Sampling) -> Logits:
-    """[tokens, vocab of the draft] → [tokens, columns of the target], impossible where new."""
+    """Fit draft logits to the columns of the target's logits.
+
+    Take [tokens, draft vocabulary] and return [tokens, target columns] in the same dtype. Added
+    columns get the lowest finite number. For engines of ours, return `logits` unchanged.
+    """
     num_missing = sampling.padded_vocab_size - logits.shape[1]
     if sampling.has_shared_sampler or num_missing == 0:
         return logits

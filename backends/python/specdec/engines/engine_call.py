@@ -1,7 +1,7 @@
-"""One call of an engine model, read from the tensors of the `tensorrtllm` contract.
+"""Parses the call of an engine model from the tensors of the contract (contract.py).
 
-Pure: arrays in, a frozen call or an InvalidRequestError out. It refuses what the C++ backend
-refuses.
+The functions are pure. They take arrays and return a frozen call, or raise InvalidRequestError for
+what NVIDIA's C++ backend refuses too.
 """
 
 from __future__ import annotations
@@ -30,23 +30,32 @@ _SAMPLING = frozenset(
         *(contract.BAD_WORDS_LIST, contract.BAD_TEXTS, contract.EMBEDDING_BIAS),
     }
 )
-"""Inputs without which the most likely token is taken as it is."""
+"""Inputs of sampling. A call without any of them, and with top-k at most 1, is GREEDY."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One request to the engine: a task, or the order to stop one."""
+    """One request to the engine: to run a task, or to end one."""
 
     task: Task
+    """Task to run; of a stop request, only its `request_id` counts."""
     stop: bool
+    """Whether to end the task with the same `request_id`."""
     streaming: bool
+    """Whether to send a response for each step."""
     exclude_input: bool
+    """Whether output_ids leave out the tokens of input_ids."""
     return_perf_metrics: bool
+    """Whether to return times and counts."""
     requested_outputs: frozenset[str]
+    """Names of the outputs that the caller wants."""
 
 
 def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str]) -> EngineCall:
-    """`arrays` without their batch dimension. Raises InvalidRequestError."""
+    """Return the call that the inputs `arrays` describe; they have no batch dimension.
+
+    Raise InvalidRequestError for missing outputs, values outside their limits, and contradictions.
+    """
     missing = set(contract.REQUIRED_OUTPUTS) - requested_outputs
     if missing:
         raise InvalidRequestError(f"the outputs {sorted(missing)} must be requested")
@@ -68,7 +77,8 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
     end_id = _scalar(arrays, contract.END_ID, -1)
     params = sampling_params(arrays)
     if contract.PROMPT_LENGTH not in arrays:
-        # As upstream counts: penalties over all of input_ids, min_tokens from its end on.
+        # As in NVIDIA's backend: min_tokens counts from the end of input_ids, and penalties apply
+        # to all of it.
         params = replace(params, min_tokens=params.min_tokens and params.min_tokens + num_input)
     return EngineCall(
         task=Task(
@@ -97,13 +107,15 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
 
 
 def sampling_params(arrays: Arrays) -> SamplingParams:
-    """The backend's defaults: greedy unless top-k or top-p is given, temperature 1 with them.
+    """Return the sampling parameters of a call, with the defaults of NVIDIA's backend.
 
-    Source: topK = topP = 0 means topK = 1, and topP = 0 beside a topK means 1
-    (TensorRT-LLM, topKSamplingLayer and DefaultDecodingParams).
+    A call is greedy unless it gives top-k or top-p; then its default temperature is 1. Source:
+    topK = topP = 0 means topK = 1, and topP = 0 with a topK means 1 (TensorRT-LLM,
+    topKSamplingLayer and DefaultDecodingParams). Raise InvalidRequestError for a value outside its
+    limits.
     """
     top_k = _integer(arrays, contract.RUNTIME_TOP_K, 0, 2**31 - 1)
-    if top_k <= 1 and _SAMPLING.isdisjoint(arrays):  # as most rounds are
+    if top_k <= 1 and _SAMPLING.isdisjoint(arrays):  # a shortcut for most calls
         return GREEDY
     top_p = _number(arrays, contract.RUNTIME_TOP_P, 0.0, 0.0, 1.0)
     temperature = _number(arrays, contract.TEMPERATURE, 1.0, 0.0, math.inf)
@@ -130,7 +142,10 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
 
 
 def _verification(arrays: Arrays) -> str:
-    """As upstream without the input: by rejection where draft logits come, else by equality."""
+    """Return the verification mode.
+
+    Without the input it is that of NVIDIA's backend: `rejection` with draft logits, else `exact`.
+    """
     default = "exact" if contract.DRAFT_LOGITS not in arrays else "rejection"
     if contract.VERIFICATION not in arrays:
         return default

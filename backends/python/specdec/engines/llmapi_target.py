@@ -1,8 +1,9 @@
-"""An engine of TensorRT-LLM's LLM API, for one request: text in, text out, speculation inside.
+"""The adapter for engines of TensorRT-LLM's LLM API, which speculate inside.
 
-Source: all_models/llmapi/tensorrt_llm of TensorRT-LLM's triton_backend, config.pbtxt and 1/model.py
-(main, July 2026). It takes no token and no draft, so that it generates and cannot verify. It is
-always asked to stream: a request that does not and is stopped is never answered there.
+Such an engine takes text and returns text. It takes neither tokens nor drafts, so it can generate
+but not verify. It is always asked to stream: it never answers a request that does not stream and is
+stopped. Source: all_models/llmapi/tensorrt_llm of TensorRT-LLM's triton_backend, config.pbtxt and
+1/model.py (main, July 2026).
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ _TIMES = ("arrival_time_ns", "last_token_time_ns")
 _COUNTS = ("total_draft_tokens", "total_accepted_draft_tokens")
 _OUTPUTS = ("text_output", "finish_reason", *_TIMES, *_COUNTS)
 _GOES_ON = ("", "None")
+"""finish_reason of all responses but the last."""
 _ENDS = ("stop", "length")
-"""finish_reason of all responses but the last, and of the last unless something went wrong."""
+"""finish_reason of the last response, unless something went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """What the engine is asked."""
+    """The prompt and sampling parameters for the engine."""
 
     text: str
+    """The prompt as text, without a first token that the engine adds itself."""
     params: SamplingParams
-    """Temperature, top-k, top-p, seed, presence and frequency penalty; the engine takes no more."""
+    """Only temperature, top-k, top-p, seed, and presence and frequency penalty reach the engine."""
 
 
 class LlmapiTarget:
-    """Behind the loop's protocol, as far as a stream goes."""
+    """The engine as a `TargetEngine` of one request that can stream but not verify."""
 
     def __init__(
         self,
@@ -52,9 +55,11 @@ class LlmapiTarget:
         counts: EngineCounts,
         has_receipts: bool,
     ) -> None:
-        """`clock` and `counts` are advanced by what the engine says at its end.
+        """Take the prompt, and `cut`, which splits the answer's text into tokens.
 
-        `has_receipts`: it waits for them (receipts.py).
+        `max_tokens` is the limit of tokens in the answer. Times and counts of the last response are
+        added to `clock` and `counts`. `has_receipts` says that the engine waits for a receipt of
+        each response (receipts.py).
         """
         self._model = model
         self._prompt = prompt
@@ -65,11 +70,15 @@ class LlmapiTarget:
         self._requests = BlsRequests(model, f"{request_id}:target", _stop, _OUTPUTS)
 
     def text_of(self, token: int) -> str:
-        """The text of the next token that `stream` has given."""
+        """Return the text of the next token from `stream`; call it once for each, in order."""
         return self._tokens.text_of(token)
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """See TargetEngine; `context` is the prompt, which the engine gets as text."""
+        """Generate the answer; see `TargetEngine.stream`. Closing the generator stops the engine.
+
+        `context` is not used, because the engine gets the prompt as text. Raise EngineFailedError
+        if the engine fails, ends with an unknown finish_reason, or changes text that it has sent.
+        """
         del context
         is_over = False
         responses = self._requests.responses(self._inputs(max_tokens), self._outputs)
@@ -85,22 +94,22 @@ class LlmapiTarget:
                 if tokens or is_over:
                     yield Verification(tokens, ended=reason == "stop")
         finally:
-            if not is_over:  # Stopped first: of a closed one there is nothing left to stop.
+            if not is_over:  # First, because `abort` does nothing after `close`.
                 self._requests.abort()
             responses.close()
         if not is_over:
             raise EngineFailedError(f"{self._model}: the stream ended without a finish_reason")
 
     def verify(self, context: TokenIds, draft: Any) -> Verification:  # noqa: ARG002
-        """It cannot, and nobody drafts for it. Raises UnsupportedError."""
+        """Raise UnsupportedError; no drafter works for such an engine."""
         raise UnsupportedError(f"{self._model} speculates by itself; it verifies no drafts")
 
     def abort(self) -> None:
-        """Asks the engine to end the request; harmless when there is none."""
+        """Ask the engine to end the request; do nothing without one."""
         self._requests.abort()
 
     def check(self) -> None:
-        """Raises EngineLostError if the engine's process is gone; may wait for a slow one."""
+        """Raise EngineLostError if the engine's process has died; may wait for a slow engine."""
         self._requests.check()
 
     def _inputs(self, max_tokens: int) -> list[Any]:
@@ -133,7 +142,10 @@ class LlmapiTarget:
         ]
 
     def _count(self, response: Any) -> None:
-        """The numbers may come as text, whatever the model's configuration says."""
+        """Add the times and counts of the last response.
+
+        The numbers may come as text, whatever the model's configuration says.
+        """
         arrival, last = (_number(response, name) for name in _TIMES)
         self._clock.busy_s += max(0.0, last - arrival) / 1e9
         drafted, accepted = (int(_number(response, name)) for name in _COUNTS)

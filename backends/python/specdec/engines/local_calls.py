@@ -1,4 +1,4 @@
-"""Calls of a torch engine that runs in this process: no tensors, no hop between processes."""
+"""Calls of a torch engine in this process, without tensors or a hop between processes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from specdec.torch_engine.task import NO_TOKENS, Task, TaskOutput
 
 
 class LocalCalls:
-    """Runs the calls of one request on one engine.
+    """Runs the calls of one request on one engine; it implements `EngineCalls` (calls.py).
 
-    Parameters pass through the contract's tensors once, so that an engine draws here by the very
-    numbers by which it would draw behind a hop.
+    The sampling parameters are converted to the contract's tensors and back once. So they are
+    rounded as in a call over BLS, and the engine draws the same tokens.
     """
 
     def __init__(
@@ -32,7 +32,10 @@ class LocalCalls:
         sampling: Sampling,
         clock: EngineClock | None,
     ) -> None:
-        """`prefix`: of the calls' ids."""
+        """Take the engine, its model's name for errors, and the prefix of `<prefix>:<number>` ids.
+
+        The engine's own times are added to `clock`, if there is one.
+        """
         self._model = model
         self._engine = engine
         self._prefix = prefix
@@ -67,17 +70,18 @@ class LocalCalls:
                     is_over = output.is_final
                 yield self._joined(said)
         finally:
-            if self._current == call_id:  # A call that was given up may end after its successor.
+            # A call that was given up may end after the next one has begun.
+            if self._current == call_id:
                 self._current = None
 
     def abort(self) -> None:
-        """The engine ends the call within a pass."""
+        """Ask the engine to end the running call, which it does within a pass."""
         call_id = self._current
         if call_id is not None:
             self._engine.cancel(call_id)
 
     def check(self) -> None:
-        """The engine lives as long as this process."""
+        """Do nothing: the engine lives as long as this process."""
 
     def _task(self, call_id: str, call: Call) -> Task:
         sampling, params, draft = self._sampling, self._params, call.draft
@@ -119,6 +123,6 @@ class LocalCalls:
 
 
 def _of_model(model: str, error: Exception) -> SpecdecError:
-    """Return an engine's error with the model's name, as a response of the model would give it."""
+    """Return an engine's error with the model's name, as a call over BLS raises it."""
     kind = type(error) if isinstance(error, SpecdecError) else EngineFailedError
     return kind(f"{model}: {str(error).removeprefix(f'{kind.error_type}: ')}")

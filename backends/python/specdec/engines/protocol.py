@@ -1,4 +1,4 @@
-"""What the loop needs of an engine; everything else about engines is behind this."""
+"""The interfaces between the loop and its engines, and the values that pass between them."""
 
 from __future__ import annotations
 
@@ -10,51 +10,56 @@ import numpy as np
 import numpy.typing as npt
 
 TokenIds = npt.NDArray[np.int32]
+"""Token ids, [n] int32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target said of a draft: accepted drafts and one token of its own."""
+    """The target's answer to a draft, or one response of a stream without a draft."""
 
     tokens: tuple[int, ...]
-    """Confirmed tokens, the end token left out."""
+    """Confirmed tokens without the end token: the accepted ones, then the target's own."""
     ended: bool
-    """The target's next token is the end token."""
+    """Whether the target's next token is the end token."""
     log_probs: tuple[float, ...] = ()
-    """The target's, of `tokens`, where the request wants them."""
+    """The target's log-probability of each of `tokens`; empty unless the request asks for them."""
     num_accepted: int | None = None
-    """Of the draft, where the engine says so; else it follows from the tokens."""
+    """Accepted draft tokens; None if the engine does not report it: see `num_accepted_of`."""
     num_drafted: int | None = None
-    """How much of the draft was looked at, where the engine says so; else all of it. Of a tree that
-    does not fit, some paths are left out."""
+    """Draft tokens that were verified; None if the engine does not report it, which means all. The
+    engine may leave out paths of a tree that is too large."""
     next_drafts: tuple[int, ...] = ()
-    """What the target's drafting head guesses behind the tokens."""
+    """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()
-    """For a tree of them: see Draft."""
+    """Parents of `next_drafts` if they form a tree, as in `Draft.parents`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """What a draft engine guesses."""
+    """A draft for one round, and the request for the head's next draft."""
 
     tokens: tuple[int, ...]
+    """The draft tokens; of a tree, each after its parent."""
     logits: npt.NDArray[np.float32] | None = None
-    """[tokens, vocab]: what they were drawn from, where the verification needs it."""
+    """Logits [tokens, vocab] from which the tokens were drawn; None if verification does not need
+    them, or if the tokens were copied."""
     parents: tuple[int, ...] = ()
-    """For a tree: the place in `tokens` that each follows, -1 the context. A chain has none."""
+    """For a tree, the index in `tokens` of each token's parent, or -1 if it follows the context.
+    Empty for a chain."""
 
     log_probs: tuple[float, ...] = ()
-    """The draft's own, of its tokens, where they are asked for."""
+    """The draft model's log-probability of each token; empty unless it was asked for them."""
     num_next: int | None = None
-    """Guesses that the target's drafting head is asked for with the answer; 0 lets it read along,
-    None leaves it out."""
+    """Draft tokens for the next round that the target's head is to return with its answer. With 0
+    the head only reads along, and with None it does not run."""
     next_depth: int | None = None
-    """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
+    """Depth of the tree of `num_next` tokens; None asks for a chain."""
 
     def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The nodes that `tokens` runs through from the root, as far as it goes.
+        """Return the indices of the draft tokens along which `tokens` runs, from the root on.
 
-        Of siblings that are the same token the first counts; what follows any of them follows all.
+        The path ends at the first token that the draft does not have. Among siblings with the same
+        token, the path has the first; the children of each of them count as children of all.
         """
         parents = self.parents or tuple(range(-1, len(self.tokens) - 1))
         path: list[int] = []
@@ -73,51 +78,68 @@ class Draft:
 
 
 NO_DRAFT = Draft(())
+"""The empty draft, for a plain step."""
 
 
 class TargetEngine(Protocol):
-    """The model whose output the client gets. Errors are raised as EngineFailedError."""
+    """The model whose output the client gets.
+
+    Methods raise InvalidRequestError or UnsupportedError if the request is at fault, else
+    EngineFailedError.
+    """
 
     def verify(self, context: TokenIds, draft: Draft) -> Verification:
-        """Checks `draft` behind `context` [n] int32 in one pass; an empty draft is a plain step."""
+        """Verify `draft` after `context` [n] int32 in one pass; an empty draft is a plain step."""
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """Generates without a draft to its end, in one call where it can; closing stops it."""
+        """Generate up to `max_tokens` tokens after `context` [n] int32 without a draft.
+
+        Yield the tokens as they come. Closing the generator stops the engine. An engine that cannot
+        stream is called several times.
+        """
 
 
 class DraftEngine(Protocol):
-    """A small model that guesses."""
+    """A draft model."""
 
     def draft(self, context: TokenIds, num_tokens: int) -> Draft:
-        """Up to `num_tokens` guesses behind `context` [n] int32; fewer where it sees the end."""
+        """Draft up to `num_tokens` tokens after `context` [n] int32; fewer before an end token.
+
+        Raise InvalidRequestError, UnsupportedError or EngineFailedError, as a target does.
+        """
 
 
 @dataclass(slots=True)
 class EngineClock:
-    """Seconds that an engine itself spent on one request's calls, from arrival to last token.
+    """The sum of the times that an engine itself reports for the calls of one request.
 
-    Counted only where the request asks for performance metrics, because asking costs time.
+    An engine that takes drafts is asked for them only if the request wants performance metrics,
+    because this costs time. An `llmapi` engine always reports them.
     """
 
     busy_s: float = 0.0
+    """Seconds from the arrival of each call to its last token, added up."""
 
 
 @dataclass(slots=True)
 class EngineCounts:
-    """What an engine that speculates by itself says of one request with its last response.
+    """The counts that an engine that speculates inside reports with its last response.
 
-    It says nothing of an answer that was cut short from outside.
+    They stay 0 if the answer was stopped from outside.
     """
 
     num_draft_tokens: int = 0
+    """Draft tokens that the engine verified."""
     num_accepted_tokens: int = 0
+    """Draft tokens that the engine accepted."""
 
 
 def num_accepted_of(draft: Draft, verification: Verification) -> int:
-    """How many drafts stand: as the engine says, or as far as the tokens follow the draft.
+    """Return the number of accepted draft tokens.
 
-    Engines of the `tensorrtllm` contract return tokens alone; by equality and by rejection the
-    correction always differs from the draft token that it replaces, so the count is exact.
+    If the engine does not report it, count the tokens that follow the draft. For a chain in the
+    modes `exact` and `rejection` this is exact: the target's own token always differs from the
+    draft token that it replaces.
     """
     if verification.num_accepted is not None:
         return verification.num_accepted
@@ -125,6 +147,6 @@ def num_accepted_of(draft: Draft, verification: Verification) -> int:
 
 
 def num_drafted_of(draft: Draft, verification: Verification) -> int:
-    """How many drafts were verified."""
+    """Return the number of draft tokens that were verified."""
     said = verification.num_drafted
     return len(draft.tokens) if said is None else said

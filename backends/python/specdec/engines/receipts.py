@@ -1,10 +1,14 @@
-"""Receipts for the responses of a streamed BLS call: the next is sent when the last is in hand.
+"""Receipts for streamed BLS calls: the engine sends a response once the reader has the last one.
 
-In Triton's Python backend, a thread that waits for a response asks for the GIL again with the lock
-of its stream in hand (`ResponseIterator::Next`, pb_response_iterator.cc). If the stream's next
-response comes meanwhile, the thread that delivers them waits for that lock with the map of all
-streams locked, and whoever holds the GIL and begins a call waits for the map: for ever. It cannot
-happen to a stream whose engine waits for the reader, nor to a call that has one response.
+They prevent a deadlock of three threads in Triton's Python backend (docs/triton-pitfalls.md):
+
+1. A thread that waits for a response asks for the GIL while it holds the lock of its stream
+   (`ResponseIterator::Next`, pb_response_iterator.cc).
+2. If the stream's next response comes meanwhile, the thread that delivers responses waits for that
+   lock while it holds the lock of the map of all streams.
+3. A thread that holds the GIL and begins a call waits for the map, for ever.
+
+It cannot happen to a stream whose engine waits for the reader, or to a call with one response.
 """
 
 from __future__ import annotations
@@ -28,13 +32,17 @@ from specdec.engines import contract
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
-"""A reader that is silent for longer has gone away, and does not wait for its stream."""
+"""Seconds without a receipt after which a reader counts as gone, and the stream goes on."""
 
 _CHECK_S = 0.25
+"""Seconds between two looks for readers that have gone."""
 
 
 class ReceiptDesk:
-    """The engine's end: a local socket, and who is to hear of which receipt."""
+    """The engine's side: a local socket, and the streams that wait for a receipt.
+
+    A thread of its own reads the socket.
+    """
 
     def __init__(self) -> None:
         self._name = f"specdec-receipts-{secrets.token_hex(12)}"
@@ -49,9 +57,10 @@ class ReceiptDesk:
         self._thread.start()
 
     def expect(self, when_read: Callable[[], None]) -> str:
-        """Returns where the receipt of a response must go.
+        """Return the address to which the reader must send the receipt of a response.
 
-        `when_read` is called once: with the receipt, or when PATIENCE_S have passed.
+        `when_read` is called once on the desk's thread: when the receipt comes, or after PATIENCE_S
+        seconds without it. An exception that it raises is logged.
         """
         number = str(next(self._numbers))
         with self._lock:
@@ -59,7 +68,7 @@ class ReceiptDesk:
         return f"{self._name}/{number}"
 
     def close(self) -> None:
-        """No receipt is heard of afterwards."""
+        """Stop reading receipts; no `when_read` is called afterwards."""
         self._is_open = False
         self._thread.join(timeout=10)
         self._socket.close()
@@ -88,20 +97,21 @@ class ReceiptDesk:
 
 
 def gives_receipts(requested: frozenset[str], configured: frozenset[str]) -> bool:
-    """Whether who asks for these of a model's outputs gives receipts.
+    """Return whether a caller that asks for the outputs `requested` will send receipts.
 
-    Who names none asks for all (Triton fills them in), and knows of no receipts.
+    `configured` are all outputs of the model. A caller that names no outputs gets all of them from
+    Triton, and does not know about receipts.
     """
     return contract.RECEIPT_ADDRESS in requested and requested != configured
 
 
 def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:
-    """receipt_address [1]: where the reader says that it has a response."""
+    """Return the output receipt_address [1], the address for the receipt of a response."""
     return {contract.RECEIPT_ADDRESS: np.asarray([address.encode()], dtype=np.object_)}
 
 
 def send_receipt(address: str) -> None:
-    """The reader's end. An engine that is gone needs no receipt."""
+    """Send the receipt of a response to its address; do nothing if the engine has gone."""
     name, _, number = address.rpartition("/")
     with contextlib.suppress(OSError):
         _SENDER.sendto(number.encode(), _abstract(name))
@@ -112,5 +122,8 @@ atexit.register(_SENDER.close)
 
 
 def _abstract(name: str) -> str:
-    """Linux's abstract namespace: nothing in a file system to clean up."""
+    """Return the socket address in Linux's abstract namespace.
+
+    Such an address leaves nothing in the file system to clean up.
+    """
     return f"\0{name}"

@@ -1,4 +1,4 @@
-"""The sampling part of an engine call: a request's parameters as tensors of the contract."""
+"""Converts the sampling parameters of a request to the tensors of an engine call."""
 
 from __future__ import annotations
 
@@ -13,47 +13,57 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 
 EXACT, REJECTION, OFF = "exact", "rejection", "off"
-"""Verification by equality; by probabilities, token for token; no speculation, the target
-alone."""
+"""Two of the verification modes, and the value that means no speculation. The other modes are in
+acceptance/rules.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How both engines draw for one request."""
+    """The sampling of one request: how an engine draws and verifies its tokens."""
 
     params: SamplingParams = GREEDY
     num_prompt_tokens: int = 0
+    """Tokens at the beginning of the context that are prompt, not output."""
     wants_log_probs: bool = False
+    """Whether the engine is to return log-probabilities."""
     has_shared_sampler: bool = False
-    """The engines draw by position-keyed noise; they take `prompt_length`, `verification`,
-    `min_p` and `draft_parents`."""
+    """Whether the engines are ours. They draw with noise by position (noise.py) and take the inputs
+    `prompt_length`, `verification`, `min_p` and `draft_parents`."""
     has_old_names: bool = False
-    """The engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
+    """Whether the engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
     verification: str = EXACT
+    """The verification mode, or OFF."""
     vocab_size: int = 0
-    """The engine's tokens."""
+    """Tokens of the engine's vocabulary."""
     padded_vocab_size: int = 0
-    """Columns of its logits; a compiled engine has some for no token. Needed where logits are
-    biased, and where a draft's are passed on."""
+    """Columns of the engine's logits; a compiled engine may have more than tokens. Needed for
+    `logit_bias` and for draft logits."""
 
     cache_salt: str = ""
-    """Sent to engines that take it: those that share no KV cache between different salts."""
+    """Salt of the engine's prefix cache: calls with different salts share nothing. Empty without a
+    tenant, and for engines that do not take one."""
 
     @property
     def is_judged(self) -> bool:
-        """Drafts are verified by probabilities, so that each round draws anew."""
+        """Whether drafts are verified by probabilities. Each round then has noise of its own.
+
+        Greedy requests are always verified by equality.
+        """
         return self.verification not in (EXACT, OFF) and not self.params.is_greedy
 
     @property
     def needs_draft_logits(self) -> bool:
+        """Whether verification needs the logits from which the draft tokens were drawn."""
         return self.is_judged and self.verification != "typical"
 
     def for_draft(self, number: int) -> Sampling:
-        """How draft `number` draws: with the target's noise, where tokens are compared.
+        """Return the sampling of draft model `number`.
 
-        Judged drafts need noise of their own each, or two guesses for one place would not be
-        independent. A compiled draft returns the model's own logits, whatever it drew from; so it
-        draws from what can be made of them without repeating its arithmetic: the temperature alone.
+        If drafts are verified by equality, it is that of the target, so that both draw with the
+        same noise. If they are verified by probabilities, each draft model gets a seed of its own,
+        because candidates for the same position must be drawn independently. A compiled draft
+        engine then draws with the temperature alone. It returns the logits of its model whatever it
+        draws from, and temperature is what `drawn_from` (draft_logits.py) can apply to them.
         """
         if not self.is_judged:
             return self
@@ -64,9 +74,9 @@ class Sampling:
 
 
 def sampling_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Names and [1, …] arrays for a call whose input_ids has `num_context` tokens.
+    """Yield names and arrays [1, ...] for a call with `num_context` tokens in input_ids.
 
-    Each tensor costs a copy through shared memory at each hop, so that defaults are not sent.
+    Defaults are left out, because each tensor costs a copy through shared memory at each hop.
     """
     params = sampling.params
     yield from _draw_inputs(sampling, num_context)
@@ -106,7 +116,7 @@ def _ban_inputs(params: SamplingParams) -> Iterator[tuple[str, npt.NDArray[Any]]
 
 
 def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """What decides how a token is drawn from the logits."""
+    """Yield the inputs that decide how a token is drawn from the logits."""
     params = sampling.params
     if params.is_greedy:
         yield contract.RUNTIME_TOP_K, _int32(1)
@@ -123,11 +133,11 @@ def _draw_inputs(sampling: Sampling, num_context: int) -> Iterator[tuple[str, np
 
 
 def round_seed(seed: int, num_context: int) -> int:
-    """The seed of one call, the same for a round's draft and its verification.
+    """Return the seed of one call, which is the same for the draft and verification of a round.
 
-    A rule that looks at tokens behind the one it stops at (block verification) leaves their noise
-    biased; the next round must not draw by it again. An engine without noise by position draws by
-    the same noise in each call of the same seed.
+    Each round needs another seed for two reasons. Block verification looks at tokens after the one
+    at which it stops; their noise is then biased, and the next round must not use it again. And an
+    engine without noise by position would draw with the same noise in each call with the same seed.
     """
     return (seed + num_context * 0x9E3779B97F4A7C15) % 2**64
 

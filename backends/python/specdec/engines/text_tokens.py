@@ -1,4 +1,4 @@
-"""Tokens for an engine that speaks text: its text cut by the tokenizer that we have."""
+"""Makes tokens from the text of an engine that returns no tokens, with our tokenizer."""
 
 from __future__ import annotations
 
@@ -8,37 +8,42 @@ from collections.abc import Callable
 from specdec.errors import EngineFailedError
 
 Cut = Callable[[str], list[tuple[int, str]]]
-"""Text → (token, its part of the text), which joined are the text."""
+"""Splits a text into pairs (token, its part of the text); the parts joined are the text."""
 
 UNFINISHED = "\ufffd"
-"""What a decoder puts for bytes that are no character yet."""
+"""The character that a decoder returns for bytes that are no complete character yet."""
 
 
 class TextTokens:
-    """Takes all that an engine has said so far, again and again; gives what is new in tokens.
+    """Turns the growing text of an answer into tokens.
 
-    The tokens need not be those that the engine drew, and may be one more or less; the text is the
-    engine's to the letter. At most `max_tokens` are given: should the text take more, the last one
-    stands for the rest.
+    The tokens need not be those that the engine drew, and their number may differ. Their text is
+    exactly the engine's. There are at most `max_tokens`; if the text needs more, the last token
+    gets all the rest of it.
     """
 
     def __init__(self, cut: Cut, max_tokens: int) -> None:
         self._cut = cut
         self._num_left = max_tokens
         self._text = ""
-        """As far as it has come."""
+        """The answer so far."""
         self._num_given = 0
-        """Characters of it."""
+        """Characters of `_text` for which tokens were returned."""
         self._parts: deque[str] = deque()
+        """Texts of returned tokens that `text_of` has not returned yet."""
 
     def add(self, text: str, *, is_last: bool) -> tuple[int, ...]:
-        """`text`: from the beginning. Raises EngineFailedError if it was another before."""
+        """Return the new tokens of `text`, which is the whole answer so far.
+
+        Set `is_last` for the complete answer. Raise EngineFailedError if `text` does not begin with
+        the text of the call before.
+        """
         if not is_last:
             text = text.rstrip(UNFINISHED)
         if not text.startswith(self._text):
             raise EngineFailedError("the engine has taken back text that was streamed")
         self._text = text
-        # The last place is kept for the end: nobody knows how much text is still to come.
+        # Keep one token for the end, because it must take all the text that is still to come.
         num_free = self._num_left - (not is_last)
         pairs = self._cut(text[self._num_given :]) if num_free > 0 else []
         if len(pairs) > num_free:
@@ -50,6 +55,6 @@ class TextTokens:
         return tuple(token for token, _ in pairs)
 
     def text_of(self, token: int) -> str:
-        """The text of the next token, in the order in which they were given."""
+        """Return the text of the next token from `add`; call it once for each, in order."""
         del token
         return self._parts.popleft()

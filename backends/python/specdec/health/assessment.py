@@ -1,4 +1,4 @@
-"""Assess a server's processes: which are dead or hung, and whether a token can come."""
+"""Assess a server's processes: which are dead or hung, and whether it can answer requests."""
 
 from __future__ import annotations
 
@@ -11,66 +11,81 @@ from specdec.health.board import Beat, Role, State
 from specdec.health.processes import DIED, STOPPED, fault_of
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
+"""Environment variable: seconds without a heartbeat after which a process counts as hung."""
 DEFAULT_HANG_S = 10.0
-"""Seconds; longer than any pass or chunk of a prompt takes on two busy cores."""
+"""Hang limit in seconds by default, longer than any pass or chunk of a prompt takes on two busy
+cores."""
 STOPPED_S = 0.5
-"""Seconds for which a process must stay stopped before it counts: profilers stop one for
-milliseconds."""
+"""Seconds for which a process must stay stopped before that is a fault; profilers stop processes
+for milliseconds."""
 ANSWER_S = 1.0
 """Seconds that orchestrators have to tell clients of a dead engine before the server is ended."""
 SETTLE_S = 0.3
-"""Seconds that Triton then has to write the last responses to the connections."""
+"""Seconds that Triton has to send the last responses after they were handed to it."""
 PAUSE_S = 2.0
-"""Seconds between two looks after which the watcher itself has been paused, as by `docker pause` or
-a migration. The server's processes were paused too, so their silence counts from then on."""
+"""Seconds between two looks from which on the watcher itself must have been paused, as by `docker
+pause` or a migration. The server's processes were paused too, so their silence before the end of
+the pause does not count."""
 
 
 def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Return after how many seconds without a heartbeat a process counts as hung."""
+    """Return the seconds without a heartbeat after which a process counts as hung.
+
+    Raises ValueError if SPECDEC_HANG_S is no number.
+    """
     return float(environment.get(HANG_VARIABLE, "") or DEFAULT_HANG_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The faults of a server's model processes; each text is empty where there is none."""
+    """The faults of a server's processes; an empty text means that there is none of its kind."""
 
     fatal: str
-    """Why no token can come until the server is started again."""
+    """The faults that keep the server from answering until it is started again."""
     degraded: str
-    """A draft engine that is dead: answers stay right, and come without it."""
+    """The faults of models that no answer needs, such as draft models; answers come without."""
     waiting: str
-    """What keeps the server from being ready, and may end by itself."""
+    """The reason why the server is not ready yet; it may go away by itself."""
 
     @property
     def is_ready(self) -> bool:
+        """Whether requests can be answered."""
         return not self.fatal and not self.waiting
 
 
 class Watch:
-    """Finds faults of one server's processes, look by look; used by one thread."""
+    """Finds the faults of one server's processes in repeated looks; used by one thread."""
 
     def __init__(self, hang_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`hang_s`: seconds without a heartbeat after which a process counts as hung."""
         self._hang_s = hang_s
         self._clock = clock
         self._looked_s = self._awake_since_s = clock()
         self._stopped_since_s: dict[int, float] = {}
-        """For each process that was stopped at the last look, when it was first seen stopped."""
+        """Times by `clock` when stopped processes were first seen stopped, by process id."""
         self._seen: dict[str, Role] = {}
-        """Models that have served."""
+        """Roles of all models that have been in state SERVING, by name."""
 
     def look(self) -> None:
-        """Note the time; call it before the other methods at each look."""
+        """Note the time and notice a pause; call this first in each look."""
         now_s = self._clock()
         if now_s - self._looked_s > PAUSE_S:
             self._awake_since_s = now_s
         self._looked_s = now_s
 
     def silent_s(self, last_s: float) -> float:
-        """Return the seconds since a process last reported (`last_s`), pauses of ours left out."""
+        """Return the seconds since `last_s` (by `clock`), when a process last reported.
+
+        Time up to the end of the watcher's last pause does not count.
+        """
         return self._looked_s - max(last_s, self._awake_since_s)
 
     def process_fault(self, pid: int, start_ticks: int | None = None) -> str:
-        """Return why a process can do nothing (DIED or STOPPED); empty where it can."""
+        """Return why a process cannot work, DIED or STOPPED; empty if it can.
+
+        STOPPED is returned only after STOPPED_S. `start_ticks` (ProcessStatus) tells the process
+        from a later one with the same id.
+        """
         fault = fault_of(pid, start_ticks)
         if fault != STOPPED:
             self._stopped_since_s.pop(pid, None)
@@ -79,10 +94,10 @@ class Watch:
         return fault if self.silent_s(since_s) > STOPPED_S else ""
 
     def fault_in(self, beat: Beat) -> str:
-        """Return what is wrong with a model process, empty for nothing.
+        """Return what is wrong with a model process; empty for nothing.
 
-        Loading may take any time. If a process dies while it loads, Triton reports it, and an
-        earlier version of its model goes on serving.
+        Loading may take any time. A process that dies while it loads has no fault here: Triton
+        reports it, and goes on serving an earlier version of its model.
         """
         if fault := self.process_fault(beat.pid, beat.start_ticks):
             is_refused = beat.state is State.LOADING and fault == DIED
@@ -95,7 +110,11 @@ class Watch:
         return ""
 
     def assess(self, beats: Sequence[Beat], others: Mapping[str, str]) -> Assessment:
-        """Assess the processes on the board, and `others` (model → fault) that are not on it."""
+        """Assess the processes on the board, and `others` that are not on it (faults by model).
+
+        A fault is fatal in an orchestrator and in a model that one needs. Without an orchestrator
+        every fault is fatal.
+        """
         found = [*others.items(), *((each.model, self.fault_in(each)) for each in beats)]
         faults = {model: fault for model, fault in found if fault}
         self._seen |= {each.model: each.role for each in beats if each.state is State.SERVING}
@@ -113,7 +132,7 @@ class Watch:
         )
 
     def _waiting(self, beats: Sequence[Beat], needed: set[str]) -> str:
-        """Return which models load, or were unloaded although requests need them."""
+        """Return which models load, or were unloaded although requests need them, in one line."""
         serving = {each.model for each in beats if each.state is State.SERVING}
         loading = {
             each.model for each in beats if each.state is State.LOADING and not each.process_fault

@@ -1,7 +1,8 @@
-"""Heartbeats: one small file per model process, in a directory that all of a server share.
+"""Heartbeats of model processes, each in a small file on the server's board.
 
-The directory lies in /dev/shm. The supervisor names it in SPECDEC_BOARD; without a supervisor it
-is named after tritonserver, the parent of every model process.
+The board is a directory in /dev/shm that all processes of a server share. The supervisor names it
+in SPECDEC_BOARD. Without a supervisor it is named after the process id of tritonserver, the parent
+of every model process.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ UNSUPERVISED_PREFIX = "specdec_board_"
 
 _DRAIN_FILE = "drain"
 _FORMAT = struct.Struct("=qqdqq")
-"""State, 1 while the loop works, time.monotonic() of the last beat, tasks given and taken."""
+"""Fields of a file: state, 1 while the loop works, time.monotonic() of the last beat, tasks given,
+tasks taken."""
 _STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = range(5)
-"""Places of the fields, each of eight bytes."""
+"""Indices of the fields, each of eight bytes."""
 _MAX_READS = 10
-"""Reads until two in a row are equal, so that a reader does not see half a change."""
+"""The most times that a file is read again until two reads are equal, so that a reader does not see
+half of a change."""
 
 
 class State(IntEnum):
@@ -39,13 +42,13 @@ class State(IntEnum):
     LOADING = 0
     SERVING = 1
     DRAINED = 2
-    """An orchestrator that has answered everybody and written its files, after a stop."""
+    """The state of an orchestrator after a stop: all requests are answered, all files written."""
     FAILED = 3
-    """The engine's loop has ended by an error; the process lives but answers no request."""
+    """The state after an engine's loop has ended by an error: the process answers no request."""
 
 
 class Role(IntEnum):
-    """A model process's role."""
+    """The role of a model process."""
 
     ENGINE = 0
     ORCHESTRATOR = 1
@@ -58,19 +61,19 @@ class Beat:
     model: str
     pid: int
     start_ticks: int
-    """ProcessStatus.start_ticks: with `pid` it names one process for ever."""
+    """ProcessStatus.start_ticks, which tells the process from a later one with the same id."""
     role: Role
     needs: tuple[str, ...]
     """Models without which an orchestrator can answer no request."""
     state: State
     beat_s: float
-    """time.monotonic() when the process' loop last began a turn."""
+    """time.monotonic() when the process's loop last began a turn, or its state last changed."""
     has_work: bool
-    """Whether something is being computed or waits to be."""
+    """Whether the loop works or tasks wait for it."""
 
     @property
     def process_fault(self) -> str:
-        """Why its process can do nothing (DIED or STOPPED); empty where it can."""
+        """The reason why its process cannot work, DIED or STOPPED; empty if it can."""
         return fault_of(self.pid, self.start_ticks)
 
 
@@ -81,26 +84,29 @@ def board_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 class Heartbeat(Protocol):
-    """A loop's report of itself; each call may come from any thread."""
+    """Interface by which a loop reports on itself; each method may be called on any thread."""
 
     def enter(self, state: State) -> None:
-        """Say that the process is now loading, serving, drained or failed."""
+        """Report the state that the process now has."""
 
     def beat(self, *, is_working: bool) -> None:
-        """Say that the loop begins a turn, and whether it will work or wait in it."""
+        """Report that the loop begins a turn, and whether it will work or wait in it."""
 
     def give(self) -> None:
-        """Count a task that was put into the loop's queue; callers take turns."""
+        """Count a task that was put into the loop's queue; calls must not overlap."""
 
     def take(self) -> None:
-        """Count a task that the loop has taken out of its queue."""
+        """Count a task that the loop has taken out of its queue; calls must not overlap."""
 
     def close(self) -> None:
-        """Say no more."""
+        """Report nothing from now on."""
 
 
 class Pulse:
-    """One process' heartbeat. Each method may be called by any thread and costs a microsecond."""
+    """The heartbeat of one process.
+
+    Each method may be called on any thread. Those that report take a microsecond.
+    """
 
     def __init__(
         self,
@@ -109,7 +115,11 @@ class Pulse:
         needs: tuple[str, ...] = (),
         directory: Path | None = None,
     ) -> None:
-        """Put the process on the board, as loading. Raises OSError if /dev/shm is full."""
+        """Put the process on the board in state LOADING, and remove what dead processes left there.
+
+        `needs`: models without which an orchestrator can answer no request. `directory`: the board,
+        by default that of this process's server. Raises OSError if /dev/shm is full.
+        """
         directory = directory or board_directory()
         directory.mkdir(mode=0o700, exist_ok=True)
         _remove_dead_boards(directory)
@@ -122,41 +132,43 @@ class Pulse:
         hidden.write_bytes(_FORMAT.pack(State.LOADING, 0, time.monotonic(), 0, 0))
         with hidden.open("r+b") as file:
             memory = memoryview(mmap.mmap(file.fileno(), _FORMAT.size))
-        # One store of eight bytes each: struct.pack_into would write zeros first.
+        # A field is written by one store of eight bytes; struct.pack_into would write zeros first.
         self._integers, self._times_s = memory.cast("q"), memory.cast("d")
-        hidden.rename(self._file)  # Readers see whole files only.
+        # Renamed only now, so that readers see complete files.
+        hidden.rename(self._file)
         self._num_given = self._num_taken = 0
 
     def enter(self, state: State) -> None:
-        """Say that the process is now loading, serving, drained or failed."""
-        self._times_s[_BEAT] = time.monotonic()  # Its silence counts from here.
+        """Report the state that the process now has."""
+        # A process is not checked for silence while it loads; afterwards silence counts from here.
+        self._times_s[_BEAT] = time.monotonic()
         self._integers[_STATE] = state
 
     def beat(self, *, is_working: bool) -> None:
-        """Say that the loop begins a turn, and whether it will work or wait in it."""
-        # The time first: work that begins after a long wait is no hang.
+        """Report that the loop begins a turn, and whether it will work or wait in it."""
+        # The time goes first, or work that begins after a long wait would look like a hang.
         self._times_s[_BEAT] = time.monotonic()
         self._integers[_IS_WORKING] = is_working
 
     def give(self) -> None:
-        """Count a task that was put into the loop's queue; callers take turns."""
+        """Count a task that was put into the loop's queue; calls must not overlap."""
         self._num_given += 1
         self._integers[_GIVEN] = self._num_given
 
     def take(self) -> None:
-        """Count a task that the loop has taken out of its queue."""
+        """Count a task that the loop has taken out of its queue; calls must not overlap."""
         self._num_taken += 1
         self._integers[_TAKEN] = self._num_taken
 
     def close(self) -> None:
-        """Take the process off the board; the last one removes the board."""
+        """Take the process off the board; the last process also removes the board."""
         self._file.unlink(missing_ok=True)
         with suppress(OSError):
             self._directory.rmdir()
 
 
 class _NoPulse:
-    """The heartbeat of an engine that no server watches."""
+    """The heartbeat of an engine that no server watches: it reports nothing."""
 
     def enter(self, state: State) -> None: ...
 
@@ -173,7 +185,7 @@ NO_PULSE: Heartbeat = _NoPulse()
 
 
 def read_board(directory: Path) -> list[Beat]:
-    """Return the heartbeats on the board, sorted by model; none where there is no board yet."""
+    """Return the heartbeats on the board, sorted by model; none if there is no board yet."""
     beats = []
     with suppress(FileNotFoundError):
         for file in sorted(directory.iterdir()):
@@ -198,7 +210,10 @@ def read_board(directory: Path) -> list[Beat]:
 
 
 def _settled(file: Path) -> bytes:
-    """Read a file that another process may be writing, until it reads the same twice."""
+    """Return the content of a file that another process may be writing.
+
+    The file is read until two reads are equal, or _MAX_READS times more.
+    """
     content = file.read_bytes()
     for _ in range(_MAX_READS):
         before, content = content, file.read_bytes()
@@ -216,7 +231,10 @@ def ask_to_drain(directory: Path, deadline_s: float) -> None:
 
 
 def drain_deadline_s(directory: Path) -> float | None:
-    """Return until when running requests may go on, None if no drain was asked for."""
+    """Return the time.monotonic() until which running requests may go on.
+
+    The result is None if no drain was asked for.
+    """
     try:
         return float((directory / _DRAIN_FILE).read_text("utf-8"))
     except FileNotFoundError:
@@ -224,7 +242,7 @@ def drain_deadline_s(directory: Path) -> float | None:
 
 
 def _remove_dead_boards(own: Path) -> None:
-    """Remove the boards of killed servers that had no supervisor."""
+    """Remove the boards of killed servers that had no supervisor, except `own`."""
     for board in SHARED_MEMORY.glob(f"{UNSUPERVISED_PREFIX}*"):
         pid = board.name.removeprefix(UNSUPERVISED_PREFIX)
         if board != own and pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -232,7 +250,7 @@ def _remove_dead_boards(own: Path) -> None:
 
 
 def _remove_dead_processes(board: Path, model: str) -> None:
-    """Remove the dead processes of a model that is loaded again."""
+    """Remove the files of a model's dead processes from the board: the model is loaded again."""
     for file in board.glob(f"{model},*,*,*,*"):
         _, pid, start_ticks, *_ = file.name.split(",")
         if fault_of(int(pid), int(start_ticks)) == DIED:

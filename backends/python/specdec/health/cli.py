@@ -1,4 +1,4 @@
-"""`specdec health`: ask the supervisor whether a token can come."""
+"""`specdec health`: ask the supervisor whether requests can be answered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ DEFAULT_PORT = 8003
 
 
 def main(argv: list[str]) -> int:
-    """Print one line; return 0 if the server is ready (or live), else 1."""
+    """Print the supervisor's answer in one line, and return the exit status.
+
+    The status is 0 if the server is ready or, with --live, if the supervisor runs; else it is 1.
+    """
     parser = argparse.ArgumentParser(
         prog="specdec health",
         description="Ask the supervisor of `specdec serve` whether requests can be answered. "
@@ -23,7 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--port",
         type=int,
-        # A text, so that argparse refuses one that is no number.
+        # As text, so that argparse refuses a variable that is no number.
         default=os.environ.get(PORT_VARIABLE) or str(DEFAULT_PORT),
         help=f"default: ${PORT_VARIABLE}, else {DEFAULT_PORT}",
     )

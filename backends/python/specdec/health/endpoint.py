@@ -1,4 +1,4 @@
-"""The supervisor's HTTP answers to Kubernetes' probes: GET /health/live and /health/ready."""
+"""Answer Kubernetes' probes over HTTP for the supervisor: GET /health/live and /health/ready."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 STALE_AFTER_S = 2.0
-"""Seconds after which the supervisor's last look at its server counts for nothing."""
+"""Seconds after which the supervisor's last look at its server is too old to say "ready"."""
 DEAD_AFTER_S = 60.0
-"""Seconds without a look after which the supervisor itself counts as hung: liveness fails then.
-Nothing that it does takes so long."""
+"""Seconds without a look after which the supervisor counts as hung and liveness fails. Nothing that
+it does takes so long."""
 CLIENT_TIMEOUT_S = 5.0
 """Seconds after which a client that sends nothing is disconnected."""
 
@@ -24,16 +24,16 @@ class Health:
 
     is_ready: bool
     reason: str
-    """One line."""
+    """One line that says why the server is ready or not."""
     seen_s: float
     """time.monotonic() when the processes were looked at."""
 
 
 class HealthEndpoint:
-    """Answers probes from what `report` was last given; runs on threads of its own."""
+    """An HTTP server that answers probes by the last report; it runs on threads of its own."""
 
     def __init__(self, address: str, port: int) -> None:
-        """Listen there. Raises OSError if the port is taken."""
+        """Listen on this address and port. Raises OSError if the port is taken."""
         self._health = Health(False, "starting", time.monotonic())
         endpoint = self
 
@@ -63,11 +63,11 @@ class HealthEndpoint:
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def report(self, health: Health) -> None:
-        """Replace what probes are told."""
+        """Replace the health that probes are told."""
         self._health = health
 
     def answer(self, path: str) -> tuple[HTTPStatus, str]:
-        """Return the status and the line for a path."""
+        """Return the HTTP status and the line of text for a path."""
         health = self._health
         age_s = time.monotonic() - health.seen_s
         if path == "/health/live":

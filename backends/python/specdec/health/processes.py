@@ -1,4 +1,4 @@
-"""Ask the kernel about processes: gone, stopped, and whose children they are."""
+"""Ask the kernel about processes: whether they have died or are stopped, and how they started."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 DIED, STOPPED = "has died", "is stopped"
 _MODEL_FILE = re.compile(r"/([^/]+)/\d+/model\.py$")
+"""Path of a Python model's file; the group is the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,31 +19,32 @@ class ProcessStatus:
     pid: int
     parent: int
     letter: str
-    """R, S, D …; Z for one that has ended, T and t for one that is stopped."""
+    """Its state: R, S, D …; Z or X after its end, T or t while it is stopped."""
     start_ticks: int
-    """When it started, in clock ticks since the machine did: another process that is given the
-    same id later has a greater one."""
+    """Its start, in clock ticks since the machine's boot. A later process with the same id has a
+    greater number."""
 
     @property
     def fault(self) -> str:
-        """Why the process can do nothing; empty where it can."""
+        """The reason why the process cannot work, DIED or STOPPED; empty if it can."""
         return {"Z": DIED, "X": DIED, "T": STOPPED, "t": STOPPED}.get(self.letter, "")
 
 
 def status_of(pid: int) -> ProcessStatus | None:
-    """Return the status of a process, None if there is none of that id."""
+    """Return the status of a process; None if there is none with this id."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name may hold anything; then field 3, proc(5)
+    # The name in parentheses may contain anything; field 3 of proc(5) follows it.
+    fields = text.rpartition(")")[2].split()
     return ProcessStatus(pid, int(fields[1]), fields[0], int(fields[19]))
 
 
 def fault_of(pid: int, start_ticks: int | None = None) -> str:
-    """Return why a process can do nothing, DIED or STOPPED; empty where it can.
+    """Return why a process cannot work, DIED or STOPPED; empty if it can.
 
-    With `start_ticks` (ProcessStatus), a process that was given the id since does not count.
+    With `start_ticks` (ProcessStatus), a later process with the same id is not taken for it.
     """
     status = status_of(pid)
     if status is None or start_ticks not in {None, status.start_ticks}:
@@ -51,7 +53,7 @@ def fault_of(pid: int, start_ticks: int | None = None) -> str:
 
 
 def all_processes() -> Iterator[ProcessStatus]:
-    """Return the status of every process that this one can see."""
+    """Yield the status of every process that this one can see."""
     for path in Path("/proc").glob("[0-9]*"):
         status = status_of(int(path.name))
         if status is not None:
@@ -59,7 +61,10 @@ def all_processes() -> Iterator[ProcessStatus]:
 
 
 def model_run_by(pid: int) -> str:
-    """Return the model that a stub of Triton's Python backend runs; empty for other processes."""
+    """Return the model that a process runs as a stub of Triton's Python backend.
+
+    The result is empty for other processes.
+    """
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -69,7 +74,7 @@ def model_run_by(pid: int) -> str:
 
 
 def environment_of(pid: int) -> list[str]:
-    """Return the environment that a process was started with, NAME=value each; [] if unreadable."""
+    """Return the environment at a process's start, as NAME=value; [] if it cannot be read."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

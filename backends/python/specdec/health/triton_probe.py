@@ -1,4 +1,4 @@
-"""Ask tritonserver over HTTP, again and again, whether it is ready; a thread of its own."""
+"""Ask tritonserver over HTTP, again and again, whether it is ready."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import time
 from http import HTTPStatus
 
 PERIOD_S = 0.25
+"""Seconds between an answer and the next question."""
 TIMEOUT_S = 2.0
-"""Seconds for one answer; a busy server takes milliseconds."""
+"""Seconds to wait for one answer; a busy server takes milliseconds."""
 
 
 class TritonProbe:
-    """What tritonserver last said of itself, and when."""
+    """A thread that asks tritonserver whether it is ready, with the last answer and its time."""
 
     def __init__(self, host: str, port: int) -> None:
+        """Begin to ask on this host and HTTP port."""
         self._host, self._port = host, port
         self._closing = threading.Event()
         self.is_ready = False
-        """Whether every model was ready when it was last asked."""
+        """Whether tritonserver last answered that all models are ready; False without an answer."""
         self.was_ready = False
-        """Whether it has been ready once."""
+        """Whether all models have been ready at least once."""
         self.answered_s = time.monotonic()
-        """time.monotonic() of its last answer, whatever that was."""
+        """time.monotonic() of the last answer, whether ready or not; at first that of the start."""
         threading.Thread(target=self._run, name="triton probe", daemon=True).start()
 
     def close(self) -> None:
-        """Stop asking; an answer that is still to come is not waited for."""
+        """Stop asking, without waiting for an answer that is still to come."""
         self._closing.set()
         self.is_ready = False
 

@@ -1,1 +1,1 @@
-"""What runs inside Triton, and the launcher that runs Triton."""
+"""The Triton models (orchestrator and engines), and `specdec serve`, which runs Triton."""

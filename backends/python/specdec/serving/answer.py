@@ -1,4 +1,4 @@
-"""One request from its prompt to its last response: where the loop meets text and clients."""
+"""Answer one request: run its rounds, and send confirmed tokens and their text to the client."""
 
 from __future__ import annotations
 
@@ -22,26 +22,34 @@ from specdec.serving.text_stream import Piece, TextStream, Token
 from specdec.serving.tokenizing import Tokenizer
 
 Outputs = Mapping[str, npt.NDArray[Any]]
+"""A response's arrays by output name, without the batch dimension."""
 Send = Callable[[Outputs, bool], None]
-"""Sends one response; True marks the last one."""
+"""Function that sends one response; its flag marks the last one."""
 
 ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
-"""Environment variable: a delay before each round, to test that gates and alerts see one."""
+"""Environment variable: milliseconds to wait after each round but the last. With it, tests check
+that gates and alerts notice slower rounds."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What has been confirmed and sent so far."""
+    """The progress of one answer: the rounds so far, and what was sent of them."""
 
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
+    """Tokens sent."""
     first_sent_s: float | None = None
+    """time.perf_counter() when the first response had been sent; None before."""
     first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """At the end of the first round: time.perf_counter(), draft and target engine seconds."""
+    """Readings at the end of the first round: time.perf_counter(), then the busy seconds of draft
+    and target engine."""
 
 
 class Answerer:
-    """Runs jobs; one call per request, on the request's own thread."""
+    """Answers requests: one call of `answer` each, on the request's own thread.
+
+    It waits `round_delay_s` seconds between rounds.
+    """
 
     def __init__(
         self,
@@ -54,9 +62,10 @@ class Answerer:
         self._round_delay_s = round_delay_s
 
     def answer(self, job: Job, send: Send) -> TokenIds:
-        """Sends all responses of the job, returns the prompt and all that was confirmed.
+        """Run the job and send its responses; return the prompt and all confirmed tokens.
 
-        Raises SpecdecError instead of a last response.
+        The result, [n] int32, also has confirmed tokens that a stop text kept from being sent.
+        Raises SpecdecError if the request fails; a last response is not sent then.
         """
         request = job.request
         prompt = job.prompt
@@ -94,7 +103,7 @@ class Answerer:
         return TextStream(decoder, words, rest=decoder.rest, special_texts=special_texts)
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
-        """The loop's rounds, with a look at the client after every engine call."""
+        """Yield the loop's rounds; check whether the request must end, at first and after each."""
         if job.engines.drafter is None:
             rounds = stream_target(context, job.engines.target)
         else:
@@ -229,5 +238,5 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
 
 
 def _texts(*texts: str) -> npt.NDArray[np.object_]:
-    """[n] of a STRING tensor."""
+    """Return the texts as a STRING tensor, [n] of bytes."""
     return np.asarray([text.encode() for text in texts], dtype=np.object_)

@@ -1,7 +1,8 @@
 """Turn chat messages into a prompt's tokens; the contents of messages stay ordinary text.
 
-A template puts special tokens around the messages. The same strings inside a message would become
-special tokens too, and forge turns. Here they become ordinary tokens.
+A chat template puts special tokens around the messages. If a message contains the string of a
+special token, plain encoding turns it into that token, and a client can forge turns. Here such
+strings become ordinary tokens.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from specdec.errors import InvalidRequestError
 
 Messages = Sequence[Mapping[str, Any]]
 _MASK = "\ue000"
-"""A character for private use, which is in no special token."""
+"""A private-use character, which no special token contains."""
 
 
 class ChatPrompts:
-    """Renders and encodes chats for one tokenizer; thread-safe."""
+    """Renders chats by a template and encodes them with one tokenizer; thread-safe."""
 
     def __init__(
         self,
@@ -30,11 +31,11 @@ class ChatPrompts:
         tokenizer: RustTokenizer,
         special_texts: Sequence[str],
     ) -> None:
-        """`render` applies the chat template and may raise anything.
+        """Find out which special strings the template itself reads in an assistant's message.
 
-        `special_texts`: the texts of tokens that a message must not turn into, except that an
-        assistant's message keeps those that the template reads there: DeepSeek's and Qwen's cut it
-        at `</think>`.
+        `render` applies the chat template; it may raise any exception. `special_texts`: the strings
+        of tokens that a message must not turn into. An assistant's message keeps those that the
+        template reads there: DeepSeek's and Qwen's templates cut it at `</think>`.
         """
         self._render_unchecked = render
         self._tokenizer = tokenizer
@@ -44,14 +45,17 @@ class ChatPrompts:
         self._beginnings = tuple({beginning for beginning, _ in cuts})
         self._ends = tuple({end for _, end in cuts})
         self._plain = _without(tokenizer, special_texts)
+        # Empty while they are being found, because `_masked` reads it.
         self._read_in_answers: tuple[str, ...] = ()
         self._read_in_answers = self._find_read_in_answers()
 
     def ids(self, messages: Messages) -> list[int]:
-        """Return the tokens of the template around the messages.
+        """Return the token ids of the messages, rendered by the template.
 
-        They equal transformers' apply_chat_template, except where a message contains the string of
-        a special token. Raises InvalidRequestError if the template refuses the messages.
+        They equal those of transformers' apply_chat_template, except where a message contains the
+        string of a special token. Raises InvalidRequestError if the template refuses the messages.
+        Raises it also if such a string cannot be told from the template's own, or if the tokenizer
+        has no ordinary tokens for it.
         """
         text = self._render(messages)
         encoding = encode(self._tokenizer, text)
@@ -67,7 +71,8 @@ class ChatPrompts:
     def text(self, messages: Messages) -> str:
         """Return the rendered text, for engines that encode it themselves.
 
-        Raises InvalidRequestError also for messages that such an engine would take for turns.
+        Raises InvalidRequestError if the template refuses the messages. Raises it also if one of
+        them contains the string of a special token, which such an engine would take for the token.
         """
         text = self._render(messages)
         if self._may_forge(messages):
@@ -88,11 +93,12 @@ class ChatPrompts:
             raise InvalidRequestError(f"the chat template refuses the messages: {error}") from None
 
     def _own_positions(self, messages: Messages, text: str) -> set[tuple[int, int]]:
-        """Return where in `text` the template itself puts special tokens.
+        """Return (start, end) in `text` of each special token that the template itself writes.
 
-        A second rendering shows them: every character of the messages is masked in it or, if the
-        template depends on those, the special tokens' strings alone. What the template reads in an
-        assistant's message stays, and counts as the template's own.
+        The messages are rendered a second time, with every character masked. If that fails because
+        the template depends on the characters, only the strings of special tokens are masked.
+        Strings that the template reads in an assistant's message are not masked, and count as the
+        template's own. Raises InvalidRequestError if both maskings fail.
         """
         masked = self._masked(messages, text, _mask_all)
         masked = masked or self._masked(messages, text, _masking(self._special_texts))
@@ -106,26 +112,31 @@ class ChatPrompts:
         return {position for token, position in positions if token in self._special_ids}
 
     def _find_read_in_answers(self) -> tuple[str, ...]:
-        """Return the unmarked added tokens that change how an assistant's message is rendered."""
+        """Return the strings that the template reads in an assistant's message.
+
+        Only added tokens that are not marked as special are tried.
+        """
         added = self._tokenizer.get_added_tokens_decoder().values()
         unmarked = {each.content for each in added if not each.special} & set(self._special_texts)
         answer = "".join(f"a{each}" for each in sorted(unmarked, key=lambda t: t.startswith("</")))
         turns = [("user", "a"), ("assistant", f"{answer}a"), ("user", "a")]
         chat = [{"role": role, "content": content} for role, content in turns]
-        # An earlier answer may be rendered in another way than the last one.
+        # A template may render an earlier answer in another way than the last one.
         return tuple(
             each for each in unmarked if self._is_read(each, chat) or self._is_read(each, chat[:-1])
         )
 
     def _is_read(self, special: str, chat: Messages) -> bool:
+        """Say whether the template renders the chat in another way if `special` is masked."""
         try:
             text = self._render(chat)
-        except InvalidRequestError:  # A template for other chats.
+        except InvalidRequestError:
+            # The template is not for such chats.
             return False
         return self._masked(chat, text, _masking([special])) is None
 
     def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
-        """Render the messages masked; None if the length is then another than that of `text`."""
+        """Render the messages masked; None if that fails or the length differs from `text`."""
         partly = _outside(self._read_in_answers, mask)
         chat = [
             _mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
@@ -137,7 +148,11 @@ class ChatPrompts:
         return masked if len(masked) == len(text) else None
 
     def _may_forge(self, messages: Messages) -> bool:
-        """Say whether a string of the messages holds a special token's text or an end of one."""
+        """Say whether a string in the messages can become a special token.
+
+        It can if it contains the token's text. It can also if it ends or starts with a part of the
+        text, because the template may put the rest next to it.
+        """
         texts = list(_strings(messages))
         joined = "\0".join(texts)
         return any(special in joined for special in self._special_texts) or any(
@@ -145,13 +160,17 @@ class ChatPrompts:
         )
 
     def _plain_ids(self, text: str) -> list[int]:
-        """Return the ordinary tokens of a text within another one."""
-        # A tokenizer may treat the beginning of a text in another way, so something goes before.
+        """Return the ordinary tokens of `text`, which is a part of a longer text.
+
+        Raises InvalidRequestError if the tokenizer has no ordinary tokens for it.
+        """
+        # A tokenizer may treat the beginning of a text in another way, so a letter goes before it.
         before = encode(self._plain, "a").ids
         ids = encode(self._plain, f"a{text}").ids
         is_joined = ids[: len(before)] == before
         plain = list(ids[len(before) :] if is_joined else encode(self._plain, text).ids)
-        if not self._special_ids.isdisjoint(plain):  # A Unigram model has them as pieces too.
+        # In a Unigram model special tokens are also pieces of the vocabulary.
+        if not self._special_ids.isdisjoint(plain):
             raise InvalidRequestError(
                 f"messages contain the special token {text!r}, which this model's tokenizer cannot "
                 "spell in ordinary tokens"
@@ -160,15 +179,16 @@ class ChatPrompts:
 
 
 def encode(tokenizer: RustTokenizer, text: str, *, adds_special: bool = False) -> Encoding:
-    """Return a text's tokens; other threads run meanwhile.
+    """Return a text's encoding (tokens and offsets) without holding the interpreter's lock.
 
-    `Tokenizer.encode` of tokenizers 0.23 keeps the interpreter's lock, 0.1 s for 150 kB.
+    `Tokenizer.encode` of tokenizers 0.23 holds that lock, for 0.1 s with a text of 150 kB.
+    `adds_special`: the tokenizer adds its own special tokens, such as that of the beginning.
     """
     return tokenizer.encode_batch([text], add_special_tokens=adds_special)[0]
 
 
 def _without(tokenizer: RustTokenizer, texts: Sequence[str]) -> RustTokenizer:
-    """Return a copy of the tokenizer that encodes these tokens' texts as ordinary text."""
+    """Return a copy of the tokenizer that encodes the strings of these tokens as ordinary text."""
     state = json.loads(tokenizer.to_str())
     for each in state["added_tokens"]:
         each["special"] |= each["content"] in texts
@@ -182,7 +202,7 @@ def _mask_all(text: str) -> str:
 
 
 def _masking(specials: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that masks these strings in a text."""
+    """Return a function that masks these strings in a text, and keeps its length."""
 
     def mask(text: str) -> str:
         for special in specials:
@@ -193,7 +213,7 @@ def _masking(specials: Sequence[str]) -> Callable[[str], str]:
 
 
 def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a function that masks a text except for these strings."""
+    """Return a function that masks a text by `mask`, except for the strings in `kept`."""
     if not kept:
         return mask
     pattern = re.compile(f"({'|'.join(map(re.escape, kept))})")
@@ -203,10 +223,11 @@ def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str],
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""Values of the field `role` that chat templates know."""
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Return every string in a JSON value, names of fields left out."""
+    """Yield every string in a JSON value, except the names of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -217,7 +238,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with every string in it changed, except roles that templates know."""
+    """Return a JSON value with `change` applied to every string in it.
+
+    The names of fields and the roles that templates know stay as they are.
+    """
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One tritonserver process with its model processes: started, watched, ended."""
+"""Run one tritonserver with its model processes: start it, watch it, end it."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 SCAN_PERIOD_S = 0.5
 """Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
 COLLECTED_S = 1.0
-"""Seconds for which a model process without a heartbeat must be dead before it counts: Triton
-collects those that it ended itself within milliseconds."""
+"""Seconds for which a model process without a heartbeat must be dead before that is a fault.
+Triton collects the processes that it ends itself within milliseconds."""
 CONNECT_S = 0.5
-"""Seconds in which a server on this machine accepts a connection."""
+"""Seconds to wait for a server on this machine to accept a connection."""
 
-# The kernel ends tritonserver with its supervisor. Asked for after the fork, in a process of one
-# thread: the supervisor has several. A supervisor that died before is noticed by its id.
+# The kernel kills tritonserver when its supervisor dies. A process with one thread asks for that,
+# as the supervisor has several. The comparison of ids notices a supervisor that died before.
 _EXEC_TIED_TO_PARENT = (
     "import ctypes, os, signal, sys\n"
     "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG
@@ -74,14 +74,18 @@ _EXEC_TIED_TO_PARENT = (
 
 
 class ChildServer:
-    """A running tritonserver, leader of a process group that its model processes belong to.
+    """A running tritonserver, the leader of a process group with its model processes.
 
     Its files and shared memory are named after the supervisor's process id, so that the next start
     can remove those of a killed supervisor (`remove_leftovers`).
     """
 
     def __init__(self, settings: ServeSettings) -> None:
-        """Start it. Raises LaunchError if there is no tritonserver."""
+        """Start tritonserver.
+
+        Raises LaunchError if there is none that can be used, or no usable admin key. Raises OSError
+        if the process cannot be started.
+        """
         self._settings = settings
         self.shm_prefix = f"{REGION_PREFIX}{os.getpid()}_{secrets.token_hex(3)}_"
         self.board = SHARED_MEMORY / f"{self.shm_prefix}{BOARD_SUFFIX}"
@@ -99,7 +103,8 @@ class ChildServer:
         self._unheard_models: dict[int, str] = {}
         """Models of processes that write no heartbeat, by process id."""
         self._unheard_faults: dict[int, tuple[float, str]] = {}
-        """When such a process was first found dead or stopped, and which of the two."""
+        """Faults of these processes, by process id: time.monotonic() when the process was first
+        found dead or stopped, and DIED or STOPPED."""
 
     @property
     def pid(self) -> int:
@@ -107,11 +112,14 @@ class ChildServer:
 
     @property
     def was_ready(self) -> bool:
-        """Whether all models were ready once."""
+        """Whether all models have been ready at least once."""
         return self._was_complete
 
     def ended(self) -> bool:
-        """Say whether the process has ended; it is not collected before `end`."""
+        """Say whether tritonserver has ended.
+
+        An ended process is not collected before `end`, so that its id goes to no other process.
+        """
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
@@ -144,18 +152,22 @@ class ChildServer:
         return read_board(self.board)
 
     def drain(self, deadline_s: float) -> None:
-        """Ask it to refuse new requests and to end the others by `deadline_s`."""
+        """Ask the server to refuse new requests and to end the others.
+
+        Orchestrators end them by `deadline_s` (time.monotonic()). Without an orchestrator Triton
+        itself refuses new requests and waits for the others.
+        """
         if self._has_orchestrator():
             ask_to_drain(self.board, deadline_s)
-        else:  # Foreign models: Triton itself refuses, and waits for what is running.
-            # Not Popen's own, which collects a process that has ended: its number would be free.
+        else:
+            # Popen.send_signal would collect an ended process and so free its id for another.
             os.kill(self._process.pid, signal.SIGTERM)
 
     def is_drained(self) -> bool:
-        """Say whether orchestrators have answered all requests and written their files.
+        """Say whether all orchestrators have answered their requests and written their files.
 
-        Engines are not asked: one that is dead or hung would never say so. False without an
-        orchestrator: Triton ends by itself then.
+        Engines do not count, because one that is dead or hung would never be drained. Without an
+        orchestrator the result is False; Triton then ends by itself.
         """
         return self._has_orchestrator() and all(
             each.state is State.DRAINED and not each.has_work
@@ -164,13 +176,13 @@ class ChildServer:
         )
 
     def can_answer(self) -> bool:
-        """Say whether clients can still be told what happened, by an orchestrator over Triton."""
+        """Say whether tritonserver and an orchestrator live, so that clients can get errors."""
         return not fault_of(self.pid) and any(
             each.role is Role.ORCHESTRATOR and not each.process_fault for each in self.beats()
         )
 
     def has_requests(self) -> bool:
-        """Say whether an orchestrator that lives has requests."""
+        """Say whether a living orchestrator has requests."""
         return any(
             each.role is Role.ORCHESTRATOR and each.has_work and not each.process_fault
             for each in self.beats()
@@ -179,15 +191,17 @@ class ChildServer:
     def end(self) -> int:
         """Kill the process group, remove its files, and return tritonserver's exit status.
 
-        By SIGKILL: the destructors of Triton 2.51 and of its Python backend crash at times. State
-        files are written before, and the kernel closes the connections.
+        The status is 128 + n if signal n ended it. SIGKILL is used because the destructors of
+        Triton 2.51 and of its Python backend crash at times. State files are written before, and
+        the kernel closes the connections.
         """
         if self._probe is not None:
             self._probe.close()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         returncode = self._process.wait()
-        kill_processes_of(self.board)  # mpirun gives its processes groups of their own
+        # mpirun puts its processes into groups of their own.
+        kill_processes_of(self.board)
         self._remove_files()
         return returncode if returncode >= 0 else 128 - returncode
 
@@ -221,11 +235,12 @@ class ChildServer:
             [sys.executable, "-S", "-E", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command],
             env=environment,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches the supervisor alone
+            # Ctrl-C must reach only the supervisor.
+            start_new_session=True,
         )
 
     def _other_faults(self) -> dict[str, str]:
-        """Return model → fault for processes that write no heartbeat, such as vLLM's."""
+        """Return faults by model, for processes that write no heartbeat, such as vLLM's."""
         now_s = time.monotonic()
         if now_s - self._scanned_s > SCAN_PERIOD_S:
             self._scanned_s = now_s

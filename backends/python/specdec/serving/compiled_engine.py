@@ -1,4 +1,4 @@
-"""What a compiled engine says of itself: the `config.json` that TensorRT-LLM writes beside it.
+"""Read a compiled engine's properties from the `config.json` that TensorRT-LLM writes with it.
 
 Source: `Engine.save` and `BuildConfig.to_dict` in tensorrt_llm/builder.py (1.0 to 1.3.0rc20).
 """
@@ -23,32 +23,35 @@ _MODES = {
     16: "EXPLICIT_DRAFT_TOKENS",
     32: "EAGLE",
 }
-"""`SpeculativeDecodingMode` of tensorrt_llm/models/modeling_utils.py, an IntFlag."""
+"""Names by value of the IntFlag `SpeculativeDecodingMode` in
+tensorrt_llm/models/modeling_utils.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledEngine:
-    """As far as a pair depends on it; lengths in tokens."""
+    """The properties of a compiled engine that a pair depends on; lengths are in tokens."""
 
     version: str
-    """Of the TensorRT-LLM that built it, which alone can load it."""
+    """Release of TensorRT-LLM that built the engine; only this release can load it."""
     mode: str
+    """Speculative decoding mode by name; an unknown one is its number as text."""
     max_draft_len: int
     max_input_len: int
     max_seq_len: int
     max_batch_size: int
     vocab_size: int
     world_size: int
+    """Number of MPI ranks, each with an engine file of its own."""
     has_paged_context_fmha: bool
     gathers_context_logits: bool
     gathers_generation_logits: bool
 
     @classmethod
     def load(cls, directory: Path) -> CompiledEngine:
-        """Reads an engine directory.
+        """Read an engine directory.
 
-        Raises ConfigurationError if it has no config.json, one that is no engine's, or not a file
-        for each rank.
+        Raises ConfigurationError if config.json is missing or is not that of an engine, or if the
+        engine file of a rank is missing.
         """
         path = directory / ENGINE_CONFIG
         try:
@@ -86,5 +89,5 @@ class CompiledEngine:
 
 
 def rank_file(rank: int) -> str:
-    """The engine's file of one MPI rank."""
+    """Return the name of the engine file of one MPI rank."""
     return f"rank{rank}.engine"

@@ -1,4 +1,4 @@
-"""The controller inside Triton: its labels, its metrics, and its memory over a restart."""
+"""Connect the controller to Triton: task labels, metrics, and measurements kept over a restart."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from specdec.drafting.steered import SteeredDrafter
 from specdec.serving.metrics import Counter, Gauge, MetricsSink, TaskLabels
 
 REPORT_PERIOD_S = 1.0
-"""Gauges of a task are renewed at most so often."""
+"""Seconds between two updates of a task's gauges, at least."""
 
 SAVE_PERIOD_S = 30.0
+"""Seconds between two writes of the controller's state file."""
 
 
 class ControlPlane:
-    """Owns the controller; thread-safe."""
+    """The controller with its task labels, its metrics and its state file; thread-safe."""
 
     def __init__(
         self,
@@ -32,7 +33,11 @@ class ControlPlane:
         inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`memory`: where what was measured is kept, if anywhere; `profile`: what to begin with."""
+        """Load earlier measurements, and begin to save new ones.
+
+        `memory`: the file that keeps measurements over restarts, if any. `profile`: a file of
+        measurements to begin with, if any. `inform` and `warn` write a line to the server's log.
+        """
         self.controller = Controller(settings)
         self.traffic = Traffic()
         self.labels = TaskLabels()
@@ -42,7 +47,8 @@ class ControlPlane:
         self._reported_s: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        # The newer comes on top: times of a server that served since, or of a newer profile.
+        # The newer file is loaded last, so that its times win. A profile counts as measured now:
+        # what it says of acceptance does not fade with its age.
         known = [each for each in (profile, memory) if each is not None]
         for source in sorted(known, key=lambda each: each.saved_s):
             self._recall(source, inform, as_of_s=time.time() if source is profile else None)
@@ -51,12 +57,16 @@ class ControlPlane:
             self._thread.start()
 
     def finished(self, drafter: Drafter | None, task: str, *, is_complete: bool) -> None:
-        """A request is over."""
+        """Tell the controller that a request is over, and renew the gauges of its task.
+
+        `is_complete`: the request ran to its end. Drafters that are not steered are ignored.
+        """
         if isinstance(drafter, SteeredDrafter):
             drafter.close(is_complete=is_complete)
             self._report(task)
 
     def close(self) -> None:
+        """End the saving thread and write the state file a last time."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

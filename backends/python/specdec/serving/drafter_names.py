@@ -1,4 +1,4 @@
-"""What a request may ask for as its `drafter`."""
+"""Define the names that a request may give as its `drafter`, and check them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from specdec.errors import InvalidRequestError
 from specdec.serving.request_parameters import shown
 
 LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
-"""Drafters beside the draft engines, which go by their model names."""
+"""Names of the copy drafters; draft engines go by the names of their models."""
 
 AUTO, TREE, VOTE = "auto", "tree", "vote"
-"""The controller chooses; all drafters at once; a vote of the draft engines. NONE asks nobody."""
+"""`auto`: the controller chooses. `tree`: copy drafters and draft models together, as one tree.
+`vote`: all draft models vote. Without speculation the name is NONE."""
 
 ENGINE = "engine"
-"""Whatever drafts inside an engine that speculates by itself, and the rule of its verification."""
+"""Drafter and verification mode of an engine that speculates inside, in outputs and metrics."""
 
 RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE, ENGINE)
+"""Names that no draft model, head or scripted drafter may have."""
 
 HEAD_TREE = "_tree"
-"""Behind the name of the target's drafting head: its guesses as a tree instead of a chain."""
+"""Suffix to the name of the target's head: the head's draft is a tree instead of a chain."""
 
 JOIN = "+"
-"""Names joined by it are a tree of these drafters."""
+"""Separator of several drafters in one name, such as `lookup+draft`."""
 
 
 def check_drafter(asked: str, drafters: Sequence[str]) -> str:
-    """`asked`, if the configured `drafters` can serve it. Raises InvalidRequestError."""
+    """Return `asked` if the configured `drafters` can serve it.
+
+    Raises InvalidRequestError for an unknown name and for a joined name with repetitions.
+    """
     known = (AUTO, NONE, *drafters, TREE, VOTE)
     if asked in known:
         return asked

@@ -1,4 +1,4 @@
-"""The drafter that a request gets: the one place that knows them all."""
+"""Build the drafter of each request; only this module knows all kinds of drafters."""
 
 from __future__ import annotations
 
@@ -43,12 +43,16 @@ from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
 MAX_LEAD_TOKENS = 6
-"""The most guesses that the controller asks a draft engine or a head for; a request may ask for
-more."""
+"""The longest chain that the controller asks of a draft engine or a head in a round, in tokens.
+A request may ask for more. With `draft_ahead` the length is always `num_draft_tokens`."""
 
 
 class DrafterFactory:
-    """Holds what drafters share between requests: health, measured gain, remembered texts."""
+    """Makes the drafter of each request.
+
+    It holds what drafters share between requests: the health of draft engines, the controller, and
+    the texts of finished requests.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,11 @@ class DrafterFactory:
         traffic: Traffic,
         report_failure: Callable[[str, Exception], None],
     ) -> None:
-        """`strangers`: the draft models whose vocabulary is not the target's.
+        """Load the scripts of scripted drafters.
 
-        Raises ConfigurationError for scripts that cannot be read.
+        `strangers`: the draft models whose vocabulary is not the target's, by name.
+        `report_failure` gets the name and the error of a draft engine that failed. Raises
+        ConfigurationError for scripts that cannot be read.
         """
         self._settings = settings
         self._tokenizer = tokenizer
@@ -75,21 +81,25 @@ class DrafterFactory:
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._heads = (*settings.heads, *settings.head_trees)
         limit = settings.inflight_limit
-        # Calls ahead wait on threads of their own for calls of the engine, of which a request may
-        # have three: one to wait for, one ahead, and one that is being ended.
+        # Threads that draft ahead wait for engine calls, which have threads of their own. A request
+        # may have three calls: the one it waits for, one ahead, and one that is being ended.
         self._ahead_threads = ThreadPoolExecutor(2 * limit, thread_name_prefix="ahead")
         self._threads = ThreadPoolExecutor(3 * limit, thread_name_prefix="draft")
         self.memory = Memory()
+        """Texts of finished requests by tenant, for the drafter `suffix`."""
 
     def close(self) -> None:
+        """End the threads without waiting for calls that still run."""
         self._ahead_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False)
 
     def make(self, occasion: Occasion) -> Drafter | None:
-        """The drafter that the request names, or None where nobody may draft."""
+        """Return the drafter that the request asks for; None if it must run without speculation."""
         asked, names = occasion.request.drafter, self._members(occasion)
         judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
-        if judges_by_logits:  # What was looked up or translated has none.
+        # Compiled engines that verify by probabilities need the logits of each draft token.
+        # Tokens that are copied, or translated from another vocabulary, have none.
+        if judges_by_logits:
             known = set(self._settings.draft_models) - set(self._strangers)
             names = [each for each in names if each in known]
         if not names or occasion.sampling.verification == OFF:
@@ -101,18 +111,25 @@ class DrafterFactory:
             return LateDrafter(VoteDrafter(VOTE, voters))
         heads = sorted(set(names) & set(self._heads))
         if heads or asked == names[0] or judges_by_logits:
-            # Of a head and its tree the tree; of engines that must be told apart the first.
+            # A tree sorts after its head, so the last name is the tree if both are asked for.
+            # Without a head the first drafter leads; further draft models are left out.
             leads = heads[-1:] or names[:1]
             ordered = [*(each for each in names if self._is_free(each)), *leads]
             return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
         return self._tree([self._named(each, occasion) for each in names], occasion)
 
     def nobody(self, occasion: Occasion) -> Drafter:
-        """For the target alone: the controller learns its pace, which all else is compared with."""
+        """Return a drafter that proposes nothing, for a request without speculation.
+
+        Through it the controller learns the speed of the target alone, its baseline.
+        """
         return self._steered([], occasion, is_fixed=True)
 
     def _members(self, occasion: Occasion) -> list[str]:
-        """The drafters that the request means, the likeliest to be right first; none for off."""
+        """Return the names of all drafters that the request means; none if it switches them off.
+
+        The most promising come first, unless the request gives an order.
+        """
         request = occasion.request
         if request.num_draft_tokens == 0 or request.drafter == NONE:
             return []
@@ -127,13 +144,16 @@ class DrafterFactory:
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _is_free(self, name: str) -> bool:
-        """Whether its guesses cost nothing to make."""
+        """Say whether its drafts take no engine's time: it is neither a draft model nor a head."""
         return name not in self._settings.draft_models and name not in self._heads
 
     def _steered(
         self, names: list[str], occasion: Occasion, *, is_fixed: bool = False
     ) -> SteeredDrafter:
-        """`is_fixed`: the request says who drafts, and the controller only learns from it."""
+        """Return a drafter that chooses among `names` as the controller says.
+
+        `is_fixed`: the request itself names the drafter, and the controller only learns from it.
+        """
         takes_trees = self._takes_trees(occasion.sampling)
         engines = {
             name: EngineLead(self._lead(name, occasion), self._alone(name, occasion))
@@ -163,6 +183,7 @@ class DrafterFactory:
         return SteeredDrafter(steering, copying, engines, heads)
 
     def _lead(self, name: str, occasion: Occasion) -> Lead:
+        """Return what the controller needs to know of a draft engine or a head."""
         settings, asked = self._settings, occasion.request.num_draft_tokens
         lengths = tuple(range(1, min(MAX_LEAD_TOKENS, settings.max_draft_len) + 1))
         if name in self._heads:
@@ -175,26 +196,29 @@ class DrafterFactory:
         return Lead(name, lengths)
 
     def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
-        """As configured: the head, else the first draft engine, else copying."""
+        """Return the configured choice: the head, the first draft engine, copying, or off."""
         if not leads:
             return Choice(COPY) if has_copying else OFF_CHOICE
         return self._usual(leads[0], occasion)
 
     def _routed(self, occasion: Occasion, leads: Sequence[Lead]) -> Choice | None:
-        """Of the drafter that the request's task goes to; None where it cannot draft for it."""
+        """Return the choice that the operator configured for the request's task.
+
+        The result is None if there is none, or if its drafter cannot draft for this request.
+        """
         name = occasion.task.drafter
         if name is not None and self._is_free(name):
             return Choice(COPY)
         return next((self._usual(each, occasion) for each in leads if each.name == name), None)
 
     def _usual(self, lead: Lead, occasion: Occasion) -> Choice:
-        """With as many guesses as are configured."""
+        """Return the choice of this drafter, with the k of the request or else of the settings."""
         if lead.is_head:
             return Choice(lead.name, self._shape(lead.name, occasion).num_tokens)
         return Choice(lead.name, self._num_tokens(occasion))
 
     def _alone(self, name: str, occasion: Occasion) -> Drafter:
-        """A drafter beside which nobody else drafts: an engine may work ahead."""
+        """Return a drafter for rounds in which no other drafts; a draft engine may draft ahead."""
         settings, drafter = self._settings, self._named(name, occasion)
         if name not in settings.draft_models or not settings.draft_ahead:
             return drafter
@@ -206,6 +230,7 @@ class DrafterFactory:
         return AheadDrafter(drafter, ahead, num_tokens, calls.abort, self._ahead_threads)
 
     def _named(self, name: str, occasion: Occasion) -> Drafter:
+        """Return the drafter of this name: a copy drafter, a scripted one or a draft engine."""
         request = occasion.request
         num_free = request.num_draft_tokens or self._settings.lookup_num_draft_tokens
         if name == LOOKUP:
@@ -223,6 +248,7 @@ class DrafterFactory:
         return LateDrafter(self._engine(name, occasion))
 
     def _shape(self, name: str, occasion: Occasion) -> HeadShape:
+        """Return the shape of the draft that the head is asked for: a chain or a tree, and k."""
         settings = self._settings
         is_tree = name in settings.head_trees and self._takes_trees(occasion.sampling)
         num_tokens = settings.head_num_draft_tokens
@@ -233,6 +259,11 @@ class DrafterFactory:
         return HeadShape(name, self._source(name), num_tokens, is_tree)
 
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
+        """Return a drafter that joins the members' drafts into one tree.
+
+        If the engines or the verification mode take no trees, the first member with a proposal
+        drafts alone.
+        """
         sampling = occasion.sampling
         if not self._takes_trees(sampling):
             return FirstOffer(members)
@@ -253,7 +284,8 @@ class DrafterFactory:
     def _calls(
         self, name: str, occasion: Occasion, *, is_voter: bool = False, is_ahead: bool = False
     ) -> EngineCalls:
-        # A stranger's noise and penalties would mean other tokens: it drafts greedily.
+        # In another vocabulary, noise and penalties would go to the wrong tokens. So a
+        # cross-vocabulary draft is greedy.
         is_stranger = name in self._strangers
         salt = occasion.sampling.cache_salt
         own = (
@@ -262,7 +294,7 @@ class DrafterFactory:
             else occasion.sampling.for_draft(self._source(name))
         )
         size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
-        # Nobody waits for all of a call ahead: its time is not on the request's clock.
+        # The request does not wait for all of a call ahead, so its time is not counted.
         has_clock = occasion.request.return_perf_metrics and not is_ahead
         label = f"{name}-ahead" if is_ahead else name
         calls = self._engines.calls(
@@ -289,19 +321,24 @@ class DrafterFactory:
         is_voter: bool = False,
         ahead: EngineCalls | None = None,
     ) -> EngineDrafter:
-        """`ahead`: the calls of a drafter that guesses the target's own token too."""
+        """Return a drafter that asks a draft engine.
+
+        `is_voter`: its tokens come with log-probabilities. `ahead`: the calls of a drafter that
+        drafts ahead; it drafts one token more, the one that it expects of the target itself.
+        """
         settings, sampling = self._settings, occasion.sampling
         asked = occasion.request.num_draft_tokens
         is_measured = occasion.request.drafter == AUTO and asked is None
         calls = ahead or self._calls(name, occasion, is_voter=is_voter)
         num_tokens = self._num_tokens(occasion)
-        if is_measured and not settings.draft_ahead:  # The controller asks for what it wants.
+        # The controller chooses a length up to this limit in each round.
+        if is_measured and not settings.draft_ahead:
             num_tokens = min(MAX_LEAD_TOKENS, settings.max_draft_len)
         stranger = self._strangers.get(name)
         end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
         if sampling.is_judged:
-            # A draft that ends at its end token has drawn it and kept it back: what is left was not
-            # drawn from the laws that it comes with. So the end token is drafted like any other.
+            # An engine that stops at the end token has drawn it but does not return it. The rest
+            # would not follow the distributions that come with it, so the end token is drafted too.
             end_id = None
         engine: DraftEngine = ContractDraft(
             calls,

@@ -1,4 +1,4 @@
-"""How many tokens and logits' columns each engine has, where they are not the tokenizer's."""
+"""Read the vocabulary sizes of engines where they differ from those of the tokenizer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from specdec.errors import ConfigurationError
 
 
 class VocabSize(NamedTuple):
-    """Of one engine."""
+    """The vocabulary size of one engine."""
 
     num_tokens: int
     num_columns: int
-    """Of its logits: at least the tokens."""
+    """Columns of its logits; at least `num_tokens`, because they may be padded."""
 
 
 def read_vocab_sizes(text: str) -> dict[str, VocabSize]:
-    """`model=tokens:columns`, comma-separated → sizes by model. Raises ConfigurationError."""
+    """Parse comma-separated entries `model=tokens:columns` and return the sizes by model.
+
+    Raises ConfigurationError for an entry of another form or with fewer columns than tokens.
+    """
     sizes = {}
     for entry in filter(None, (each.strip() for each in text.split(","))):
         model, _, numbers = entry.partition("=")

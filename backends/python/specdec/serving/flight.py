@@ -1,4 +1,4 @@
-"""Admit requests, count those in flight, and end one early when its time or its client is gone."""
+"""Admit and count requests in flight; end them at their deadline or when their client leaves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tracing import NOT_TRACED
 
 GRACE_S = 3.0
-"""Seconds that a request's own thread has to answer after the request must end: an engine ends a
-call within a pass. Then the watchdog answers, so that a hung engine keeps no client waiting."""
+"""Seconds that a request's own thread has to answer once the request must end; an engine ends a
+call within a pass. After that the watchdog answers, so that no client waits for a hung engine."""
 
 
 class Watched(Protocol):
-    """The calls of a request to one engine, as the watchdog sees them."""
+    """A request's calls to one engine, as the watchdog sees them."""
 
     def abort(self) -> None: ...
     def check(self) -> None: ...
@@ -38,7 +38,11 @@ class Flight:
         start_s: float,
         tenant: str | None = None,
     ) -> None:
-        """The request ends with an error `deadline_s` after `start_s` (time.monotonic())."""
+        """Take what decides about the request's end.
+
+        `is_cancelled` asks Triton whether the client has gone. The request ends with an error
+        `deadline_s` seconds after `start_s` (time.monotonic()); None sets no deadline.
+        """
         self.tenant = tenant
         self._is_cancelled = is_cancelled
         self._deadline_s = deadline_s
@@ -48,40 +52,50 @@ class Flight:
         self.trace = NOT_TRACED
         """The trace that its engine calls are added to."""
         self.give_up: Callable[[SpecdecError], object] = lambda _: None
-        """Answer the client in the place of the request's thread, which waits for an engine."""
+        """Function that answers the client with an error while the request's thread waits for an
+        engine."""
         self._calls: list[Watched] = []
         self._target: Watched | None = None
         self.has_ended = False
-        """Whether its last response is being sent."""
+        """Whether its last response has been sent or is about to be."""
         self._is_client_gone = False
         self._failure: SpecdecError | None = None
         self._overdue_s: float | None = None
-        """time.monotonic() when the watchdog first found that the request must end."""
+        """time.monotonic() when the watchdog first found that the request must end; None before."""
         self._lock = threading.Lock()
 
     def watch(self, call: Watched, *, is_target: bool = False) -> None:
-        """Let the watchdog abort this engine call when the request must end."""
+        """Let the watchdog abort these engine calls when the request must end.
+
+        `is_target`: they are the calls to the target.
+        """
         self._calls.append(call)
         if is_target:
             self._target = call
 
     @property
     def target(self) -> Watched | None:
-        """The calls to the target; None before the first."""
+        """The calls to the target; None until they exist."""
         return self._target
 
     def fail(self, error: SpecdecError) -> None:
-        """End with `error`: the answer that the request's thread waits for will not come."""
+        """End the request with `error`, because the answer of its engine will not come.
+
+        Of several errors the first counts.
+        """
         self._failure = self._failure or error
 
     def poll(self) -> None:
-        """Ask Triton whether the client is still there: a round trip to the server process."""
+        """Ask Triton whether the client is still there; this is a round trip to its process."""
         with self._lock:
             if not (self.has_ended or self._is_client_gone):
                 self._is_client_gone = self._is_cancelled()
 
     def reason_to_end(self) -> SpecdecError | None:
-        """Return why the request must end now, None if it may go on; the client as last polled."""
+        """Return the error by which the request must end now; None if it may go on.
+
+        Whether the client has gone is known from the last `poll`.
+        """
         if self.has_ended:
             return None
         if self._is_client_gone:
@@ -96,25 +110,28 @@ class Flight:
         return None
 
     def check(self) -> None:
-        """Raise `reason_to_end`, or RequestCancelledError if the watchdog has answered."""
+        """Raise the error of `reason_to_end`, if there is one.
+
+        Raises RequestCancelledError if the last response has been sent, as by the watchdog.
+        """
         if self.has_ended:
             raise RequestCancelledError("the watchdog has answered")
         if (error := self.reason_to_end()) is not None:
             raise error
 
     def mark_ended(self) -> None:
-        """Never ask Triton about the request again.
+        """Make sure that Triton is never asked about the request again.
 
-        Triton frees it with its last response, and a question about a freed request can take the
-        whole server down.
+        Triton frees the request with its last response. A question about a freed request can take
+        the whole server down.
         """
         with self._lock:
             self.has_ended = True
 
     def abort(self, error: SpecdecError) -> None:
-        """Abort the engine calls of a request that must end; the watchdog repeats this.
+        """Abort the engine calls of a request that must end; the watchdog calls this repeatedly.
 
-        Answers the client with `error` where the request's thread cannot: at once after a failure,
+        Answers the client with `error` if the request's thread may be stuck: at once after `fail`,
         else GRACE_S after the first abort.
         """
         now_s = time.monotonic()
@@ -124,7 +141,7 @@ class Flight:
         self.abort_calls()
 
     def abort_calls(self) -> None:
-        """Ask every engine to end what it computes for this request."""
+        """Ask every engine to end its call for this request."""
         for call in self._calls:
             call.abort()
 
@@ -132,9 +149,9 @@ class Flight:
 class FlightControl:
     """Admits requests while there are free slots, and aborts those that must end.
 
-    A BLS call cannot be cancelled on Triton 24.10, and a thread that waits in one sees nothing. So
-    a watchdog looks every `period_s` and sends the engine a stop request, again and again until the
-    request has ended: a stop that overtakes its request is lost.
+    Triton 24.10 cannot cancel a BLS call, and a thread that waits in one notices nothing. So a
+    watchdog looks every `period_s` seconds and sends stop requests to the engine. It repeats them
+    until the request has ended, because a stop that overtakes its request is lost.
     """
 
     def __init__(
@@ -144,7 +161,10 @@ class FlightControl:
         on_change: Callable[[int], None],
         pulse: Heartbeat = NO_PULSE,
     ) -> None:
-        """The watchdog beats `pulse`; `on_change` is given the number of requests in flight."""
+        """Start the watchdog, which beats `pulse` in each turn.
+
+        `on_change` is called with the number of requests in flight whenever it changes.
+        """
         self._pulse = pulse
         self._shares = shares
         self._period_s = period_s
@@ -156,7 +176,10 @@ class FlightControl:
         self._watchdog.start()
 
     def admit(self, flight: Flight) -> None:
-        """Take a slot. Raises OverloadedError if the flight's tenant may have no more."""
+        """Take a slot for a flight.
+
+        Raises OverloadedError if no slot is free or the flight's tenant may have no more.
+        """
         with self._lock:
             self._shares.enter(flight.tenant)
             self._flights.add(flight)
@@ -166,8 +189,8 @@ class FlightControl:
     def release(self, flight: Flight) -> bool:
         """Give a flight's slot back, just before its last response is sent.
 
-        A client who asks again at once is not refused then. Returns False if the slot was given
-        back before: there is a last response already.
+        So a client that sends its next request at once finds the slot free. Returns False if the
+        slot was given back before, because then there is a last response already.
         """
         flight.mark_ended()
         with self._lock:
@@ -184,18 +207,19 @@ class FlightControl:
         return len(self._flights)
 
     def fail_all(self, error: SpecdecError) -> None:
-        """End every request with `error`: the target has died, or the time of a stop is over."""
+        """End every request in flight with `error`, as after the target's death or a drain."""
         with self._lock:
             for flight in self._flights:
                 flight.fail(error)
 
     def any_target(self) -> Watched | None:
-        """Return the target's calls of some request in flight, None if none calls it."""
+        """Return the calls to the target of any request in flight; None if there are none."""
         with self._lock:
             flights = list(self._flights)
         return next((each.target for each in flights if each.target is not None), None)
 
     def close(self) -> None:
+        """End the watchdog."""
         self._closing.set()
         self._watchdog.join()
 

@@ -1,7 +1,8 @@
-"""Do the drafts still fit the served target, and are they still the same?
+"""Find out whether drafts fit the served target, and whether they have been replaced.
 
-The first by the hash of the target that they were trained on, the second by the version served, and
-over a restart by the hash of their files.
+A draft fits if the recorded hash of the target that it was trained on is that of the served target.
+A replacement shows as another version while the server runs, and as another hash of the draft's
+files over a restart.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ from specdec.serving.manifest import record
 from specdec.serving.versions import ENGINE
 
 FINGERPRINT_FILE = "fingerprint.json"
-"""In a target's checkpoint: `{"sha256": …}`, see `builder/fingerprint.py`."""
+"""File in a target's checkpoint: `{"sha256": …}`, the hash of its weights by
+`builder/fingerprint.py`."""
 RECORD_FILE = "trained_on.json"
-"""In the checkpoint of a draft or a head: `{"target_sha256": …}` of the target that taught it."""
+"""File in the checkpoint of a draft model or a head: `{"target_sha256": …}`, the hash of the target
+that it was trained on."""
 
 PERIOD_S = 2.0
-"""How often it is looked again: a refreshed draft is swapped in while we serve."""
+"""Seconds between two looks; a retrained draft is swapped in while the server runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drifted:
-    """A draft whose target is another one than the target that is served."""
+    """A stale draft: it was trained on another target than the one served."""
 
     drafter: str
     trained_on: str
+    """SHA-256 of the target that it was trained on."""
     target: str
+    """SHA-256 of the target that is served."""
 
     def __str__(self) -> str:
         return (
@@ -44,9 +49,10 @@ class Drifted:
 
 @cache
 def weights_of(folder: Path) -> str:
-    """A hash of the files of a draft or a head, and of an engine compiled of it.
+    """Return a hash of the files of a draft model or a head, and of an engine compiled from it.
 
-    Read once: what is served is replaced by another version, not written to.
+    The files are read once per folder: a server gets new weights as another version in another
+    folder. Raises OSError for a file that cannot be read.
     """
     digest = hashlib.sha256()
     for place in (folder, folder.with_name(ENGINE)):
@@ -57,22 +63,25 @@ def weights_of(folder: Path) -> str:
 
 
 def fingerprint_of(checkpoint: Path) -> str | None:
-    """The target's recorded hash; None where there is no readable record."""
+    """Return the recorded hash of the target's weights; None without a readable record."""
     return _read(checkpoint / FINGERPRINT_FILE, "sha256")
 
 
 def trained_on(checkpoint: Path) -> str | None:
-    """The hash of the target that taught this draft or head; None where nothing is recorded."""
+    """Return the recorded hash of the target that this draft model or head was trained on.
+
+    The result is None without a readable record.
+    """
     return _read(checkpoint / RECORD_FILE, "target_sha256")
 
 
 def write_fingerprint(checkpoint: Path, sha256: str) -> None:
-    """Record a target's hash in its checkpoint."""
+    """Record the hash of a target's weights in its checkpoint. Raises OSError."""
     _write(checkpoint / FINGERPRINT_FILE, "sha256", sha256)
 
 
 def write_trained_on(checkpoint: Path, target_sha256: str) -> None:
-    """Record the target of a draft or a head in its checkpoint."""
+    """Record in a draft's or head's checkpoint which target it was trained on. Raises OSError."""
     _write(checkpoint / RECORD_FILE, "target_sha256", target_sha256)
 
 
@@ -89,12 +98,15 @@ def _write(path: Path, key: str, value: str) -> None:
 
 
 class FreshnessWatch:
-    """Compares the records now and every `period_s`, on a thread of its own.
+    """Looks for stale and for swapped drafts, at once and then every `period_s` seconds.
 
-    `find` gives the folders of the target and of each drafter, as they are served at the moment.
-    `report` hears of each drafter with a record, and again when it changes: what is wrong, or None.
-    A draft without a record, or a target without a fingerprint, is not judged.
-    `swapped` hears of each drafter whose version is another than at the last look.
+    The first look is on the caller's thread, later ones are on a thread of the watch.
+
+    `find` returns the folders of the target and of each drafter as they are served at the moment.
+    `report` is called for each drafter with a record, and again whenever the finding changes; its
+    second argument is None for a draft that fits. Drafts without a record are not compared, and
+    neither is any draft if the target has no fingerprint. `swapped` is called for each drafter that
+    is served in another version than at the last look.
     """
 
     def __init__(
@@ -117,6 +129,7 @@ class FreshnessWatch:
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread."""
         self._closing.set()
         self._thread.join()
 

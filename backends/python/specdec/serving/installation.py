@@ -1,8 +1,8 @@
-"""Find a tritonserver, and make the one of the PyPI wheel runnable without a container.
+"""Find a tritonserver, and make the one in the PyPI wheel run without a container.
 
-NVIDIA's container has `tritonserver` on PATH with its backends beside it. The wheel
-`nvidia-pytriton` carries the same binary, but keeps the Python backend and the per-version stubs
-apart, so a run directory joins them.
+NVIDIA's container has `tritonserver` on PATH, with its backends where it looks for them. The wheel
+`nvidia-pytriton` has the same binary, but keeps the Python backend apart from the stubs, one for
+each Python version. A run directory joins them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 MAX_NUMPY_MAJOR = 1
-"""The newest NumPy that the Python backend of the package nvidia-pytriton reads."""
+"""The newest major version of NumPy that works with the Python backend of nvidia-pytriton."""
 
 
 class LaunchError(RuntimeError):
@@ -26,31 +26,35 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TritonInstallation:
-    """A tritonserver binary; `wheel_directory` is None if it finds its own backends."""
+    """A tritonserver binary. `wheel_directory` is None if the binary finds its own backends."""
 
     binary: Path
     wheel_directory: Path | None = None
 
     @property
     def library_directories(self) -> tuple[Path, ...]:
-        """Directories that LD_LIBRARY_PATH needs: the wheel's libraries and libpython's."""
+        """Directories that LD_LIBRARY_PATH needs: those of the wheel's libraries and of libpython.
+
+        There are none outside the wheel.
+        """
         if self.wheel_directory is None:
             return ()
         bundled = self.wheel_directory.parent.parent / "nvidia_pytriton.libs"
-        # The stub links libpythonX.Y.so and dies at once, without a word to the client, if the
-        # loader cannot find it.
+        # The stub links libpythonX.Y.so. If the loader cannot find it, the stub dies at once and
+        # the client is told nothing.
         return bundled, Path(sysconfig.get_config_var("LIBDIR") or sys.base_prefix + "/lib")
 
 
 def find_installation() -> TritonInstallation:
-    """Return the tritonserver on PATH, else the wheel's.
+    """Return the tritonserver on PATH, else that of the wheel.
 
     Raises LaunchError if there is neither.
     """
     on_path = shutil.which("tritonserver")
     if on_path is not None:
         return TritonInstallation(Path(on_path))
-    spec = importlib.util.find_spec("pytriton")  # located, not imported: it starts threads
+    # It must not be imported, because that starts threads.
+    spec = importlib.util.find_spec("pytriton")
     if spec is not None and spec.submodule_search_locations:
         wheel_directory = Path(next(iter(spec.submodule_search_locations))) / "tritonserver"
         binary = wheel_directory / "bin" / "tritonserver"
@@ -63,10 +67,10 @@ def find_installation() -> TritonInstallation:
 
 
 def assemble_backend_directory(installation: TritonInstallation, run_directory: Path) -> Path:
-    """Join backend, utilities and the running Python's stub under run_directory/backends.
+    """Link the Python backend, its utilities and this Python's stub into `run_directory`/backends.
 
-    Returns the directory for --backend-directory. Raises LaunchError if the wheel has no stub for
-    this Python version, or if NumPy is one that the stub cannot read.
+    Returns that folder, for --backend-directory. Raises LaunchError if the installation is not the
+    wheel's, if the wheel has no stub for this Python version, or if NumPy is too new for the stub.
     """
     if installation.wheel_directory is None:
         raise LaunchError(f"{installation.binary} finds its own backends; nothing to assemble")
@@ -76,8 +80,8 @@ def assemble_backend_directory(installation: TritonInstallation, run_directory: 
     if not stub.is_file():
         known = ", ".join(sorted(directory.name for directory in stubs.glob("*.*")))
         raise LaunchError(f"no Python backend stub for Python {version}; the wheel has {known}")
-    # The stub was built with a pybind11 that knows NumPy 1 only. With NumPy 2 it loads, takes
-    # wrong strides for those of its arrays, and dies at the first request.
+    # The stub was built with a pybind11 that knows only NumPy 1. With NumPy 2 it loads, reads the
+    # strides of arrays wrongly, and dies at the first request.
     numpy = metadata.version("numpy")
     if int(numpy.partition(".")[0]) > MAX_NUMPY_MAJOR:
         raise LaunchError(
@@ -100,9 +104,10 @@ def assemble_backend_directory(installation: TritonInstallation, run_directory: 
 def server_environment(
     installation: TritonInstallation, base: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the environment for tritonserver: `base` (default: ours) with search paths in front.
+    """Return the environment for tritonserver: `base` with search paths added in front.
 
-    Settings for threads and offline use are added only where the user has none.
+    `base` is this process's environment by default. Settings for threads and offline use are added
+    only where `base` has none.
     """
     environment = dict(os.environ if base is None else base)
     # The embedded interpreter takes its packages from the first python on PATH.
@@ -111,12 +116,15 @@ def server_environment(
         _prepend(environment, "LD_LIBRARY_PATH", directory)
     num_cpus = str(len(os.sched_getaffinity(0)))
     defaults = {
-        "OMP_NUM_THREADS": num_cpus,  # the machine's count, not the container's, is the default
+        # Without these, the number of the machine's cores is taken, not the container's.
+        "OMP_NUM_THREADS": num_cpus,
         "MKL_NUM_THREADS": num_cpus,
-        # Workers of one model must not spin on the cores that carry its answer away.
+        # A model's idle workers must not spin on cores that are needed to send its answer.
         "GOMP_SPINCOUNT": "10000",
-        "TOKENIZERS_PARALLELISM": "false",  # request threads are the parallelism
-        "HF_HUB_OFFLINE": "1",  # a server must not reach for the network
+        # Requests have threads of their own already.
+        "TOKENIZERS_PARALLELISM": "false",
+        # A server must not use the network to load models.
+        "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
     }
     return defaults | environment

@@ -1,4 +1,4 @@
-"""An admitted request with everything it needs."""
+"""Define a job: an admitted request and everything that is needed to answer it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from specdec.serving.text_stream import Decode
 
 @dataclass(frozen=True, slots=True)
 class JobEngines:
-    """Who answers a request, and how."""
+    """The target and the drafter of a request, and how drafts are verified."""
 
     target: TargetEngine
     drafter: Drafter | None
-    """None for a target that speculates by itself."""
+    """The request's drafter; None for a target that speculates by itself."""
     verification: str
-    """What is done with drafts; "off" without any."""
+    """Verification mode; `off` without speculation, `engine` if the target speculates by itself."""
     decode: Decode | None = None
-    """The text of the target's tokens, one after the other; None for the tokenizer's."""
+    """Decoder that turns the target's tokens into text, one by one; None to use the tokenizer."""
     counts: EngineCounts | None = None
-    """Of a target that speculates by itself."""
+    """Draft tokens counted by a target that speculates by itself; None for other targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an answerer works on."""
+    """Everything that an Answerer needs for one request."""
 
     request: GenerationRequest
     prompt: TokenIds
+    """Token ids of the prompt, [n ≥ 1] int32."""
     seed: int
-    """The request's, or the one drawn for it."""
+    """The seed of the request, or one that was drawn for it."""
     flight: Flight
     engines: JobEngines
     target_clock: EngineClock
     draft_clock: EngineClock
     task_label: str
+    """The task's name in metrics and measurements."""
     arrival_s: float
-    """time.perf_counter() when the request came."""
+    """time.perf_counter() when the request arrived."""

@@ -1,4 +1,4 @@
-"""What an admitted request is answered with: its prompt, its engines, its drafter."""
+"""Gather what is needed to answer an admitted request: prompt, engines and drafter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from specdec.serving.verification import choose_verification
 
 
 class JobMaker:
-    """Knows the deployment; one for all requests."""
+    """Makes the jobs of all requests to one orchestrator."""
 
     def __init__(
         self,
@@ -46,7 +46,12 @@ class JobMaker:
     def make(
         self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
     ) -> Job:
-        """Raises InvalidRequestError and UnsupportedError."""
+        """Return the job of an admitted request.
+
+        `arrival_s`: time.perf_counter() when the request arrived. Raises InvalidRequestError for a
+        prompt that is too long or that the chat template refuses.
+        Raises UnsupportedError if the request asks for something that these engines cannot do.
+        """
         prompt = self._tokenizer.prompt(request, self._settings.max_seq_len)
         if self._prompt_log is not None:
             self._prompt_log.offer(request.tenant, request.task, prompt)
@@ -83,7 +88,7 @@ class JobMaker:
         draft_clock: EngineClock,
         task: Task,
     ) -> JobEngines:
-        """The target, and who drafts for it."""
+        """Return the target and the drafter of a request."""
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         sampling = self._sampling(request, len(prompt), seed)
         occasion = Occasion(
@@ -112,7 +117,7 @@ class JobMaker:
         flight: Flight,
         clock: EngineClock,
     ) -> JobEngines:
-        """A target that speculates by itself."""
+        """Return a target that speculates by itself, for a request."""
         counts = EngineCounts()
         model = self._settings.tensorrt_llm_model_name
         target = llmapi_target(
@@ -129,14 +134,18 @@ class JobMaker:
         return JobEngines(target, None, ENGINE, target.text_of, counts)
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
-        """How both engines draw for the request. Raises UnsupportedError."""
+        """Return how the engines draw and verify tokens for the request.
+
+        Raises UnsupportedError if these engines cannot do what the request asks for.
+        """
         settings, params = self._settings, request.sampling
         if params.min_p > 0.0 and not settings.has_shared_sampler:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
         num_tokens = self._tokenizer.model_vocab_size
         size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
         words = request.bad_words
-        # Engines without our sampler match token sequences: two spellings of each word.
+        # Engines without our sampler search token sequences, so each word is given in two
+        # spellings: alone and after a space.
         params = (
             replace(params, bad_texts=words, seed=seed)
             if settings.has_shared_sampler
@@ -151,6 +160,6 @@ class JobMaker:
             verification=choose_verification(request.verification, params, settings),
             vocab_size=size.num_tokens,
             padded_vocab_size=size.num_columns,
-            # Compiled engines have no such input: docs/reliability.md.
+            # Compiled engines have no such input (docs/reliability.md).
             cache_salt=(request.tenant or "") if settings.has_shared_sampler else "",
         )

@@ -1,7 +1,7 @@
-"""`specdec serve`: run tritonserver with a model repository; TritonServer is the same as an object.
+"""`specdec serve`: run tritonserver with a model repository. TritonServer does it from Python.
 
-Inside NVIDIA's container the tritonserver on PATH is used, elsewhere the one that the package
-nvidia-pytriton carries. Everything listens on loopback unless --address says otherwise.
+The tritonserver on PATH is used, as in NVIDIA's container, else that of the package
+nvidia-pytriton. All ports listen on loopback unless --address says otherwise.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ DEFAULTS = ServeSettings(Path("model_repository"))
 
 
 def port_from_environment(kind: str, default: int) -> int:
-    """Return the port that HTTP_PORT, GRPC_PORT, METRICS_PORT or HEALTH_PORT names, else `default`.
+    """Return the port in the environment variable for `kind`, or `default` if that is not set.
 
-    Raises LaunchError if the variable is not a number.
+    The kinds are http, grpc, metrics and health; their variables are HTTP_PORT and so on. Raises
+    LaunchError if the variable is no number.
     """
     text = os.environ.get(PORT_VARIABLES[kind], "")
     if not text:
@@ -43,11 +44,15 @@ def port_from_environment(kind: str, default: int) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Serve until a signal; return the exit status (see supervisor.serve), 1 for a bad start."""
+    """Serve until a signal and return the exit status.
+
+    The status is 1 if the server cannot be started, else that of `supervisor.serve`.
+    """
     own, separator, extra = _split(argv)
     arguments = _parser().parse_args(own)
     try:
-        for leftover in remove_leftovers():  # Its processes may hold the ports.
+        # Processes of a killed server may still hold the ports.
+        for leftover in remove_leftovers():
             print(f"specdec serve: removed what a killed server left: {leftover}", file=sys.stderr)
         settings = with_free_ports(_settings(arguments, tuple(extra) if separator else ()))
         check_model_repository(settings)
@@ -102,7 +107,7 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
 
 
 class _Renamed(argparse.Action):
-    """Refuses the old name of --drain-s."""
+    """Action that refuses the old name of --drain-s."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         parser.error("--exit-timeout-s is called --drain-s now")

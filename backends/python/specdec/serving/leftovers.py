@@ -1,4 +1,4 @@
-"""End processes and remove files that a server has left, its own or those of a killed one."""
+"""End the processes and remove the files that a server, stopped or killed, has left."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from specdec.health.processes import DIED, all_processes, environment_of, fault_
 from specdec.serving.server_command import REGION_PREFIX
 
 RUN_PREFIX = "specdec-run-"
+"""Start of the name of a run directory; the supervisor's process id follows."""
 BOARD_SUFFIX = "board"
+"""End of the name of a supervised server's board in /dev/shm."""
 KILL_S = 2.0
-"""Seconds that a killed process may take to die."""
+"""Seconds to wait for killed processes to die."""
 
 
 def kill_processes_of(board: Path) -> list[int]:
-    """Kill every process that was started with this board, and wait; return their ids."""
+    """Kill every process that was started with this board, and return their ids.
+
+    Returns when they have died, or after KILL_S.
+    """
     killed = []
     for process in all_processes():
         if f"{BOARD_VARIABLE}={board}" in environment_of(process.pid):
@@ -29,8 +34,9 @@ def kill_processes_of(board: Path) -> list[int]:
                 os.kill(process.pid, signal.SIGKILL)
                 killed.append(process.pid)
     deadline_s = time.monotonic() + KILL_S
+    # Until they have died, they hold ports and GPU memory.
     while any(fault_of(pid) != DIED for pid in killed) and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # They hold ports and the GPU's memory until they have died.
+        time.sleep(0.01)
     return killed
 
 
@@ -47,7 +53,10 @@ def remove_shared_memory(prefix: str) -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """End processes and remove files of killed supervisors of this user; return them in words."""
+    """End the processes and remove the files that this user's killed supervisors have left.
+
+    Returns their names for a message, such as `process 4711`.
+    """
     found, killed = [], []
     for region in SHARED_MEMORY.glob(f"{REGION_PREFIX}[0-9]*_*"):
         if not _is_leftover(region, region.name.removeprefix(REGION_PREFIX).partition("_")[0]):
@@ -63,10 +72,11 @@ def remove_leftovers() -> list[str]:
 
 
 def _is_leftover(file: Path, supervisor: str) -> bool:
-    """Say whether a file is ours to remove: its supervisor (a process id) does not run any more.
+    """Say whether a file may be removed: we may write it, and its supervisor runs no longer.
 
-    Our own id on something that was here before our first child is an earlier supervisor's: in a
-    container each is process 1, and a pod's /dev/shm outlives the container.
+    `supervisor` is a process id. If it is our own, the file is that of an earlier supervisor,
+    because this runs before our first child is started. In a container each supervisor is process
+    1, and a pod's /dev/shm outlives the container.
     """
     is_running = supervisor != str(os.getpid()) and Path(f"/proc/{supervisor}").exists()
     return supervisor.isdigit() and not is_running and os.access(file, os.W_OK)

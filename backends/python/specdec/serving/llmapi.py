@@ -1,4 +1,4 @@
-"""What `specdec` is in front of an engine that speculates by itself: the same front door."""
+"""Make the target of a request from an engine that speculates inside (TensorRT-LLM's LLM API)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ def llmapi_target(
     counts: EngineCounts,
     has_receipts: bool,
 ) -> LlmapiTarget:
-    """The engine, for one request. Raises UnsupportedError for what it cannot be told."""
+    """Return the engine as the target of one request.
+
+    `clock` and `counts` are advanced by what the engine reports at its end. `has_receipts`: the
+    engine waits for receipts of its responses. Raises UnsupportedError if the request has a
+    parameter that such an engine does not take, InvalidRequestError if its messages are refused.
+    """
     _check(request)
     prompt = TextPrompt(tokenizer.prompt_text(request), replace(request.sampling, seed=seed))
     cut, max_tokens = tokenizer.cut, request.max_tokens

@@ -1,7 +1,7 @@
-"""NVIDIA's `llmapi` model, loaded from where its container keeps it; its streams wait for receipts.
+"""Load NVIDIA's `llmapi` model from its container, and let its streams wait for their readers.
 
-A repository for TensorRT-LLM's PyTorch runtime names this module in the target's model.py. NVIDIA's
-code reads `model.yaml` in the version directory and imports its sibling `helpers`.
+In a repository for TensorRT-LLM's PyTorch runtime, the target's model.py imports this module.
+NVIDIA's code reads `model.yaml` in the version directory and imports its sibling `helpers`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from specdec.serving.outbox import Outbox
 from specdec.serving.paced_sender import PacedRequest
 
 DIRECTORY_VARIABLE = "SPECDEC_LLMAPI_MODEL"
+"""Environment variable: the folder of NVIDIA's model.py, if it is not CONTAINER_DIRECTORY."""
 CONTAINER_DIRECTORY = "/app/all_models/llmapi/tensorrt_llm/1"
 
 
 def _load() -> type:
+    """Return NVIDIA's TritonPythonModel. Raises RuntimeError if its file is missing."""
     directory = Path(os.environ.get(DIRECTORY_VARIABLE) or CONTAINER_DIRECTORY)
     file = directory / "model.py"
     if not file.is_file():
@@ -43,7 +45,7 @@ def _load() -> type:
 
 
 def _with_receipts(model: type[Any]) -> type:
-    """The same, with streams that wait for their reader where it gives receipts (receipts.py)."""
+    """Return a subclass whose streams wait for readers that give receipts (receipts.py)."""
 
     class Paced(model):  # type: ignore[misc]
         def initialize(self, args: Mapping[str, str]) -> None:

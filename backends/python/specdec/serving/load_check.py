@@ -1,6 +1,6 @@
-"""Refuses to load a rendered repository that is no longer what it was rendered to be.
+"""Refuse to load a rendered repository that no longer matches its manifest.
 
-Everything is said at once, in one ConfigurationError: what is wrong, both values, and what to do.
+One ConfigurationError lists all mismatches: what is wrong, both values, and what to do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.versions import served_version
 
 LIMITS = ("max_draft_len", "max_seq_len")
+"""Settings for which the manifest has a limit, in tokens."""
 
 
 def check_repository(repository: Path, settings: OrchestratorSettings, vocab_size: int) -> None:
-    """Holds a repository, and what its orchestrator is set to, against its manifest.
+    """Compare a repository and its orchestrator's settings with its manifest.
 
-    `vocab_size` is that of the model beside the tokenizer. Without a manifest nothing is checked.
-    Raises ConfigurationError.
+    `vocab_size` is that of the model whose tokenizer is used, in tokens. Without a manifest nothing
+    is checked. Raises ConfigurationError with all mismatches.
     """
     manifest = load_manifest(repository)
     if manifest is None:
@@ -48,7 +49,10 @@ def check_repository(repository: Path, settings: OrchestratorSettings, vocab_siz
 
 
 def _of_served_versions(repository: Path, manifest: Manifest) -> Manifest:
-    """Without the files of versions that a refresh has put another beside."""
+    """Return the manifest without the files of versions that are no longer served.
+
+    A refresh adds a newer version of a model.
+    """
 
     def is_served(name: str) -> bool:
         model, version, *_ = Path(name).parts
@@ -86,7 +90,10 @@ def _vocabulary(
 def engine_problems(
     repository: Path, manifest: Manifest, settings: OrchestratorSettings
 ) -> Iterator[str]:
-    """What TensorRT-LLM's own config.json beside each engine says against it."""
+    """Yield what is wrong with each compiled engine, by the config.json of TensorRT-LLM with it.
+
+    Its properties are compared with the manifest and with the orchestrator's settings.
+    """
     for name, recorded in manifest.engines.items():
         if not recorded.engine_dir:
             continue
@@ -140,8 +147,9 @@ def _of_any_engine(
 
 
 def _of_target(name: str, engine: CompiledEngine, settings: OrchestratorSettings) -> Iterator[str]:
+    # An engine that speculates inside is sent no drafts.
     if not settings.max_draft_len:
-        return  # The engine speculates inside; nobody sends it drafts.
+        return
     if engine.mode != DRAFT_TOKENS_EXTERNAL:
         yield (
             f"{name}: was built with the speculative decoding mode {engine.mode}: it takes no "
@@ -160,7 +168,7 @@ def _of_target(name: str, engine: CompiledEngine, settings: OrchestratorSettings
 
 
 def _machine(manifest: Manifest) -> Iterator[str]:
-    """What this machine says, where it says it."""
+    """Yield what does not match this machine: its TensorRT-LLM and its GPUs, where known."""
     if manifest.tensorrt_llm:
         installed = _installed_tensorrt_llm()
         if installed is not None and installed != manifest.tensorrt_llm:
@@ -189,7 +197,10 @@ def _installed_tensorrt_llm() -> str | None:
 
 
 def _compute_capabilities() -> dict[int, int]:
-    """By device, 80 for 8.0; empty where nvidia-smi does not say."""
+    """Return the compute capability of each GPU by index, 80 for 8.0.
+
+    The result is empty if nvidia-smi is missing or fails.
+    """
     if shutil.which("nvidia-smi") is None:
         return {}
     command = ["nvidia-smi", "--query-gpu=index,compute_cap", "--format=csv,noheader"]
@@ -202,7 +213,7 @@ def _compute_capabilities() -> dict[int, int]:
 
 
 def _parameter(model: Path, name: str) -> int | None:
-    """A number among a model's parameters; None where it has none."""
+    """Return a number among the parameters in a model's config.pbtxt; None if it has none."""
     try:
         text = (model / "config.pbtxt").read_text("utf-8")
     except OSError:

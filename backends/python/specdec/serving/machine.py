@@ -1,4 +1,4 @@
-"""What this machine computes with: times measured on another one say little."""
+"""Describe the hardware of this machine, because timings hold only on hardware of the same kind."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import platform
 from pathlib import Path
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
-"""Where NVIDIA's driver describes each GPU in a file `information`."""
+"""Folder in which NVIDIA's driver has a subfolder with a file `information` for each GPU."""
 
 
 def machine() -> str:
-    """Processor, the cores that may be used, and GPUs, in words."""
+    """Return the processor, the number of cores that this process may use, and the GPUs."""
     gpus = sorted(_read(path).get("Model", "a GPU") for path in _GPUS.glob("*/information"))
     return "; ".join((f"{processor()}, {len(os.sched_getaffinity(0))} cores", *gpus))
 
 
 def processor() -> str:
-    """With its family and model: virtual machines leave the name's number out."""
+    """Return the processor's name, family and model, and whether it has AVX-512 with bf16.
+
+    Family and model are added because virtual machines leave the number out of the name.
+    """
     known = _read(Path("/proc/cpuinfo"))
     if "model name" not in known:
         return platform.processor() or platform.machine()
@@ -27,7 +30,7 @@ def processor() -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """`name: value` lines, the first of each name; empty where there is no such file."""
+    """Return a file's `name: value` lines, the first of each name; empty if it cannot be read."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""The manifest of a rendered model repository, and what must still be true of it at load.
+"""The manifest of a rendered model repository: read it, and compare recorded files with the disk.
 
-`specdec build render` writes it; without one a repository is served as it is.
+`specdec build render` writes it. A repository without a manifest is served as it is.
 """
 
 from __future__ import annotations
@@ -16,73 +16,85 @@ from specdec.errors import ConfigurationError
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1
+"""Version of the file's layout; another one is refused."""
 
 MIB = 1 << 20
 WHOLE_BYTES = 512 * MIB
-"""Larger files are hashed by samples: a load must not wait for 140 GB to be read twice."""
+"""Bytes up to which a file is hashed as a whole. Larger ones are sampled, because a load must not
+wait until 140 GB have been read twice."""
 NUM_SAMPLES = 64
+"""Samples of 1 MiB taken from a larger file, at even distances from its start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file of the repository as it was rendered."""
+    """Size and hash of a file when the repository was rendered."""
 
     num_bytes: int
     sha256: str
-    """Of all of it; of samples where it is larger than WHOLE_BYTES."""
+    """Hexadecimal hash of the content; of its samples if the file is larger than WHOLE_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRecord:
-    """A target or a draft."""
+    """The record of one engine: a target or a draft model."""
 
     kind: str
-    """torch, tensorrtllm or llmapi."""
+    """Kind of engine: `torch`, `tensorrtllm` or `llmapi`."""
     model: str
-    """The checkpoint's name, for people."""
+    """Name of the checkpoint, for readers."""
     vocab_size: int
     """Rows of the embedding."""
     devices: tuple[int, ...] = ()
+    """Indices of the GPUs that it is placed on."""
     engine_dir: str = ""
-    """Of a compiled engine; relative to the repository."""
+    """Folder of a compiled engine, relative to the repository; empty for other kinds."""
     fingerprint: str = ""
-    """Of a target's weights (builder/fingerprint.py); empty where they were not at hand."""
+    """Hash of a target's weights (builder/fingerprint.py); empty if they were not available."""
     trained_on: str = ""
-    """The fingerprint of the target that a draft was trained on; empty where none is recorded."""
+    """Fingerprint of the target that a draft model was trained for; empty if none is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a repository was rendered from and for."""
+    """The record of what a repository was rendered from and for."""
 
     pair: str
     pair_sha256: str
-    """Of the pair file."""
+    """Hexadecimal hash of the pair file."""
     specdec: str
-    """The version that rendered it."""
+    """Version of specdec that rendered the repository."""
     max_draft_len: int
+    """Most draft tokens in a round that the engines take."""
     max_seq_len: int
+    """Most tokens of prompt and output together that the engines take."""
     engines: Mapping[str, EngineRecord]
+    """Records by the name of the engine's model."""
     files: Mapping[str, FileRecord]
-    """By path in the repository: weights, engines, tokenizers."""
+    """Records by path in the repository, for weights, engines and tokenizers."""
     tensorrt_llm: str = ""
-    """The release that compiled the engines; empty without compiled ones."""
+    """Release that the engines are for; empty without engines of TensorRT-LLM."""
     container: str = ""
+    """Container image of that release; empty as above."""
     gpu: str = ""
+    """Name of the GPU that the engines are for; empty for any device."""
     compute_capability: int = 0
-    """Of the GPUs the engines are for, 80 for 8.0; 0 for any device."""
+    """Compute capability of these GPUs times 10: 80 for 8.0; 0 for any device."""
     build_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each engine was, or is to be, compiled with."""
+    """Options by engine, with which it was or is to be compiled."""
     tasks: Mapping[str, str] = field(default_factory=dict)
-    """Drafters by task."""
+    """Names of drafters by task."""
 
     def text(self) -> str:
-        """As JSON; the same manifest gives the same bytes."""
+        """Return the manifest as JSON; equal manifests give the same bytes."""
         return json.dumps({"format": FORMAT} | asdict(self), indent=2, sort_keys=True) + "\n"
 
 
 def load_manifest(repository: Path) -> Manifest | None:
-    """Returns None where there is none. Raises ConfigurationError for one that cannot be read."""
+    """Read a repository's manifest; None if it has none.
+
+    Raises ConfigurationError if the file cannot be read, or has another FORMAT.
+    """
     path = repository / MANIFEST_FILE
     if not path.is_file():
         return None
@@ -106,7 +118,7 @@ def load_manifest(repository: Path) -> Manifest | None:
 
 
 def record(path: Path) -> FileRecord:
-    """What is recorded of a file."""
+    """Return the size and hash of a file as they are now. Raises OSError if it cannot be read."""
     num_bytes = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -121,7 +133,7 @@ def record(path: Path) -> FileRecord:
 
 
 def changed_files(repository: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with each recorded file that is not as it was."""
+    """Return one sentence for each recorded file that is missing or has changed."""
     problems = []
     for name, recorded in manifest.files.items():
         path = repository / name

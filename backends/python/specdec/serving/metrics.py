@@ -1,4 +1,4 @@
-"""The Prometheus families of the orchestrator; names get the prefix `specdec_`."""
+"""The orchestrator's Prometheus metrics; on the metrics page names get the prefix `specdec_`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from enum import Enum
 from typing import Protocol
 
 MAX_TASKS = 32
+"""Tasks that have a label value of their own, to bound the number of time series."""
 OTHER_TASK = "other"
+"""Label value that all further tasks share."""
 
 
 class Counter(Enum):
-    """Counters; the value is the help text."""
+    """The counters; each value is the help text."""
 
     requests_total = "Requests by how they ended"
     shed_total = "Requests refused before any work, by reason"
@@ -26,7 +28,7 @@ class Counter(Enum):
 
 
 class Gauge(Enum):
-    """Gauges; the value is the help text."""
+    """The gauges; each value is the help text."""
 
     inflight_requests = "Requests being served"
     inflight_limit = "Requests that may be served at once"
@@ -41,11 +43,11 @@ class Gauge(Enum):
 
 
 SUMMED = frozenset({Gauge.inflight_requests, Gauge.inflight_limit, Gauge.draft_stale})
-"""Gauges to which each instance of the orchestrator adds its own; of others the newest counts."""
+"""Gauges that are summed over the orchestrator's instances; others show the value set last."""
 
 
 class Histogram(Enum):
-    """Histograms over seconds; the value is the help text."""
+    """The histograms, all in seconds; each value is the help text."""
 
     time_to_first_token_seconds = "Arrival to the first tokens sent"
     inter_token_latency_seconds = "(end to end - first token) / (tokens - 1), per request"
@@ -55,20 +57,23 @@ class Histogram(Enum):
 
 
 class MetricsSink(Protocol):
-    """Takes updates from any thread, and takes no time."""
+    """Takes updates of metrics from any thread, without making it wait."""
 
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
-        """Counts `amount` more."""
+        """Add `amount` to a counter."""
 
     def set(self, gauge: Gauge, value: float, **labels: str) -> None:
-        """Replaces the value."""
+        """Set a gauge to `value`."""
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
-        """Adds a sample."""
+        """Add a sample to a histogram."""
 
 
 class TaskLabels:
-    """Task names as label values: the first MAX_TASKS keep their name, the rest share one."""
+    """Label values for tasks: the first MAX_TASKS keep their name, the rest share OTHER_TASK.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._known: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is known of a request when its drafter is chosen."""
+"""The request context: everything that is known of a request when its drafter is built."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from specdec.serving.request import GenerationRequest
 from specdec.serving.task_labels import Task
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
-"""Temperatures up to each limit are counted together."""
+"""Ranges of temperature that share acceptance estimates: the upper limit and the name of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occasion:
-    """What a drafter of one request works with."""
+    """A request with its prompt, its sampling and its calls, from which its drafter is built."""
 
     request: GenerationRequest
     request_id: str
+    """Unique id, with which the ids of its engine calls begin."""
     prompt: TokenIds
+    """Prompt tokens, [n] int32."""
     sampling: Sampling
     end_id: int | None
+    """Token that ends the answer; None if there is none."""
     flight: Flight
     clock: EngineClock
+    """Time that draft engines work for this request."""
     task: Task
 
     @property
     def band(self) -> str:
-        """Acceptance is counted apart where tokens are drawn or verified in another way."""
+        """Label of how tokens are drawn and verified; each has acceptance estimates of its own.
+
+        Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
+        """
         params, sampling = self.request.sampling, self.sampling
         if params.is_greedy:
             return "greedy"

@@ -1,4 +1,4 @@
-"""The Triton model `specdec`: requests in, a thread of control each, confirmed tokens out."""
+"""The Triton model `specdec`: admit requests, answer each on a thread of its own, stream tokens."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from specdec.serving.triton_tensors import (
 )
 
 SWITCH_INTERVAL_S = 0.0002
-"""How long a thread may keep the others from the GIL. While one that iterates over the responses of
-an `llmapi` model without receipts waits for it, the backend can lock up (receipts.py): the shorter,
-the rarer."""
+"""Seconds for which a thread may keep the GIL while others wait for it. A thread that reads the
+responses of an `llmapi` model without receipts can lock up the backend during such a wait
+(engines/receipts.py). Shorter waits make that rarer."""
 
 
 class TritonPythonModel:
-    """Parses and admits on Triton's thread, answers on a thread per request."""
+    """The orchestrator: admits requests on Triton's thread, answers each on a thread of its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
@@ -162,14 +162,18 @@ class TritonPythonModel:
                 self._refuse(error, sender)
 
     def finalize(self) -> None:
-        """Close everything when Triton unloads the model; `specdec serve` stops by the board."""
+        """Close everything when Triton unloads the model.
+
+        A stop of `specdec serve` does not come here: it asks on the board for a drain, which ends
+        with `_flush`.
+        """
         self._threads.shutdown(wait=True)
         self._watch.close()
         self._freshness.close()
         if self._prompt_log is not None:
             self._prompt_log.close()
         self._outbox.close()
-        # From here on nothing beats, and what follows may take longer than a hang may.
+        # Closing the rest may take longer than the hang limit, so the heartbeat must end first.
         self._pulse.close()
         self._control.close()
         self._plane.close()
@@ -179,7 +183,10 @@ class TritonPythonModel:
         self._metrics.close()
 
     def _flush(self) -> None:
-        """Write what a stop must not lose; the process is killed afterwards."""
+        """Send responses and write prompts and measurements that a stop must not lose.
+
+        The process is killed afterwards.
+        """
         self._outbox.flush()
         if self._prompt_log is not None:
             self._prompt_log.close()
@@ -196,9 +203,10 @@ class TritonPythonModel:
         flight.give_up = lambda error: self._end(flight, sender, error)
         self._control.admit(flight)
         try:
-            self._watch.check_admission()  # A stop that began meanwhile has not counted this one.
+            # Again: a stop that began since the first check has not counted this request.
+            self._watch.check_admission()
             flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
-            # Clients choose ids as they like, and engines end every call of an id that is stopped.
+            # Clients may reuse ids, and a stop at an engine ends every call with that id.
             request_id = f"{given_id}:{uuid.uuid4().hex}"
             wanted = frozenset(request.requested_output_names())
             self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
@@ -214,12 +222,16 @@ class TritonPythonModel:
         wanted: frozenset[str],
         arrival_s: float,
     ) -> None:
-        """Serve an admitted request to its end; exactly one FINAL is sent in every case."""
+        """Serve an admitted request to its end; exactly one FINAL is sent in every case.
+
+        `wanted` has the names of the outputs to send. `arrival_s` is the time.perf_counter() at
+        which the request came.
+        """
 
         def send(outputs: Outputs, is_last: bool) -> None:
             if flight.has_ended or (is_last and not self._control.release(flight)):
                 raise RequestCancelledError("the watchdog has answered")
-            # Triton 24.10 drops outputs that were not asked for without holding the GIL.
+            # Filtered here, because Triton 24.10 drops unrequested outputs without holding the GIL.
             asked = {name: array for name, array in outputs.items() if name in wanted}
             flags = FINAL if is_last else 0
             self._outbox.put(lambda: sender.send(response(asked), flags=flags))
@@ -232,12 +244,13 @@ class TritonPythonModel:
             self._metrics.add(Counter.requests_total, outcome=outcome)
             self._drafters.memory.learn(request.tenant, text)
         except Exception as error:  # noqa: BLE001 - the client gets it
-            # The error of an aborted call only follows from the reason for which it was aborted.
+            # After an abort the client gets its reason, not the error that it caused in a call.
             flight.poll()
             outcome = self._end(flight, sender, flight.reason_to_end() or error)
             if isinstance(error, EngineLostError):
                 self._control.fail_all(error)
-        flight.abort_calls()  # The drafter may still be working on the next round.
+        # The drafter may still be working on the next round.
+        flight.abort_calls()
         flight.trace.end(outcome)
         if job is not None:
             self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
@@ -252,7 +265,10 @@ class TritonPythonModel:
         return outcome
 
     def _control_memory(self, here: Path, file: str) -> Memory | None:
-        """None where no file is named; a relative one starts at the version directory."""
+        """Return the controller's memory in `file`; None if `file` is empty.
+
+        A relative path starts at the version directory `here`.
+        """
         if not file:
             return None
         target, _ = self._trained_places()
@@ -291,7 +307,7 @@ class TritonPythonModel:
         self._warn(f"drafter {drafter} failed: {error}")
 
     def _refuse(self, error: Exception, sender: Any) -> None:
-        """Answer a request that was not admitted."""
+        """Send the error of a request that was not admitted, and count the request."""
         self._log_unexpected(error)
         error_type = error.error_type if isinstance(error, SpecdecError) else "internal"
         if isinstance(error, OverloadedError | ShuttingDownError):

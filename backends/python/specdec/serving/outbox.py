@@ -1,4 +1,4 @@
-"""Responses on their way out, sent in order by a thread of their own."""
+"""Send responses in order on a thread of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import triton_python_backend_utils as pb_utils
 
 
 class Outbox:
-    """Sending a response waits for the server process; who makes responses must not."""
+    """A queue of calls that send responses, made one after another by one thread.
+
+    Sending a response waits for the server process. The threads that make responses need not.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -18,17 +21,17 @@ class Outbox:
         self._thread.start()
 
     def put(self, send: Callable[[], None]) -> None:
-        """Queues `send`, to be called once."""
+        """Queue `send`, which is called once and may raise; an error is logged."""
         self._queue.put(send)
 
     def flush(self) -> None:
-        """Return when everything queued so far is sent, or after 10 s."""
+        """Wait until everything queued so far is sent, at most 10 s."""
         is_sent = threading.Event()
         self._queue.put(is_sent.set)
         is_sent.wait(timeout=10)
 
     def close(self) -> None:
-        """Returns when everything queued is sent, or after 10 s."""
+        """Send what is queued, then end the thread; return after 10 s at the latest."""
         self._queue.put(None)
         self._thread.join(timeout=10)
 

@@ -1,4 +1,7 @@
-"""A foreign model's streams made to wait for readers that give receipts (engines/receipts.py)."""
+"""Make the streams of a foreign model wait for readers that give receipts.
+
+engines/receipts.py explains why streams must wait.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from specdec.serving.triton_tensors import FINAL
 
 
 class PacedRequest:
-    """A request whose one response sender is paced; all else is the request's own."""
+    """A Triton request whose response sender is a PacedSender; all else is the request's own."""
 
     def __init__(self, request: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
         self._request = request
@@ -31,9 +34,10 @@ class PacedRequest:
 
 
 class PacedSender:
-    """Sends a response when the reader has the one before; of those that waited, the last.
+    """A response sender that waits for the reader's receipt before it sends the next response.
 
-    So each response must hold all that those before it held, as the `llmapi` model's text does.
+    Of several responses that wait, only the newest is sent. So each response must hold everything
+    that the earlier ones held, as the text of the `llmapi` model does.
     """
 
     def __init__(self, sender: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
@@ -42,13 +46,17 @@ class PacedSender:
         self._outbox = outbox
         self._lock = threading.Lock()
         self._asking = threading.Lock()
-        """Held while Triton is asked for the client, which takes a while."""
+        """Lock of the question to Triton whether the client is there, which takes a while."""
         self._waiting: Any = None
+        """The newest response that has not been sent."""
         self._is_last = False
         self._is_unread = False
 
     def send(self, response: Any = None, flags: int = 0) -> None:
-        """As the sender of Triton's Python backend; returns at once. Nothing follows FINAL."""
+        """Send or queue a response, as Triton's own sender would, but return at once.
+
+        With FINAL in `flags` it is the last one; later calls are ignored.
+        """
         is_last = bool(flags & FINAL)
         with self._asking if is_last else nullcontext(), self._lock:
             if self._is_last:
@@ -59,7 +67,10 @@ class PacedSender:
             self._send()
 
     def is_cancelled(self) -> bool:
-        """Whether the reader has gone; Triton must not be asked behind the last response."""
+        """Say whether the reader has gone; false after the last response.
+
+        Triton frees the request with its last response and must not be asked then.
+        """
         with self._asking:
             return not self._is_last and bool(self._sender.is_cancelled())
 

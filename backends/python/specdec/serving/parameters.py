@@ -1,4 +1,4 @@
-"""Model parameters of a config.pbtxt as one frozen dataclass."""
+"""Read the parameters of a model's config.pbtxt into a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from specdec.errors import ConfigurationError
 Settings = TypeVar("Settings")
 
 OF = "."
-"""`target.kernels` is the parameter `kernels` of the engine `target`, which then runs in the
-orchestrator's process."""
+"""Separator of engine and parameter: `target.kernels` is the parameter `kernels` of the engine
+`target`, which then runs in the orchestrator's process."""
 
 
 def _bool(text: str) -> bool:
@@ -30,11 +30,11 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Settings:
-    """Fills `kind` (fields str, int, float, bool) from `parameters` of a Triton model config.
+    """Return a `kind` (fields str, int, float, bool) filled from a Triton model config.
 
-    A bool is written true or false. Raises ConfigurationError for a value of the wrong type, a
-    missing one without a default, and a name that the model does not know: a typing mistake must
-    not become a silent default.
+    `model_config` has the keys `name` and `parameters`. A bool is written true or false. Raises
+    ConfigurationError for a value of the wrong type and for a missing one without a default. It
+    also raises for an unknown name: a misspelt parameter must not silently keep its default.
     """
     given = {name: value["string_value"] for name, value in model_config["parameters"].items()}
     values: dict[str, Any] = {}
@@ -59,6 +59,6 @@ def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Se
 
 
 def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The model configuration without the parameters of engines."""
+    """Return the model configuration without the parameters of engines (`engine.name`)."""
     own = {name: value for name, value in config["parameters"].items() if OF not in name}
     return {**config, "parameters": own}

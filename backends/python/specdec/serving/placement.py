@@ -1,4 +1,4 @@
-"""Where the orchestrator's engines run: models of their own, or its own process."""
+"""Reach each engine where it runs: as a model of its own, or in the orchestrator's process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 
 class PlacedEngines:
-    """Engines that have parameters here run here; all others are models of this server."""
+    """All engines of an orchestrator, by the names of their models.
+
+    An engine with parameters in the orchestrator's configuration runs in this process. The others
+    are models of this server.
+    """
 
     def __init__(self, config: Mapping[str, Any], version_directory: Path) -> None:
-        """Loads the engines of this process. Raises ConfigurationError."""
+        """Load the engines of this process. Raises ConfigurationError for parameters or weights."""
         self._local: dict[str, TorchEngine] = {}
         self._folders: dict[str, tuple[Path, Path]] = {}
         self._models = version_directory.parents[1]
         for name, parameters in _by_engine(config["parameters"]).items():
-            # Beside compiled engines there need not be PyTorch.
+            # Imported late: a deployment of compiled engines need not have PyTorch.
             from specdec.serving.engine_settings import EngineModelSettings  # noqa: PLC0415
             from specdec.torch_engine.engine import TorchEngine  # noqa: PLC0415
 
@@ -46,6 +50,7 @@ class PlacedEngines:
         sampling: Sampling,
         clock: EngineClock | None = None,
     ) -> EngineCalls:
+        """Return the calls of one request to an engine, as Engines.calls describes them."""
         engine = self._local.get(model)
         if engine is None:
             return BlsCalls(model, request_id, label, sampling, clock)
@@ -54,11 +59,14 @@ class PlacedEngines:
         return LocalCalls(model, engine, f"{request_id}:{label}", sampling, clock)
 
     def checkpoint(self, model: str) -> Path:
-        """Where the engine's weights lie at the moment, or what is recorded of compiled ones."""
+        """Return the folder of the weights that an engine serves at the moment.
+
+        For a compiled engine it is the folder with what is recorded of its weights.
+        """
         return self._folders_of(model)[0]
 
     def head(self, model: str) -> Path:
-        """The same of the head on the engine's states."""
+        """Return the folder of the head that drafts from the engine's states; it need not exist."""
         return self._folders_of(model)[1]
 
     def _folders_of(self, model: str) -> tuple[Path, Path]:

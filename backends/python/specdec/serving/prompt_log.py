@@ -1,4 +1,4 @@
-"""A sample of the prompts that tenants agreed to, for drafts to be trained on. Off by default."""
+"""Log a sample of the prompts of tenants that agreed, to train drafters on. Off by default."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 
 EVERYBODY = "*"
+"""Entry among the tenants that means all requests, those without a tenant included."""
 CURRENT, OLDER = "prompts.jsonl", "prompts.older.jsonl"
-"""Two files of half the limit each: when the first is full it takes the place of the other."""
+"""Names of the two files, each of half the limit. When the first is full it replaces the second."""
 
 MAX_WAITING = 256
-"""Prompts on their way to the disk; more are dropped, a request never waits for the log."""
+"""Prompts that may wait to be written. More are dropped, so that no request waits for the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLogSettings:
-    """What is logged; raises ConfigurationError for what cannot be meant."""
+    """Settings of the prompt log.
+
+    Raises ConfigurationError if no tenant is named or a number is out of range.
+    """
 
     directory: Path
     tenants: frozenset[str]
-    """Names, or `*` for everybody, requests without a tenant included."""
+    """Tenants that agreed; `*` for all requests, those without a tenant included."""
     share: float
-    """Of their requests, drawn for each request; above 0, at most 1."""
+    """Chance that one of their requests is logged; above 0, at most 1."""
     max_bytes: int
-    """Of both files together."""
+    """Bytes that both files may take together; at least 1 MiB."""
 
     def __post_init__(self) -> None:
         if not self.tenants:
@@ -54,7 +58,7 @@ class PromptLogSettings:
 
 
 class PromptLog:
-    """Takes prompts from request threads; one thread writes them."""
+    """The log: takes prompts from any thread and writes them on a thread of its own."""
 
     def __init__(
         self,
@@ -62,7 +66,11 @@ class PromptLog:
         warn: Callable[[str], None],
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Raises ConfigurationError for a directory that cannot be written."""
+        """Make the directory and start the thread.
+
+        `warn` gets a message when writing begins to fail. `draw` returns numbers from [0, 1), for
+        the sample. Raises ConfigurationError if the directory cannot be written.
+        """
         self._settings = settings
         self._warn = warn
         self._draw = draw
@@ -79,7 +87,7 @@ class PromptLog:
         self._thread.start()
 
     def offer(self, tenant: str | None, task: str, prompt: TokenIds) -> None:
-        """Logs the prompt, tokens [n], if its tenant agreed and it is drawn."""
+        """Log a prompt ([n] int32) if its tenant agreed and it is drawn; returns at once."""
         tenants = self._settings.tenants
         if EVERYBODY not in tenants and (tenant is None or tenant not in tenants):
             return
@@ -88,7 +96,7 @@ class PromptLog:
                 self._waiting.put_nowait((tenant, task, prompt))
 
     def close(self) -> None:
-        """Writes what is waiting."""
+        """Write the prompts that wait and end the thread; wait 10 s for that at most."""
         self._waiting.put(None)
         self._thread.join(timeout=10)
 
@@ -101,13 +109,15 @@ class PromptLog:
                 self._write(f"{json.dumps(row)}\n".encode())
                 self._is_broken = False
             except OSError as error:
-                if not self._is_broken:  # Once, not for every prompt.
+                # Once, not for every prompt.
+                if not self._is_broken:
                     self._warn(f"prompts are not logged: {error}")
                 self._is_broken = True
 
     def _write(self, line: bytes) -> None:
         directory = self._settings.directory
-        with _locked(directory):  # Other instances of the orchestrator write there too.
+        # Other instances of the orchestrator write there too.
+        with _locked(directory):
             current = directory / CURRENT
             size = current.stat().st_size if current.exists() else 0
             if size and size + len(line) > self._settings.max_bytes // 2:
@@ -119,7 +129,7 @@ class PromptLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedPrompt:
-    """One line of the log."""
+    """One prompt of the log, with the task and the tenant that its request named."""
 
     tenant: str | None
     task: str
@@ -127,9 +137,10 @@ class LoggedPrompt:
 
 
 def read_log(directory: Path) -> list[LoggedPrompt]:
-    """All prompts of a log, the oldest first; raises OSError where there is none.
+    """Return all prompts of a log, the oldest first; none if nothing was logged yet.
 
-    A line that a full disk cut short is passed over.
+    Lines that are no valid entry are skipped, such as one that a full disk cut short. Raises
+    OSError if the directory does not exist or cannot be written to.
     """
     with _locked(directory):
         files = [each for each in (directory / OLDER, directory / CURRENT) if each.exists()]
@@ -147,6 +158,7 @@ def read_log(directory: Path) -> list[LoggedPrompt]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
+    """Hold the log's lock between processes. Raises OSError."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""Values out of a request's arrays, each checked against its limits.
+"""Read single values from a request's arrays and check each against its limits.
 
-Triton has already checked types and shapes. Every message names the limit and the value given.
+Triton has already checked types and shapes. Every error names the limit and the value given.
 """
 
 from __future__ import annotations
@@ -15,26 +15,31 @@ import numpy.typing as npt
 from specdec.errors import InvalidRequestError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+"""Inputs by name, without the batch dimension."""
 
 MAX_LABEL_LENGTH = 64
-"""Characters of a task or tenant label."""
+"""Most characters of a task or tenant label."""
 
 JSON_GROWTH = 6
-"""Bytes of JSON per byte of text, at most: one as an escape such as \\u000a."""
+"""Most bytes of JSON for one byte of text: a byte may be written as an escape such as \\u000a."""
 
 MAX_BIAS_BYTES = 40
-"""Bytes of JSON for one token and its bias, with room for spaces and long numbers."""
+"""Most bytes of JSON for one token and its bias; leaves room for spaces and long numbers."""
 
 MAX_WORDS = 256
 MAX_WORD_BYTES = 256
-"""For stop words and bad words, which cost time with every token that is drawn."""
+"""Limits of stop words and bad words, because each costs time with every token that is drawn."""
 
 MAX_BIAS = 100.0
-"""Of a logit, as OpenAI has it: enough to ban a token or to force it."""
+"""Largest size of a bias on a logit, as in OpenAI's API: enough to ban or to force a token."""
 
 
 class Reader:
-    """Typed access to the arrays. Every method raises InvalidRequestError."""
+    """Typed access to the inputs of one request.
+
+    For an absent input a method returns its default, or else None or an empty tuple. Methods raise
+    InvalidRequestError for a value outside its limits. Texts may have `max_text_bytes` bytes.
+    """
 
     def __init__(self, arrays: Arrays, max_text_bytes: int = 2**31 - 1) -> None:
         self._arrays = arrays
@@ -113,8 +118,9 @@ class Reader:
             return None
         try:
             parsed = json.loads(self.text("messages", "", JSON_GROWTH * self._max_text_bytes))
-            json.dumps(parsed, ensure_ascii=False).encode()  # "\ud83d" alone is JSON, but no text
-        # Not only JSONDecodeError: nesting and long numbers have limits of their own.
+            # Refuses half a surrogate pair: "\ud83d" alone is valid JSON but no text.
+            json.dumps(parsed, ensure_ascii=False).encode()
+        # Wider than JSONDecodeError: Python also limits nesting and the length of numbers.
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"messages must be a JSON list of messages: {error}"
@@ -136,7 +142,7 @@ class Reader:
         return tuple(parsed)
 
     def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
-        """OpenAI's form: a JSON object of token ids and numbers."""
+        """Return sorted pairs of token and bias, from OpenAI's JSON object of ids and numbers."""
         try:
             parsed = json.loads(self.text("logit_bias", "", MAX_BIAS_BYTES * vocab_size) or "{}")
             pairs = [(int(token), float(bias)) for token, bias in parsed.items()]

@@ -1,4 +1,4 @@
-"""What an engine answers to one call, in the tensors of the contract."""
+"""Send what an engine answers to one call, in the tensors of NVIDIA's `tensorrtllm` backend."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specdec.torch_engine.task import TaskOutput, TaskStats
 
 
 class Reply:
-    """Collects what a task says and sends it: at its end, or as it comes.
+    """The answer to one call: sends the outputs of its task as they come, or together at the end.
 
-    A reader that gives receipts gets a response when it has the one before, with all that was said
-    in between.
+    A reader that gives receipts gets a response only after it has read the one before. That
+    response holds all outputs since.
     """
 
     def __init__(self, call: EngineCall, sender: Any, outbox: Outbox, desk: ReceiptDesk) -> None:
@@ -35,10 +35,10 @@ class Reply:
         self._log_probs: list[float] = []
         self._logits: list[npt.NDArray[np.float32]] = []
         self._waiting: TaskOutput | None = None
-        """The last output that nothing has been sent of."""
+        """Newest output that has not been sent; None after everything was."""
 
     def add(self, output: TaskOutput) -> None:
-        """Takes the task's next output, on the engine's thread."""
+        """Take the task's next output on the engine's thread; queue a response if one is due."""
         with self._lock:
             self._tokens += output.tokens
             self._log_probs += output.log_probs
@@ -85,7 +85,7 @@ class Reply:
 
 
 def token_outputs(tokens: list[int]) -> dict[str, npt.NDArray[Any]]:
-    """output_ids [beams = 1, n] and sequence_length [1], without the batch dimension."""
+    """Return output_ids [beams = 1, n] and sequence_length [1], int32, without batch dimension."""
     return {
         contract.OUTPUT_IDS: np.asarray([tokens], dtype=np.int32),
         contract.SEQUENCE_LENGTH: np.asarray([len(tokens)], dtype=np.int32),
@@ -93,7 +93,7 @@ def token_outputs(tokens: list[int]) -> dict[str, npt.NDArray[Any]]:
 
 
 def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
-    """output_log_probs [beams = 1, n] and their sum, cum_log_probs [1], of one response."""
+    """Return output_log_probs [beams = 1, n] of a response and their sum, cum_log_probs [1]."""
     return {
         contract.OUTPUT_LOG_PROBS: np.asarray([log_probs], dtype=np.float32),
         contract.CUM_LOG_PROBS: np.asarray([sum(log_probs)], dtype=np.float32),
@@ -103,7 +103,10 @@ def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
 def next_draft_outputs(
     guesses: tuple[int, ...], parents: tuple[int, ...]
 ) -> dict[str, npt.NDArray[Any]]:
-    """next_draft_ids [1, n] and next_draft_parents [1, n]; no parents, [1, 0], for a chain."""
+    """Return the head's draft tokens: next_draft_ids [1, n] and next_draft_parents [1, n], int32.
+
+    A chain has no parents: [1, 0].
+    """
     return {
         contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32),
         contract.NEXT_DRAFT_PARENTS: np.asarray([parents], dtype=np.int32),
@@ -111,7 +114,7 @@ def next_draft_outputs(
 
 
 def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
-    """The tensors of return_perf_metrics, of this one call; times in nanoseconds."""
+    """Return the tensors of return_perf_metrics for this one call; times are in nanoseconds."""
     num_drafted, num_accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     ints = {
         "kv_cache_reused_blocks": stats.num_reused_blocks,

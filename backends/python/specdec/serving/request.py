@@ -1,7 +1,6 @@
-"""The client's request: read from tensors, checked once, frozen.
+"""Read a client's request from its tensors, check it once, and freeze it.
 
-Pure: arrays in, a dataclass or an InvalidRequestError out. Every message names
-the limit and the value given.
+The functions are pure. Every error names the limit and the value given.
 """
 
 from __future__ import annotations
@@ -19,21 +18,27 @@ from specdec.serving.reading import Arrays, Reader
 from specdec.serving.request_parameters import shown
 
 VERIFICATIONS = ("exact", "rejection", "block", "typical")
+"""Verification modes that a request may ask for."""
 
 DEFAULT_TASK = "default"
+"""Task of a request that names none."""
 
 MAX_REPETITION_PENALTY = 100.0
-"""Beyond this, logits leave the range of float32 or all mean the same."""
+"""Largest penalty: beyond it logits leave the range of float32 or become all alike."""
 
 MIN_REPETITION_PENALTY = float(np.float32(0.01))
-"""1 ÷ the maximum, as clients send it: 0.01 in FP32 is a little less than 0.01."""
+"""Smallest penalty: 1 ÷ the largest, rounded to FP32 as clients send it, a little below 0.01."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
+"""Inputs that can hold the prompt; a request has exactly one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a client asks of `specdec`; the fields are the inputs of its config.pbtxt."""
+    """A checked request to `specdec`; the fields are inputs of its config.pbtxt.
+
+    `sampling` holds several inputs. docs/api.md describes each input.
+    """
 
     text_input: str | None = None
     messages: tuple[Mapping[str, Any], ...] | None = None
@@ -41,7 +46,7 @@ class GenerationRequest:
     max_tokens: int = 256
     stream: bool = False
     sampling: SamplingParams = GREEDY
-    """Without seed and bad words, which come as `seed` and `bad_words`."""
+    """Sampling parameters except seed and bad words, which are fields of their own."""
     seed: int | None = None
     bad_words: tuple[str, ...] = ()
     return_log_probs: bool = False
@@ -60,18 +65,25 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What this deployment allows."""
+    """Limits that this deployment sets for requests."""
 
     vocab_size: int
+    """Tokens of the target's tokenizer."""
     max_draft_len: int
+    """Most draft tokens in a round."""
     drafters: tuple[str, ...]
+    """Names of the configured drafters."""
     max_seq_len: int = 2**31 - 1
+    """Most tokens of prompt and answer together."""
     max_text_bytes: int = 2**31 - 1
-    """A longer text cannot fit into the context; it is refused before anything is done with it."""
+    """Most bytes of a text. A longer one cannot fit into the context and is refused unread."""
 
 
 def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
-    """Checks everything that does not need the tokenizer."""
+    """Return the request in `arrays` after checking everything that needs no tokenizer.
+
+    `arrays` holds the inputs by name, without the batch dimension. Raises InvalidRequestError.
+    """
     read = Reader(arrays, limits.max_text_bytes)
     given = [name for name in PROMPT_INPUTS if name in arrays]
     if len(given) != 1:

@@ -1,7 +1,7 @@
-"""Refuse fields that a request carries beside its inputs, by name.
+"""Refuse unknown fields of a request by name.
 
-Triton hands keys of an HTTP body that are no inputs, and the parameters of a gRPC request, to the
-model as parameters. A misspelt field among them would otherwise be dropped in silence.
+Triton gives the model two kinds of fields as request parameters: keys of an HTTP body that are no
+inputs, and parameters of a gRPC request. Without this check a misspelt input would be ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from specdec.errors import InvalidRequestError, UnsupportedError
 
 MAX_SHOWN = 60
-"""Characters of a client's own text in an error message."""
+"""Most characters of a client's own text that an error message repeats."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "beam_width": (1,),
@@ -25,7 +25,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "return_num_input_tokens": (False, True),
     "return_num_output_tokens": (False, True),
 }
-"""NVIDIA's fields that change nothing at these values; its clients send them always."""
+"""Fields that NVIDIA's clients always send, with the values at which they change nothing."""
 
 _TRACE_CONTEXT = {"traceparent", "tracestate", "baggage"}
 _TRITONS_OWN = {"id", "binary_data_output", "priority", "timeout", "headers"}
@@ -35,11 +35,13 @@ _TRITONS_OWN |= {"sequence_id", "sequence_start", "sequence_end"}
 def check_parameters(text: str, inputs: Collection[str]) -> None:
     """Check `text`, the JSON object of a request's parameters; `inputs` are the model's.
 
-    It ignores Triton's own parameters, trace context, forwarded headers (names with a hyphen) and
-    NVIDIA's fields at their neutral values. Raises InvalidRequestError for any other name and
-    UnsupportedError for a value that is not neutral.
+    These may pass: Triton's own parameters, trace context, NVIDIA's fields at neutral values, and
+    forwarded headers. A name with a hyphen counts as a header, unless it is an input's name with
+    hyphens for underscores. Raises InvalidRequestError for any other name, and UnsupportedError for
+    a field of NVIDIA's with a value that is not neutral.
     """
-    if not text or text == "{}":  # as nearly every request has it
+    # Nearly every request takes this way out.
+    if not text or text == "{}":
         return
     for name, value in json.loads(text).items():
         if name in _TRITONS_OWN | _TRACE_CONTEXT or name.startswith("triton_"):
@@ -61,6 +63,6 @@ def check_parameters(text: str, inputs: Collection[str]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a client's value as an error message may repeat it: quoted, and short."""
+    """Return a client's value for an error message: quoted, and cut to MAX_SHOWN characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"

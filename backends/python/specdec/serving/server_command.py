@@ -1,4 +1,4 @@
-"""Settings of a tritonserver run, the checks before it, and the command line they make."""
+"""Check the settings of a tritonserver run and turn them into its command line."""
 
 from __future__ import annotations
 
@@ -25,53 +25,63 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 # Three model instances together stay under docker's default /dev/shm of 64 MiB.
 SHM_DEFAULT_BYTES = 16 * MIB
+"""Shared memory of each model instance at its start."""
 SHM_GROWTH_BYTES = 4 * MIB
+"""Shared memory that an instance adds when it needs more."""
 PORT_VARIABLES = {
     "http": "HTTP_PORT",
     "grpc": "GRPC_PORT",
     "metrics": "METRICS_PORT",
     "health": PORT_VARIABLE,
 }
+"""Environment variables that set the ports, by kind of port."""
 REGION_PREFIX = "specdec_run_"
-"""Begins the name of everything that a server puts into /dev/shm; a process id follows."""
+"""Start of the name of everything that a server puts into /dev/shm; a process id follows."""
 SHM_PREFIX_VARIABLE = "SPECDEC_SHM_PREFIX"
-"""Tells a launch script how to name the Python backend's shared memory, so that it is removed."""
+"""Environment variable with the prefix that a launch script must give to the Python backend's
+shared memory, so that the memory is removed after the run."""
 TRITON_PORTS = ("http", "grpc", "metrics")
-"""The kinds that tritonserver itself listens on; the supervisor has the health port."""
+"""Kinds of ports that tritonserver itself listens on; the supervisor has the health port."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """One tritonserver run. A port of 0 means: take a free one (see with_free_ports).
+    """Settings of one tritonserver run.
 
-    Raises LaunchError for a value out of range.
+    `with_free_ports` replaces a port of 0 by a free one. Raises LaunchError for a value out of
+    range.
     """
 
     model_repository: Path
     address: str = "127.0.0.1"
+    """Address that all ports listen on."""
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
     health_port: int = DEFAULT_PORT
-    """Where the supervisor answers /health/live and /health/ready."""
+    """Port on which the supervisor answers /health/live and /health/ready."""
     inflight_limit: int = 64
+    """Requests in flight for which the Python backend gets threads."""
     drain_s: float = 30.0
     """Seconds that requests in flight may take after a stop."""
     hang_s: float = DEFAULT_HANG_S
     """Seconds without a heartbeat after which a process counts as hung."""
     log_verbose: int = 0
+    """Level of tritonserver's option --log-verbose."""
     trace_url: str = ""
-    """Where spans are sent, OTLP over HTTP: http://host:4318/v1/traces; empty for nowhere."""
+    """URL for spans by OTLP over HTTP, such as http://host:4318/v1/traces; empty for no tracing."""
     trace_every: int = 100
-    """One request in so many is traced."""
+    """Sampling of traces: one request in this many is traced."""
     launch_script: Path | None = None
-    """Starts tritonserver in another way, such as under mpirun; gets our addresses as arguments."""
+    """Script that starts tritonserver in another way, such as under mpirun. It gets our addresses
+    and other options as arguments."""
     admin_key_file: Path | None = None
-    """Holds the key for Triton's administrative APIs; None closes them to everybody."""
+    """File with the key for Triton's administrative APIs; None closes them to everybody."""
     extra_args: tuple[str, ...] = ()
+    """Further options for tritonserver; they win over ours."""
 
     def __post_init__(self) -> None:
-        """Check every range."""
+        """Check every value that has a range."""
         for kind, port in self.ports.items():
             if not 0 <= port <= 65535:
                 raise LaunchError(f"{kind} port must be 0 … 65535; given: {port}")
@@ -96,12 +106,12 @@ class ServeSettings:
 
     @property
     def has_http(self) -> bool:
-        """Whether Triton's HTTP endpoint is on."""
+        """Whether Triton's HTTP endpoint is on; it is by default."""
         return _is_on("--allow-http", self.extra_args)
 
     @property
     def is_explicit(self) -> bool:
-        """Whether models are loaded on demand."""
+        """Whether the start loads only models that --load-model names; others load on demand."""
         return value_of("--model-control-mode", self.extra_args) == "explicit"
 
     def loads(self, model_name: str) -> bool:
@@ -118,7 +128,7 @@ class ServeSettings:
 
     @property
     def url_host(self) -> str:
-        """`reachable_host` in a URL: an IPv6 address in brackets."""
+        """The same address as a URL has it: IPv6 in brackets."""
         host = self.reachable_host
         return f"[{host}]" if ":" in host else host
 
@@ -126,14 +136,16 @@ class ServeSettings:
 def with_free_ports(settings: ServeSettings) -> ServeSettings:
     """Return the settings with every port 0 replaced by one that is free now.
 
-    Raises LaunchError if a given port is taken.
+    Raises LaunchError if a given port is taken or the address cannot be used.
     """
     ports = {}
     family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
-    with ExitStack() as stack:  # all held until all are known, so that they differ
+    # All are held until the last one is known, so that they differ.
+    with ExitStack() as stack:
         for kind, port in settings.ports.items():
             probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            # As the server does: otherwise a port just freed would count as taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((settings.address, port))
             except OSError as error:
@@ -150,8 +162,8 @@ def with_free_ports(settings: ServeSettings) -> ServeSettings:
 def check_model_repository(settings: ServeSettings) -> None:
     """Raise LaunchError if there is no model, or if weights that a configuration names are missing.
 
-    A config.pbtxt with `checkpoint_dir: checkpoint` says that its version directory holds weights
-    filled by `make setup`. In explicit mode only the models named by --load-model count.
+    A config.pbtxt with the parameter `checkpoint_dir: checkpoint` means that `make setup` fills
+    weights into its version directory. In explicit mode only models named by --load-model count.
     """
     model_repository = settings.model_repository
     configurations = sorted(model_repository.glob("*/config.pbtxt"))
@@ -179,9 +191,13 @@ def server_command(
     backend_directory: Path | None,
     shm_prefix: str,
 ) -> list[str]:
-    """Return tritonserver's command line; extra_args come last, so they win."""
+    """Return tritonserver's command line; `extra_args` come last, so they win.
+
+    `backend_directory` replaces Triton's own if it is given. Shared memory of the Python backend
+    gets names that begin with `shm_prefix`.
+    """
     python_backend = {
-        # A blocking BLS call holds a thread; a round has up to two in flight per request.
+        # A blocking BLS call holds a thread, and a round has up to two such calls at a time.
         "thread-pool-size": 2 * settings.inflight_limit,
         "shm-default-byte-size": SHM_DEFAULT_BYTES,
         "shm-growth-byte-size": SHM_GROWTH_BYTES,
@@ -192,7 +208,7 @@ def server_command(
         command.append(f"--backend-directory={backend_directory}")
     command += _listen_options(settings)
     command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
-    # Completing configurations starts each Python model once more; ours are complete.
+    # Our configurations are complete; completing them would start each Python model once more.
     command.append("--disable-auto-complete-config")
     command.append(f"--exit-timeout-secs={math.ceil(settings.drain_s)}")
     command.append(f"--log-verbose={settings.log_verbose}")
@@ -204,8 +220,9 @@ def server_command(
             f"--trace-config=opentelemetry,url={settings.trace_url}",
             "--trace-config=opentelemetry,resource=service.name=triton",
         ]
+    # Without a GPU every start would log errors of NVML and DCGM.
     if not Path("/dev/nvidiactl").exists():
-        command.append("--allow-gpu-metrics=false")  # else every start logs NVML and DCGM errors
+        command.append("--allow-gpu-metrics=false")
     command += restricting_options(settings.admin_key_file, settings.extra_args)
     return [*command, *settings.extra_args]
 
@@ -218,7 +235,7 @@ def launch_command(settings: ServeSettings) -> list[str]:
 
 
 def _is_on(option: str, arguments: Sequence[str]) -> bool:
-    """Say whether one of Triton's switches that are on by default is not switched off."""
+    """Say whether a switch of Triton's that is on by default was left on."""
     return value_of(option, arguments).lower() not in {"false", "0", "no", "off"}
 
 
@@ -231,7 +248,7 @@ def _listen_options(settings: ServeSettings) -> list[str]:
 
 
 def _listen_address(kind: str, address: str) -> str:
-    """Return an address as each of Triton's servers wants it (libevhtp, gRPC)."""
+    """Return an IP address in the form that one of Triton's servers wants (libevhtp or gRPC)."""
     if ":" not in address:
         return address
     return f"[{address}]" if kind == "grpc" else f"ipv6:{address}"

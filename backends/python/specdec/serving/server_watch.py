@@ -1,4 +1,4 @@
-"""Watch the target's process and the board's request to drain, for all requests of a model."""
+"""End requests when the target dies or hangs, and drain the orchestrator before a stop."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
 from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1
+"""Seconds between two looks at the board."""
 PROBE_PERIOD_S = 2.0
 """Seconds between two probes of an engine that writes no heartbeat."""
 FLUSH_S = 2.0
@@ -25,11 +26,12 @@ FLUSH_S = 2.0
 
 
 class ServerWatch:
-    """Ends requests when the target is dead or hung, and drains the model when the server stops.
+    """The watch over the server of one orchestrator.
 
-    Engines of this package write heartbeats, which show at once that they are dead or hung. Others
-    are asked over BLS while requests are in flight: Triton knows of a dead process, and one that
-    does not answer for `hang_s` counts as hung.
+    It ends requests when the target is dead or hung, and drains the orchestrator when the server
+    stops. Engines of this package write heartbeats, from which both faults are seen. Other engines
+    are probed over BLS while requests are in flight: Triton knows of a dead process, and an engine
+    that does not answer for `hang_s` seconds counts as hung.
     """
 
     def __init__(
@@ -44,7 +46,11 @@ class ServerWatch:
         *,
         exits_on_dead_engine: bool,
     ) -> None:
-        """`flush` sends what waits to be sent and writes state to disk, before the server ends."""
+        """Start watching the model `target`.
+
+        `flush` sends queued responses and writes state to disk, before the server ends. With
+        `exits_on_dead_engine` a dead or hung target ends tritonserver.
+        """
         self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
         self._processes = Watch(hang_s)
@@ -55,11 +61,11 @@ class ServerWatch:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="server watch", daemon=True)
         self._thread.start()
-        # Not waited for at the end: it may hang with an engine.
+        # `close` does not wait for this thread, which may hang with an engine.
         threading.Thread(target=self._probe, name="target probe", daemon=True).start()
 
     def check_admission(self) -> None:
-        """Raise ShuttingDownError or EngineLostError where a new request cannot be answered."""
+        """Raise ShuttingDownError during a stop, EngineLostError while the target has a fault."""
         if self._is_draining:
             raise ShuttingDownError("the server is stopping; it takes no new requests")
         if self._target_fault:
@@ -80,7 +86,7 @@ class ServerWatch:
                 self._warn(f"the watch over {self._target} failed: {error!r}")
 
     def _drain(self, deadline_s: float) -> bool:
-        """Refuse new requests; True once the others are answered, or their time is over."""
+        """Refuse new requests; return whether the others are answered or their time is over."""
         self._is_draining = True
         if self._flights.num_inflight and time.monotonic() < deadline_s:
             return False
@@ -109,14 +115,16 @@ class ServerWatch:
         self._flights.fail_all(error)
         if self._exits:
             self._wait_until_answered()
-            # Neither a full disk nor one that hangs keeps a dead engine's server alive.
+            # On a thread: a full or hanging disk must not keep a dead engine's server alive.
             flushing = threading.Thread(target=self._flush, name="flush", daemon=True)
-            with suppress(RuntimeError):  # no thread to be had
+            # RuntimeError: no thread could be started.
+            with suppress(RuntimeError):
                 flushing.start()
                 flushing.join(FLUSH_S)
             time.sleep(SETTLE_S)
             self._warn("exit_on_dead_engine: ending the server")
-            if os.getppid() == self._tritonserver:  # else it has died already
+            # Another parent means that tritonserver has died already.
+            if os.getppid() == self._tritonserver:
                 os.kill(self._tritonserver, signal.SIGKILL)
 
     def _wait_until_answered(self) -> None:
@@ -125,7 +133,7 @@ class ServerWatch:
             time.sleep(PERIOD_S / 10)
 
     def _probe(self) -> None:
-        """Ask a target that is not on the board, while requests are in flight or it is lost."""
+        """Probe a target without heartbeat while requests are in flight or it has a fault."""
         target: Watched | None = None
         answer: Future[str | None] = Future()
         answer.set_result("")
@@ -136,12 +144,15 @@ class ServerWatch:
             ):
                 continue
             try:
-                if answer.done():  # One question at a time: a hung engine keeps its thread.
+                # One probe at a time, because a hung engine keeps the thread of its probe.
+                if answer.done():
                     answer = _asked(target)
                 fault = answer.result(self._hang_s)
-            except FutureTimeoutError:  # in Python 3.10 a class of its own
+            # In Python 3.10 this is another class than TimeoutError.
+            except FutureTimeoutError:
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
-            except RuntimeError as error:  # no thread to ask on
+            # No thread for the probe could be started.
+            except RuntimeError as error:
                 self._warn(f"{self._target} could not be probed: {error}")
                 continue
             if fault:
@@ -151,7 +162,7 @@ class ServerWatch:
 
 
 def _asked(target: Watched) -> Future[str | None]:
-    """Ask an engine whether it lives; the answer is its fault, "" for none, None for unknown."""
+    """Ask an engine whether it lives; the future gives its fault, "" for none, None for unknown."""
     answer: Future[str | None] = Future()
 
     def ask() -> None:
@@ -164,6 +175,6 @@ def _asked(target: Watched) -> Future[str | None]:
         else:
             answer.set_result("")
 
-    # Not waited for at the end: it may hang with an engine.
+    # A daemon that nobody joins, because it may hang with an engine.
     threading.Thread(target=ask, name="target question", daemon=True).start()
     return answer

@@ -1,4 +1,4 @@
-"""Parameters of the orchestrator's config.pbtxt."""
+"""The settings of the orchestrator: the parameters of its config.pbtxt."""
 
 from __future__ import annotations
 
@@ -14,104 +14,119 @@ from specdec.serving.engine_vocab import VocabSize, read_vocab_sizes
 from specdec.serving.prompt_log import PromptLogSettings
 
 CONTRACT, LLMAPI = "contract", "llmapi"
+"""Values of `engine_kind`."""
 SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "receipts"
+"""Names that `engine_extensions` may list."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrchestratorSettings:
-    """Field names are the parameter names; NVIDIA's where the BLS model has one."""
+    """The orchestrator's parameters; each field has the parameter's name.
+
+    Names are NVIDIA's where its model `tensorrt_llm_bls` has the parameter. Lists are
+    comma-separated. Relative paths start at the model's version directory.
+    """
 
     tokenizer_dir: str
-    """Of the target; relative paths start at the model's version directory."""
+    """Folder with the target's tokenizer."""
     tensorrt_llm_model_name: str = "target"
+    """Name of the target's model."""
     tensorrt_llm_draft_model_name: str = "draft"
-    """Comma-separated; empty for prompt lookup alone."""
+    """List of the draft models; may be empty."""
     draft_tokenizer_dirs: str = ""
-    """Of drafts with another vocabulary than the target's: `model=directory`, comma-separated."""
+    """Tokenizers of draft models whose vocabulary is not the target's: list of `model=folder`."""
     target_head_name: str = ""
-    """The drafter's name of the target's drafting head (its model's `head_dir`); empty for none."""
+    """Name by which requests call the target's head, whose weights are in its model's `head_dir`;
+    empty for no head."""
     scripted_drafters: str = ""
-    """For measurements: drafters that replay a file of guesses, `name=file`, comma-separated."""
+    """Drafters that replay draft tokens from a file, for measurements: list of `name=file`. These
+    relative paths start at the folder in which the server was started."""
     engine_extensions: str = "shared_sampler"
-    """What both engines can, comma-separated. `shared_sampler`: they draw by position-keyed noise
-    and take our optional inputs, trees of drafts among them. `draft_logits`: the draft returns its
-    logits and the target takes them (compiled engines, built for it). `receipts`: an `llmapi`
-    target's streams wait for their reader, as those of engines with a shared sampler do. Empty:
-    greedy speculation only."""
+    """List of what the engines can do beyond the contract. `shared_sampler`: they draw with noise
+    that depends on the position, and take our optional inputs, trees of draft tokens among them.
+    `draft_logits`: the draft model returns its logits and the target takes them (compiled engines
+    that were built for it). `receipts`: streams of an `llmapi` target wait for their reader, as
+    those of engines with a shared sampler do. Empty: only greedy requests are speculated on."""
     engine_kind: str = CONTRACT
-    """`contract`: engines that take tokens and drafts. `llmapi`: the target is a model of
+    """Kind of engines. `contract`: they take tokens and drafts. `llmapi`: the target is a model of
     TensorRT-LLM's LLM API, which speculates inside."""
     tensorrt_llm_version: str = "1.2"
-    """What compiled the engines: before 0.20 two inputs had other names. Ours take either."""
+    """Release that compiled the engines. Before 0.20 two inputs had other names; our own engines
+    take both."""
     engine_vocab_sizes: str = ""
-    """Of compiled engines whose logits have other columns than the target's tokenizer has tokens:
-    `model=tokens:columns`, comma-separated. Columns are padded for tensor parallelism, and models
-    of one family may differ in their tokens."""
+    """Vocabularies of compiled engines whose logits do not have one column for each token of the
+    target's tokenizer: list of `model=tokens:columns`. Columns are padded for tensor parallelism,
+    and models of one family may differ in their tokens."""
     num_draft_tokens: int = 2
-    """Guesses of a draft engine in one round, unless the request says otherwise."""
+    """Draft tokens of a draft model in a round, where neither request nor controller decides."""
     head_num_draft_tokens: int = 3
-    """Guesses of the target's drafting head in one round, unless the request says otherwise."""
+    """Draft tokens of the head's chain in a round, where neither request nor controller decides."""
     head_tree_num_draft_tokens: int = 8
-    """Its guesses where they are a tree."""
+    """Draft tokens of the head's tree in a round, unless the request decides."""
     lookup_num_draft_tokens: int = 7
-    """Guesses of prompt lookup in one round, which cost nothing to make."""
+    """Draft tokens of lookup, suffix, prediction and scripted drafters in a round, unless
+    the request decides. They cost no pass."""
     lookup_max_draft_tokens: int = 11
-    """Its guesses behind a long match. The compiled kernels read a weight once for 12 rows."""
+    """Draft tokens of lookup after a match of eight tokens or more, unless the request decides. Our
+    native kernels read a weight once for 12 rows, so 11 draft tokens cost little."""
     max_draft_len: int = 16
-    """The target engine's limit; a request may not ask for more."""
+    """Most draft tokens in a round that the target takes; a request may not ask for more."""
     max_seq_len: int = 8192
-    """Prompt and output of one request together; the smaller engine's limit. Of compiled engines
-    max_input_len is one, too: a round sends as input all that was said before."""
+    """Most tokens of prompt and output together; at most the limit of each engine. For compiled
+    engines at most `max_input_len` + 1 too, because a round sends prompt and output as input."""
     inflight_limit: int = 64
-    """Requests served at once; one more is refused. The Python backend's thread-pool-size must be
+    """Most requests in flight; one more is refused. The Python backend's `thread-pool-size` must be
     at least twice as large."""
     max_tenant_share: float = 0.75
-    """Share of `inflight_limit` that one tenant alone can hold, above 0; several get less each, so
-    that some slots stay free (serving/tenant_shares.py). 1 sets no bound."""
+    """Share of `inflight_limit` that one tenant can hold if no other asks; above 0. Several tenants
+    get less each, so that some slots stay free (serving/tenant_shares.py). 1 sets no bound."""
     draft_timeout_ms: int = 1000
-    """A draft that takes longer is given up, and the round goes on without."""
+    """Milliseconds after which a draft is given up; the round then goes on without it."""
     draft_ahead: bool = False
-    """Drafts while the target verifies, for a draft engine on a device of its own. Applies where
-    one draft engine drafts (by its name, or for `auto`) and drafts are verified by equality."""
+    """Whether a draft model works on the next draft while the target verifies. It should have a
+    device of its own, and its draft length is then `num_draft_tokens`. Applies where one draft
+    model drafts, for `auto` or by its name, and drafts are verified by equality."""
     cancellation_check_period_ms: int = 50
-    """How often it is looked whether the clients of requests in flight are still there."""
+    """Milliseconds between two looks at the requests in flight: whether their clients are still
+    there and their deadlines have not passed."""
     exit_on_dead_engine: bool = False
-    """Ends tritonserver when the target has died or hangs, clients told: for a plain tritonserver
-    that Kubernetes starts again. `specdec serve` does it by itself."""
+    """Whether to end tritonserver when the target has died or hangs, after clients were told. For a
+    plain tritonserver that Kubernetes restarts; `specdec serve` restarts it by itself."""
 
     speculation: str = AUTO
-    """Who decides where a request does not: `auto` (measurement), `fixed` (always the default
-    drafter and its guesses), `off`, `schedule`, or `article` (accepted ÷ drafted above 0.6)."""
+    """Mode for requests that leave drafter and draft length open. `auto`: choices by measurement.
+    `fixed`: always the default drafter with its configured length. `off`: no speculation.
+    `schedule`: the default drafter with the length in `speculation_schedule`. `article`: the
+    default drafter, on above 0.6 accepted ÷ drafted, off below 0.5, unchanged between."""
     speculation_schedule: str = ""
-    """Of `schedule`: rules in order, `load<=2:8, 22-6h:8, 12-14h:2, else:4` (guesses; 0 is off)."""
+    """Rules of the mode `schedule`, such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`. Each has a
+    condition and the draft tokens in a round; 0 is off. The first rule that holds counts."""
     control_share: float = 0.01
-    """Share of the requests that run plain, so that the gain is measured."""
+    """Share of requests in the control group, which runs without speculation for comparison."""
     control_state_file: str = ""
-    """Where what was measured is kept over a restart; empty for nowhere. Relative paths start at
-    the model's version directory."""
+    """File that keeps what the controller measured over a restart; empty for none."""
     control_profile: str = ""
-    """What the controller begins with: a file that `specdec build profile` wrote; empty for none.
-    What `control_state_file` holds comes on top. Relative as there."""
+    """File from `specdec build profile` with which the controller begins; empty for none. Where
+    `control_state_file` has the same times, those of the newer file count."""
     classify_tasks: bool = True
-    """Requests without a task are told apart by plain rules, as `auto:<task>`."""
+    """Whether rules tell the task of a request that names none, as `auto:<task>`."""
     task_drafters: str = ""
-    """Who drafts first for which task, `task=drafter`, comma-separated: until it is measured there,
-    and for good where nothing is. `auto:<task>` goes where the task goes."""
+    """Drafter to begin with for a task: list of `task=drafter`. It drafts until it has been
+    measured on the task, or always in a mode that does not measure. `auto:<task>` follows too."""
     acceptance_by_tenant: bool = False
-    """Acceptance is measured apart for each tenant: the task label is `tenant/task`."""
+    """Whether acceptance is measured apart for each tenant; task labels are then `tenant/task`."""
 
     prompt_log_dir: str = ""
-    """Where a sample of prompts is kept for `specdec build refresh`; empty for none. Relative paths
-    start at the model's version directory."""
+    """Folder in which a sample of prompts is kept for `specdec build refresh`; empty for none."""
     prompt_log_tenants: str = ""
-    """Tenants that agreed to it, comma-separated; `*` for all, requests without a tenant too."""
+    """List of tenants that agreed to it; `*` for all requests, those without a tenant included."""
     prompt_log_share: float = 0.01
-    """Share of their requests that is logged."""
+    """Share of their requests that is logged, drawn by chance."""
     prompt_log_max_mb: int = 64
-    """What the log may take on disk; the oldest prompts go first."""
+    """MiB that the log may take on disk; the oldest prompts are dropped first."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError for names that the orchestrator cannot serve."""
+        """Raise ConfigurationError for values that are wrong or contradict each other."""
         if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS}):
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER}, {DRAFT_LOGITS} and {RECEIPTS}; given "
@@ -172,7 +187,7 @@ class OrchestratorSettings:
 
     @property
     def is_llmapi(self) -> bool:
-        """The engine speculates by itself."""
+        """Whether the target is an engine that speculates inside."""
         return self.engine_kind == LLMAPI
 
     @property
@@ -181,52 +196,53 @@ class OrchestratorSettings:
 
     @property
     def draft_models(self) -> tuple[str, ...]:
+        """Names of the draft models, in their configured order."""
         names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
         return tuple(name for name in names if name)
 
     @property
     def draft_tokenizers(self) -> dict[str, str]:
-        """Directories by draft model, of those with a vocabulary of their own."""
+        """Tokenizer folders by name, for draft models with another vocabulary than the target's."""
         return _pairs(self.draft_tokenizer_dirs)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
-        """Of an engine; `num_tokens` where nothing else is said of it."""
+        """Return an engine's vocabulary: as configured, else `num_tokens` tokens and columns."""
         sizes = read_vocab_sizes(self.engine_vocab_sizes)
         return sizes.get(model, VocabSize(num_tokens, num_tokens))
 
     @property
     def has_old_names(self) -> bool:
-        """The engines' inputs have the names from before TensorRT-LLM 0.20."""
+        """Whether the engines' inputs have the names from before TensorRT-LLM 0.20."""
         major, minor = self.tensorrt_llm_version.split(".")[:2]
         return (int(major), int(minor)) < (0, 20)
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The target's drafting head, if it has one."""
+        """Name of the target's head; empty without one."""
         return (self.target_head_name,) if self.target_head_name else ()
 
     @property
     def head_trees(self) -> tuple[str, ...]:
-        """The same head, whose guesses are a tree."""
+        """Name of the same head as a drafter of trees; empty without one."""
         return tuple(name + HEAD_TREE for name in self.heads)
 
     @property
     def routes(self) -> dict[str, str]:
-        """Drafters by task."""
+        """Names of drafters by task."""
         return _pairs(self.task_drafters)
 
     @property
     def scripts(self) -> dict[str, str]:
-        """Files by scripted drafter."""
+        """Files by name of the scripted drafter."""
         return _pairs(self.scripted_drafters)
 
     @property
     def control(self) -> ControlSettings:
-        """Raises ConfigurationError."""
+        """The controller's settings. Raises ConfigurationError for values that are wrong."""
         return ControlSettings(self.speculation, self.speculation_schedule, self.control_share)
 
     def prompt_log(self, version_directory: Path) -> PromptLogSettings | None:
-        """What is logged, None for nothing. Raises ConfigurationError."""
+        """Return the prompt log's settings, None without one. Raises ConfigurationError."""
         if not self.prompt_log_dir:
             return None
         tenants = {name.strip() for name in self.prompt_log_tenants.split(",")} - {""}
@@ -239,20 +255,22 @@ class OrchestratorSettings:
 
     @property
     def has_shared_sampler(self) -> bool:
+        """Whether the engines draw with the shared noise and take our optional inputs."""
         return SHARED_SAMPLER in self._extensions
 
     @property
     def has_receipts(self) -> bool:
-        """Of an `llmapi` target."""
+        """Whether the streams of an `llmapi` target wait for receipts."""
         return RECEIPTS in self._extensions
 
     @property
     def has_draft_logits(self) -> bool:
+        """Whether compiled draft models return logits and the target takes them."""
         return DRAFT_LOGITS in self._extensions
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """All that propose tokens; `output_sources` counts them from 1 in this order."""
+        """Names of all drafters; `output_sources` numbers them from 1 in this order."""
         heads = (*self.heads, *self.head_trees)
         return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
 

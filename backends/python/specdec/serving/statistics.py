@@ -1,4 +1,4 @@
-"""What speculation did for one request: counted by round, in the shapes that others report."""
+"""Sum up the rounds of one request in the shape in which vLLM reports speculation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from specdec.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
-    """Where the time of the rounds after the first went, in seconds summed over `num_rounds`.
+    """Times of a request's rounds, in seconds, summed over `num_rounds`.
 
-    The first round is left out: it pays for the prompt. `draft_s` and `target_s` are the loop's
-    waits, BLS included; the engines' own shares of them are `draft_engine_s`, `target_engine_s`.
+    The first round is left out because it also reads the prompt. `draft_s` and `target_s` are the
+    times that the loop waited, calls between models included. `draft_engine_s` and
+    `target_engine_s` are the times that the engines worked.
     """
 
     num_rounds: int
@@ -27,23 +28,23 @@ class RoundTimes:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationSummary:
-    """Counts over the rounds of one request, of emitted tokens only.
+    """Counts over the rounds of one request.
 
-    A round counts as a step when it had a draft. Drafts behind a stop text count as drafted; they
-    count as accepted only if they were emitted.
+    A step is a round with a draft. All its draft tokens count as drafted, even those after a stop
+    text. Only draft tokens that were sent to the client count as accepted.
     """
 
     num_draft_tokens: int
     num_accepted_tokens: int
     num_steps: int
     histograms: tuple[tuple[int, tuple[int, ...]], ...]
-    """(k, how many steps with k drafted tokens accepted 0, 1, … k of them)."""
+    """Pairs of k and the numbers of steps with k draft tokens that accepted 0, 1, … k of them."""
     per_drafter: tuple[tuple[str, int, int, int], ...]
-    """(drafter, steps, drafted, accepted)."""
+    """Rows of drafter, steps, draft tokens and accepted draft tokens."""
 
     @property
     def acceptance_histogram(self) -> tuple[int, ...]:
-        """How many steps accepted 0, 1, … tokens, whatever their draft length."""
+        """Numbers of steps that accepted 0, 1, … draft tokens, over all draft lengths."""
         size = max((length for length, _ in self.histograms), default=-1) + 1
         totals = [0] * size
         for _, counts in self.histograms:
@@ -53,28 +54,28 @@ class SpeculationSummary:
 
     @property
     def acceptance_rate(self) -> float:
-        """accepted / drafted; falls with k and is not the conditional acceptance."""
+        """Accepted ÷ drafted, 0 without drafts; it falls as k grows and is not α̂."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """1 + accepted / steps, bonus token included (vLLM's definition).
+        """Tokens per step, 1 + accepted ÷ steps: vLLM's definition, with the target's own token.
 
-        None where drafts were counted and steps were not.
+        1.0 without drafts. None if drafts were counted and steps were not.
         """
         if not self.num_steps:
             return None if self.num_draft_tokens else 1.0
         return 1 + self.num_accepted_tokens / self.num_steps
 
     def counts_of(self, drafter: str) -> tuple[int, int]:
-        """Tokens that a drafter has drafted, and how many of them were accepted."""
+        """Return how many tokens a drafter proposed, and how many of them were accepted."""
         for name, _, drafted, accepted in self.per_drafter:
             if name == drafter:
                 return drafted, accepted
         return 0, 0
 
     def to_json(self, times: RoundTimes) -> str:
-        """vLLM's per-request shape, plus the parts of each drafter and where the time went."""
+        """Return vLLM's JSON for a request, with the counts of each drafter and `times` added."""
         return json.dumps(
             {
                 "round_times": asdict(times),
@@ -100,13 +101,13 @@ class SpeculationSummary:
 
 
 def summary_of(name: str, counts: EngineCounts) -> SpeculationSummary:
-    """Of an engine that speculates by itself and says how much, not when."""
+    """Return the summary for an engine that speculates inside and counts tokens but no rounds."""
     drafted, accepted = counts.num_draft_tokens, counts.num_accepted_tokens
     return SpeculationSummary(drafted, accepted, 0, (), ((name, 0, drafted, accepted),))
 
 
 def summarize(rounds: list[Round], num_emitted: int) -> SpeculationSummary:
-    """Counts `rounds`, of whose tokens the first `num_emitted` reached the client."""
+    """Return the summary of `rounds`; only the first `num_emitted` of their tokens were sent."""
     histograms: dict[int, list[int]] = {}
     drafters: dict[str, list[int]] = {}
     num_left = num_emitted

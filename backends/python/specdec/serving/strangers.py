@@ -1,4 +1,4 @@
-"""Drafts with another vocabulary than the target's."""
+"""Draft models whose tokenizer differs from the target's (cross-vocabulary drafts)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,22 @@ from specdec.serving.tokenizing import Tokenizer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stranger:
-    """A draft's own tokenizer, and the target's tokens for its own where it was built for them."""
+    """A draft model whose tokenizer differs from the target's.
+
+    `tokenizer` is the draft model's own. `target_ids`, int32 [n], has the target's token for each
+    of its tokens, or -1, if it was built to draft only common tokens. None means translation by
+    text.
+    """
 
     tokenizer: Tokenizer
     target_ids: npt.NDArray[np.int32] | None
 
     @classmethod
     def load(cls, directory: Path) -> Stranger:
-        """Raises ConfigurationError for a directory without tokenizer or with a wrong table."""
+        """Read the draft model's tokenizer and, if there is one, its table of target tokens.
+
+        Raises ConfigurationError if there is no tokenizer or the table is too short.
+        """
         tokenizer, file = Tokenizer(directory), directory / TARGET_IDS_FILE
         target_ids = np.load(file) if file.exists() else None
         if target_ids is not None and len(target_ids) < tokenizer.vocab_size:
@@ -40,6 +48,9 @@ class Stranger:
     def translating(
         self, engine: DraftEngine, target: Tokenizer, max_seq_len: int
     ) -> TranslatingDraft:
-        """`engine`, speaking the target's tokens; `max_seq_len` is the engine's limit."""
+        """Return a draft engine that takes and proposes the target's tokens, over `engine`.
+
+        `max_seq_len` is the most tokens that `engine` takes in context and draft together.
+        """
         max_context = min(self.tokenizer.max_seq_len, max_seq_len)
         return TranslatingDraft(engine, target, self.tokenizer, max_context, self.target_ids)

@@ -1,4 +1,4 @@
-"""Run tritonserver, restart it when a process of it dies or hangs, and stop it in good order."""
+"""Run tritonserver, restart it when one of its processes dies or hangs, and drain it for a stop."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from specdec.serving.server_command import ServeSettings
 
 POLL_INTERVAL_S = 0.1
+"""Seconds between two looks at the server."""
 STOP_GRACE_S = 5.0
-"""Seconds after the drain limit within which everything has ended."""
+"""Seconds after the drain limit within which every process has ended."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
-"""Deaths within a window of this many seconds at which the supervisor gives up."""
+"""Deaths at which the supervisor gives up, if they fall within this many seconds."""
 MAX_DRAFT_RESTARTS = 3
-"""Restarts for the sake of a dead draft within a window; then answers go on without it."""
+"""Restarts within DEATH_WINDOW_S for a dead draft model; then answers go on without it."""
 MIN_RESTART_S, RESTART_FACTOR = 120.0, 3.0
-"""A restart that takes longer than this many seconds, and than this many times the first start,
-counts as a death."""
+"""Limits of a restart: one that takes more than this many seconds, and more than this many times
+the first start, counts as a death."""
 FIRST_PAUSE_S = 1.0
-"""Seconds before the second restart; each further one waits twice as long."""
+"""Seconds to wait before the second restart in a window; each further one waits twice as long."""
 EXIT_GAVE_UP = 70
-"""EX_SOFTWARE of sysexits.h: the server died too often."""
+"""Exit status after too many deaths: EX_SOFTWARE of sysexits.h."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,26 +45,27 @@ def serve(
 ) -> int:
     """Run tritonserver until a signal, a start that fails, or too many deaths; return the status.
 
-    The status is 0 after a stop in good order, EXIT_GAVE_UP after too many deaths, 128 + n when a
-    second signal n ended it at once, and tritonserver's own if it never became ready. SIGINT,
-    SIGTERM and SIGHUP drain. With `parent_pid` the server also stops when that process is no longer
-    our parent. `pid_file` receives tritonserver's process id, again at each restart.
-    Raises LaunchError if there is no tritonserver or the health port is taken.
+    The status is 0 after a stop, EXIT_GAVE_UP after too many deaths, and 128 + n if a second signal
+    n ended the server at once. For a server that was never ready it is tritonserver's own if that
+    ended with an error, else 1. SIGINT, SIGTERM and SIGHUP drain. With `parent_pid` the server
+    also stops when that process is no longer our parent. `pid_file` receives tritonserver's process
+    id, again at each restart. Raises LaunchError if there is no tritonserver, or if the health port
+    cannot be used.
     """
     return _Supervisor(settings, parent_pid, pid_file).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Why a server has to be started again."""
+    """The reason why a server must be started again."""
 
     text: str
     is_draft: bool = False
-    """Whether only a draft has died: answers come without it until the restart."""
+    """Whether only a draft model has died, so that answers go on without it until the restart."""
 
 
 class _Supervisor:
-    """State of one `specdec serve`; everything but the health endpoint runs on the main thread."""
+    """The supervisor; all but its health endpoint runs on the main thread."""
 
     def __init__(
         self, settings: ServeSettings, parent_pid: int | None, pid_file: Path | None
@@ -75,8 +77,8 @@ class _Supervisor:
         self._deaths: deque[float] = deque()
         self._draft_restarts: deque[float] = deque()
         self._start_s: float | None = None
-        """Seconds of the first start; None until the server has been ready."""
-        # Before the first child: a signal during the start must not leave a server behind.
+        """Seconds that the first start took; None until the server has been ready."""
+        # Set before the first child, so that a signal during its start does not orphan it.
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         try:
@@ -87,7 +89,7 @@ class _Supervisor:
             ) from error
 
     def run(self) -> int:
-        """Serve; see `serve`."""
+        """Serve to the end; see `serve`."""
         try:
             while True:
                 status = self._run_once()
@@ -101,7 +103,7 @@ class _Supervisor:
                 self._pid_file.unlink(missing_ok=True)
 
     def _run_once(self) -> int | None:
-        """Run one tritonserver to its end; return the exit status, None to start another."""
+        """Run one tritonserver to its end; return our exit status, None to start another."""
         self._report(is_ready=False, reason="starting")
         try:
             child = ChildServer(self._settings)
@@ -117,11 +119,13 @@ class _Supervisor:
             if fault is None or not self._let_requests_end(child, fault):
                 return self._stop(child)
             if fault.is_draft and (fatal := child.look().fatal):
-                fault = _Fault(fatal)  # Meanwhile something else has died.
+                # Something else has died while requests ended.
+                fault = _Fault(fatal)
         finally:
             status = child.end()
         if self._start_s is None:
-            if has_ended:  # Its own log says why.
+            # Nothing to report: tritonserver's log says why it has ended.
+            if has_ended:
                 return status or 1
             _say(f"{fault.text}; the server was never ready")
             return 1
@@ -132,7 +136,7 @@ class _Supervisor:
         return self._count_death(fault.text)
 
     def _watch(self, child: ChildServer) -> _Fault | None:
-        """Watch until the server has a fault (returned) or is asked to stop (None)."""
+        """Watch until the server has a fault, and return it; None if it is asked to stop."""
         start_s = time.monotonic()
         while not self._should_stop():
             if child.ended():
@@ -155,13 +159,13 @@ class _Supervisor:
         return None
 
     def _may_restart_for_draft(self, child: ChildServer) -> bool:
-        """Say whether no request is in flight, and restarts have not been tried too often."""
+        """Say whether no request is in flight and MAX_DRAFT_RESTARTS is not reached."""
         _forget_old(self._draft_restarts)
         is_idle = child.was_ready and not child.has_requests()
         return is_idle and len(self._draft_restarts) < MAX_DRAFT_RESTARTS
 
     def _stop(self, child: ChildServer) -> int:
-        """Drain, then end; a second signal ends at once. Returns the exit status."""
+        """Drain a server that was ready; return the exit status. A second signal ends the drain."""
         if child.was_ready:
             deadline_s = time.monotonic() + self._settings.drain_s
             if not self._drain(child, deadline_s, "shutting down"):
@@ -170,7 +174,10 @@ class _Supervisor:
         return 0
 
     def _drain(self, child: ChildServer, deadline_s: float, reason: str) -> bool:
-        """Refuse new requests and wait for the others; False if one more signal came meanwhile."""
+        """Refuse new requests and wait for the others; return False if another signal came.
+
+        `deadline_s` is the time.monotonic() at which the others must have ended.
+        """
         num_signals = len(self._signals)
         child.drain(deadline_s)
         while not child.is_drained() and not child.ended():
@@ -184,7 +191,10 @@ class _Supervisor:
         return True
 
     def _let_requests_end(self, child: ChildServer, fault: _Fault) -> bool:
-        """Let clients be answered, or told, before a restart; False if asked to stop instead."""
+        """Let requests end before a restart; return False if asked to stop instead.
+
+        After the death of a draft model they are drained; after other faults they get errors.
+        """
         self._report(is_ready=False, reason=fault.text)
         if fault.is_draft:
             return self._drain(child, time.monotonic() + self._settings.drain_s, fault.text)
@@ -193,7 +203,7 @@ class _Supervisor:
         return True
 
     def _let_errors_out(self, child: ChildServer) -> None:
-        """Wait until the orchestrator has told its clients, if it can."""
+        """Wait until the orchestrator has sent errors to its clients, if it still can."""
         if not child.can_answer():
             return
         deadline_s = time.monotonic() + ANSWER_S
@@ -202,7 +212,7 @@ class _Supervisor:
         time.sleep(SETTLE_S)
 
     def _count_death(self, fault: str) -> int | None:
-        """Return EXIT_GAVE_UP after too many deaths, None to start again."""
+        """Count a death; return EXIT_GAVE_UP if there were too many, None to start again."""
         self._deaths.append(time.monotonic())
         _forget_old(self._deaths)
         if len(self._deaths) >= MAX_DEATHS:
@@ -215,9 +225,9 @@ class _Supervisor:
         return None
 
     def _pause(self) -> bool:
-        """Let some time pass between a death and the restart, twice as long after each further one.
+        """Wait before a restart; return False if asked to stop instead.
 
-        Return False if asked to stop instead.
+        The first restart does not wait. Each further one in the window waits twice as long.
         """
         deadline_s = 0.0
         if len(self._deaths) > 1:
@@ -233,7 +243,8 @@ class _Supervisor:
         new = self._pid_file.with_suffix(".new")
         try:
             new.write_text(str(pid), "utf-8")
-            new.replace(self._pid_file)  # Readers see a whole number.
+            # Renamed, so that readers never see half a number.
+            new.replace(self._pid_file)
         except OSError as error:
             _say(f"the process id could not be written: {error}")
 
@@ -248,7 +259,7 @@ class _Supervisor:
 
 
 def _forget_old(times_s: deque[float]) -> None:
-    """Drop what happened before the window."""
+    """Drop the times that lie more than DEATH_WINDOW_S back."""
     while times_s and times_s[0] < time.monotonic() - DEATH_WINDOW_S:
         times_s.popleft()
 

@@ -1,4 +1,4 @@
-"""Which task a request is of: the one that it names, or what its text looks like."""
+"""Tell the task of a request: the one that it names, or one that rules find from its text."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
 
 MAX_CLASSIFIED_TOKENS = 1024
-"""Of a prompt that comes as tokens, as text to tell its task by."""
+"""Tokens at the start of a prompt from `input_ids` that are decoded to tell its task."""
 
 
 CLASSIFIED = "auto:"
-"""Before a task that was told by the text."""
+"""Prefix of a task that was told from the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one request's task means for it."""
+    """The task of one request: its label and its drafter."""
 
     label: str
-    """In metrics and measurements; the number of labels is bounded."""
+    """Label in metrics and measurements; the number of labels is bounded."""
     drafter: str | None = None
-    """Who the operator says should draft for it, if anybody."""
+    """Drafter that the operator configured for the task (`task_drafters`); None without one."""
 
 
 class TaskLabeler:
-    """Tells tasks. Those that the operator names keep their label, whatever clients send."""
+    """Tells the task of each request.
+
+    Labels of the tasks in `task_drafters` are reserved first, so that clients who send many tasks
+    cannot use them up. This holds for the names as configured, without `auto:` or a tenant.
+    """
 
     def __init__(
         self, settings: OrchestratorSettings, tokenizer: Tokenizer, labels: TaskLabels
@@ -44,18 +48,20 @@ class TaskLabeler:
             labels.label(name)
 
     def task(self, request: GenerationRequest, prompt: TokenIds) -> Task:
+        """Return the task of a request; `prompt` has its tokens, [n] int32."""
         task = request.task
         if task == DEFAULT_TASK and self._classifies:
             found = classify(self._question(request, prompt))
             task = f"{CLASSIFIED}{found}" if found else DEFAULT_TASK
         drafter = self._routes.get(task) or self._routes.get(task.removeprefix(CLASSIFIED))
-        if self._is_by_tenant:  # One slash, of the label's own: nobody can name another's label.
+        # Slashes of clients are escaped, so that no tenant can use the label of another.
+        if self._is_by_tenant:
             owner = (request.tenant,) if request.tenant else ()
             task = "/".join(part.replace("/", "%2F") for part in (*owner, task))
         return Task(self._labels.label(task), drafter)
 
     def _question(self, request: GenerationRequest, prompt: TokenIds) -> str:
-        """The text to tell the task by."""
+        """Return the text to tell the task from: the prompt, or the last message of the user."""
         if request.text_input is not None:
             return request.text_input
         if request.messages is not None:

@@ -1,10 +1,12 @@
-"""Keep one tenant's flood from taking every slot in flight, by dynamic thresholds.
+"""Keep one tenant from taking every slot for requests in flight, by dynamic thresholds.
 
 A tenant may hold at most a fixed multiple of the free slots (A. K. Choudhury and E. L. Hahne,
 "Dynamic queue length thresholds for shared-memory packet switches", 1998). Above its bound it gets
-no new slot, so the slots that its finished answers free go to others. Until then, several tenants
-that flood one after another can fill the server. Requests without a tenant are one group. It is
-bounded only while named tenants ask too, so a server without tenants has no bound.
+no new slot, so slots that its finished answers free go to others. Until its answers finish, several
+tenants that flood one after another can fill the server.
+
+Requests without a tenant are one group. It is bounded only while named tenants ask too, so a server
+without tenants has no bound.
 """
 
 from __future__ import annotations
@@ -20,21 +22,25 @@ TENANTS_COUNT_FOR_S = 600.0
 
 
 class TenantShares:
-    """The slots in flight that each tenant holds. Not thread-safe."""
+    """The slots for requests in flight, and how many each tenant holds. Not thread-safe."""
 
     def __init__(
         self, num_slots: int, max_share: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`max_share`: the share of all slots that one tenant alone can reach; 1 is no bound."""
+        """Start with `num_slots` free slots.
+
+        `max_share`, above 0, is the share of all slots that one tenant can hold if no other asks;
+        1 sets no bound. `clock` returns seconds.
+        """
         self._num_slots = num_slots
         self._max_share = max_share
         self._clock = clock
         self._held: Counter[str | None] = Counter()
         self._named_asked_s = float("-inf")
-        """When a named tenant last asked."""
+        """Time of the clock at which a named tenant last asked."""
 
     def enter(self, tenant: str | None) -> None:
-        """Take a slot. Raises OverloadedError if none is free or this tenant may not have it."""
+        """Take a slot. Raises OverloadedError if none is free or the tenant is at its bound."""
         num_held, num_taken = self._held[tenant], self._held.total()
         if tenant is not None:
             self._named_asked_s = self._clock()
@@ -52,13 +58,13 @@ class TenantShares:
         self._held[tenant] += 1
 
     def leave(self, tenant: str | None) -> None:
-        """Give a slot back."""
+        """Give back a slot that the tenant has taken."""
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]
 
     def _bound(self, num_free: int) -> float:
-        """Return how many slots a tenant may hold where `num_free` are free; 1 at least."""
+        """Return how many slots a tenant may hold while `num_free` are free; at least 1."""
         if self._max_share >= 1:
             return self._num_slots
         return max(1.0, num_free * self._max_share / (1 - self._max_share))

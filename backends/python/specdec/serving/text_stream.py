@@ -1,4 +1,4 @@
-"""From confirmed tokens to text that may be sent: whole characters, nothing of a stop text."""
+"""Turn confirmed tokens into text that may be sent: whole characters, no part of a stop text."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A confirmed token and where it came from."""
+    """A confirmed token, and who proposed it."""
 
     id: int
     source: int
-    """0 the target itself, n the n-th configured drafter."""
+    """Number of the drafter that proposed it, from 1 in configured order; 0 for the target."""
     position: int
-    """Its position in its round, from 0; of an accepted draft token, its position in the draft."""
+    """Position in its round, from 0; for an accepted draft token, the position in the draft."""
     drafter: str | None
-    """The name behind `source`; None for the target itself."""
+    """Name of the drafter that proposed it; None for the target."""
     log_prob: float | None = None
-    """The target's, where the request wants it."""
+    """Log-probability that the target gave it; None unless the request asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text and tokens released together."""
+    """Text and tokens that are released together."""
 
     text: str
     tokens: tuple[Token, ...]
 
 
 Decode = Callable[[int], "str | None"]
-"""Adds one token to an incremental decoder; None while a character is incomplete."""
+"""Function that adds one token to an incremental decoder and returns the new text; None while a
+character is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldToken:
-    """A token that may be sent later, or never."""
+    """A token that is held back; it is sent later, or never after a stop text."""
 
     token: Token
     text: str
-    """What it adds to the answer; empty while a character is incomplete."""
+    """Text that it adds to the answer; empty while a character is incomplete."""
     sought: str
-    """What stop texts are looked for in: `text`, or the name of a special token."""
+    """Text to search for stop texts: `text`, or the name of a special token."""
 
 
 class TextStream:
-    """Releases tokens as soon as no stop text can begin in them any more."""
+    """The text of one answer: releases tokens as soon as no stop text can begin in them."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class TextStream:
     ) -> None:
         """Take an incremental decoder and the texts that end the answer.
 
-        `rest` tells what the decoder still holds once the last token has come. `special_texts`:
-        tokens that add nothing to the answer, and the text under which a stop text may name them.
+        `rest` returns what the decoder still holds after the last token. `special_texts` maps
+        tokens that add nothing to the answer to the names under which stop texts may contain them.
         """
         self._decode = decode
         self._rest = rest
@@ -73,10 +74,10 @@ class TextStream:
         }
         self._held: list[_HeldToken] = []
         self.stopped = False
-        """A stop text was met; nothing comes after it."""
+        """Whether a stop text was found; nothing after it is released."""
 
     def push(self, tokens: Iterable[Token]) -> Piece:
-        """Takes confirmed tokens in order; returns what may be sent now."""
+        """Take confirmed tokens in order; return what may be sent now."""
         for token in tokens:
             text = self._decode(token.id) or ""
             self._held.append(_HeldToken(token, text, self._special_texts.get(token.id, text)))
@@ -87,7 +88,7 @@ class TextStream:
         return self._release(self._num_safe())
 
     def finish(self) -> Piece:
-        """Return what is left once no more tokens come, incomplete characters included."""
+        """Return what is still held after the last token, with the rest of the decoder."""
         rest = "" if self.stopped else self._rest()
         if rest and self._held:
             last = self._held[-1]
@@ -98,13 +99,13 @@ class TextStream:
         return Piece(released.text + self._before_stop(rest), released.tokens)
 
     def _before_stop(self, rest: str) -> str:
-        """Return the part of the rest before a stop text, where no token is held any more."""
+        """Return the part of `rest` before a stop text; used when no token is held."""
         found = [position for word in self._stop_words if (position := rest.find(word)) >= 0]
         self.stopped |= bool(found)
         return rest[: min(found)] if found else rest
 
     def _find_stop(self) -> bool:
-        """Cuts the held text at the first stop text, if there is one."""
+        """Cut the held tokens at the first stop text; return whether there was one."""
         text = "".join(each.sought for each in self._held)
         found = [position for word in self._stop_words if (position := text.find(word)) >= 0]
         if not found:
@@ -121,9 +122,9 @@ class TextStream:
         return True
 
     def _num_safe(self) -> int:
-        """Leading held tokens that end before any possible beginning of a stop text.
+        """Return how many of the first held tokens end before any possible start of a stop text.
 
-        Tokens at the end that complete no character may be the first bytes of one.
+        The last tokens stay held while they complete no character: they may be its first bytes.
         """
         text = "".join(each.sought for each in self._held)
         longest = max(len(word) for word in self._stop_words) - 1

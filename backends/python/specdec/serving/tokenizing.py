@@ -1,4 +1,4 @@
-"""The target's tokenizer: turns prompts into tokens, and tokens into text as they come."""
+"""Turn prompts into tokens, and an answer's tokens into text as they come."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from specdec.token_texts import read_token_texts
 
 
 class IncrementalDecoder:
-    """Turns the tokens of one answer into text: one token in, the characters it completes out."""
+    """The decoder of one answer: takes token after token, returns the characters they complete."""
 
     def __init__(self, tokenizer: RustTokenizer, token_texts: Sequence[bytes]) -> None:
         self._tokenizer = tokenizer
         self._token_texts = token_texts
         self._stream = DecodeStream(skip_special_tokens=True)
         self._held: list[int] = []
-        """The tokens since the last text: they end in U+FFFD or in a part of a character."""
+        """Tokens since the last text; they end in U+FFFD or in part of a character."""
 
     def __call__(self, token: int) -> str | None:
-        """Add a token; None while its last character is incomplete."""
+        """Add a token and return the new text; None while its last character is incomplete."""
         piece: str | None = self._stream.step(self._tokenizer, token)
         self._held.append(token)
         if piece:
@@ -41,17 +41,21 @@ class IncrementalDecoder:
         return piece
 
     def rest(self) -> str:
-        """Return the held characters that are whole; a part of one at the end is left out."""
-        texts = self._token_texts  # A model may have more tokens than its tokenizer.
+        """Return the text of the held tokens, without part of a character at the end."""
+        texts = self._token_texts
+        # A model may have more tokens than its tokenizer.
         held = b"".join(texts[each] for each in self._held if each < len(texts))
         return codecs.getincrementaldecoder("utf-8")("replace").decode(held)
 
 
 class Tokenizer:
-    """Thread-safe: the underlying Rust tokenizer is only read."""
+    """The fast tokenizer of a model, with its chat template; thread-safe.
+
+    `vocab_size` is its number of tokens. `end_id` is its end token, None if it has none.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """Raises ConfigurationError if the directory holds no fast tokenizer."""
+        """Load the tokenizer. Raises ConfigurationError if `directory` has no tokenizer.json."""
         if not (directory / "tokenizer.json").exists():
             raise ConfigurationError(
                 f"no tokenizer.json in {directory}; `make setup` (or `specdec build pair`) makes it"
@@ -65,22 +69,25 @@ class Tokenizer:
             for token, each in self._backend.get_added_tokens_decoder().items()
             if each.special
         }
-        """Tokens that add nothing to an answer's text, and their names."""
+        """Names of the special tokens, by token; these add nothing to an answer's text."""
         self._chat = ChatPrompts(self._rendered, self._backend, self._texts_of_turns())
         self._token_texts: Sequence[bytes] = ()
-        with suppress(UnsupportedError):  # Its answers end before a U+FFFD at their end.
+        # Without these texts an answer that ends in U+FFFD is cut before it.
+        with suppress(UnsupportedError):
             self._token_texts = read_token_texts(directory, self.vocab_size)
         self._longest_token = max(len(text.encode()) for text in self._tokenizer.get_vocab())
         config = _model_config(directory)
         self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
-        """Of the model beside the tokenizer, which may be padded; else the tokenizer's own."""
+        """Vocabulary of the model in the same folder, which may be padded; else the tokenizer's."""
         longest = config.get("max_position_embeddings") or math.inf
         self.max_seq_len: int = int(min(self._tokenizer.model_max_length, longest))
+        """Most tokens that the tokenizer and the model in its folder allow."""
 
     def prompt(self, request: GenerationRequest, max_seq_len: int) -> TokenIds:
-        """[n ≥ 1] int32, with room for the answer in `max_seq_len` tokens.
+        """Return a request's prompt, [n ≥ 1] int32.
 
-        Raises InvalidRequestError for a prompt that is too long or that the template refuses.
+        Raises InvalidRequestError if prompt and `max_tokens` do not fit into `max_seq_len` tokens,
+        if the prompt is empty, or if the chat template refuses the messages.
         """
         prompt = self._prompt(request)
         if len(prompt) + request.max_tokens > max_seq_len:
@@ -91,7 +98,7 @@ class Tokenizer:
         return prompt
 
     def max_text_bytes(self, max_seq_len: int) -> int:
-        """Return how long a text can be at most that still has room in `max_seq_len` tokens."""
+        """Return an upper limit of the bytes of text that fit into `max_seq_len` tokens."""
         return max_seq_len * self._longest_token
 
     def _prompt(self, request: GenerationRequest) -> TokenIds:
@@ -106,34 +113,38 @@ class Tokenizer:
         return np.asarray(ids, dtype=np.int32)
 
     def prompt_text(self, request: GenerationRequest) -> str:
-        """What an engine with this tokenizer makes the tokens of `prompt` of; not of input_ids."""
+        """Return the text from which an engine with this tokenizer makes the tokens of `prompt`.
+
+        A request with `input_ids` has no such text; the result is empty. Raises InvalidRequestError
+        for messages that the template refuses or that the engine would take for turns.
+        """
         if request.messages is None:
             return request.text_input or ""
         text = self._chat.text(request.messages)
-        # Such an engine puts the first token in front itself, where the template already has.
+        # Such an engine adds the first token itself, so the one from the template must go.
         first = self._tokenizer.bos_token
         adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
         return text.removeprefix(first) if adds_first else text
 
     def cut(self, text: str) -> list[tuple[int, str]]:
-        """The text's own tokens and the part of it that each stands for; joined, the whole."""
+        """Return the tokens of `text`, each with its part; the parts joined are `text`."""
         encoding = encode(self._backend, text)
         ids = encoding.ids
         starts = [0, *(start for start, _ in encoding.offsets[1:]), len(text)]
-        # Of tokens that are bytes of one character the last one has it.
+        # If several tokens are the bytes of one character, the last of them gets it.
         return [(token, text[starts[n] : starts[n + 1]]) for n, token in enumerate(ids)]
 
     def text(self, ids: TokenIds) -> str:
-        """The tokens' text, special tokens included."""
+        """Return the text of tokens [n] int32, names of special tokens included."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def plain(self, text: str) -> TokenIds:
-        """[n] int32: the text's own tokens, without special ones."""
+        """Return the tokens of a text, [n] int32, without adding special ones at its ends."""
         ids = encode(self._backend, text).ids
         return np.asarray(ids, dtype=np.int32)
 
     def words(self, texts: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-        """The tokens of each text as it stands and as it follows a space, without doubles."""
+        """Return the tokens of each text, and of it after a space, without duplicates."""
         spellings = [spelling for text in texts for spelling in (text, f" {text}")]
         encoded = (tuple(encode(self._backend, each).ids) for each in spellings)
         return tuple(dict.fromkeys(word for word in encoded if word))
@@ -143,7 +154,7 @@ class Tokenizer:
         return IncrementalDecoder(self._backend, self._token_texts)
 
     def _texts_of_turns(self) -> tuple[str, ...]:
-        """Return the texts of tokens that can make a turn: special ones, and the template's own.
+        """Return the texts of tokens that can mark turns: special ones and those in the template.
 
         DeepSeek's template, for example, uses added tokens that are not marked as special.
         """
@@ -155,6 +166,7 @@ class Tokenizer:
         )
 
     def _rendered(self, messages: Messages) -> str:
+        """Return the messages in the chat template, with the start of the answer's turn."""
         return str(
             self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
@@ -163,7 +175,7 @@ class Tokenizer:
 
 
 def _model_config(directory: Path) -> dict[str, Any]:
-    """Of the model whose tokenizer this is; empty where the directory holds none."""
+    """Return the model's config.json in a folder; empty if it cannot be read."""
     try:
         config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,9 +1,10 @@
-"""OpenTelemetry spans of a request's engine calls, below Triton's own span of the request.
+"""Make OpenTelemetry spans of a request's engine calls, below Triton's own span of the request.
 
-Triton can show BLS calls as children of their caller, but frees the caller's trace when `execute`
-returns (python_be.cc, 24.10 to 26.07), and the calls of a request begin behind that: with the trace
-handed on, the first of them ends the server. So these spans are ours. They go on where the context
-of Triton's trace ends, for the requests that --trace-config samples, and are sent to
+Triton could trace BLS calls as children of their caller. But it frees the caller's trace when
+`execute` returns (python_be.cc, 24.10 to 26.07), and our calls begin after that. The first call
+that is given the freed trace ends the server. So these spans are our own.
+
+They continue Triton's trace, for the requests that --trace-config samples. They are sent to
 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which `specdec serve --trace-url` sets.
 """
 
@@ -21,28 +22,29 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+"""Environment variable with the URL that spans are sent to; nothing is traced without it."""
 _SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 
 
 class RequestTrace:
-    """A request that nobody traces: everything passes through."""
+    """The trace of one request; this base class is for requests that are not traced."""
 
     def calls(self, name: str, calls: EngineCalls) -> EngineCalls:  # noqa: ARG002 - a traced one has use for it
-        """The calls of one engine, each of them seen under this name."""
+        """Return the calls of one engine; in a traced request each is a span called `name`."""
         return calls
 
     def end(self, outcome: str) -> None:
-        """The request is over; `outcome` as on the metrics page."""
+        """End the trace of the request; `outcome` is the label of the counter `requests_total`."""
 
 
 NOT_TRACED = RequestTrace()
 
 
 class Tracing:
-    """Where spans go; nowhere unless an endpoint is set."""
+    """The sender of all spans; without an endpoint nothing is traced."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
-        """`warn` hears of an endpoint that cannot be used."""
+        """Read the endpoint from the environment; `warn` is told if OpenTelemetry is missing."""
         self._provider: TracerProvider | None = None
         if not os.environ.get(ENDPOINT_VARIABLE):
             return
@@ -55,7 +57,10 @@ class Tracing:
             )
 
     def begin(self, request: Any, **attributes: str) -> RequestTrace:
-        """The trace of a request that was just admitted, to be asked for inside `execute`."""
+        """Return the trace of a Triton request that was just admitted.
+
+        Call it inside `execute`: Triton frees its own trace of the request afterwards.
+        """
         if self._provider is None:
             return NOT_TRACED
         context: str | None = request.trace().get_context()
@@ -64,13 +69,13 @@ class Tracing:
         return _Traced(self._provider.get_tracer("specdec"), json.loads(context), attributes)
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Send the spans that are left."""
         if self._provider is not None:
             self._provider.shutdown()
 
 
 class _Traced(RequestTrace):
-    """One span over the whole answer, and one for each engine call in it."""
+    """One span over the whole answer, and below it one for each engine call."""
 
     def __init__(self, tracer: Tracer, carrier: dict[str, str], attributes: dict[str, str]) -> None:
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
@@ -90,7 +95,7 @@ class _Traced(RequestTrace):
 
 
 class _TracedCalls:
-    """EngineCalls with a span around each."""
+    """EngineCalls that put a span around each call."""
 
     def __init__(self, calls: EngineCalls, start_span: Callable[[], Span]) -> None:
         self._calls = calls
@@ -127,6 +132,7 @@ class _TracedCalls:
 
 
 def _provider() -> TracerProvider:
+    """Return what sends spans. Raises ImportError if a package of OpenTelemetry is missing."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )

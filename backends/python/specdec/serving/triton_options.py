@@ -1,4 +1,4 @@
-"""Read options that the user gives to tritonserver."""
+"""Read options from a command line of tritonserver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield an option's values, each given as `--option=value` or as `--option value`."""
+    """Yield the values of `option` (`--name`), given as `--name=value` or `--name value`."""
     for index, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if name == option:
@@ -14,6 +14,6 @@ def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
 
 
 def value_of(option: str, arguments: Sequence[str]) -> str:
-    """Return an option's last value, which is the one that counts; empty if it is not given."""
+    """Return the last value of `option`, which is the one that counts; empty if it is not given."""
     *_, last = "", *values_of(option, arguments)
     return last

@@ -1,4 +1,4 @@
-"""A running tritonserver as an object, for tests, the demo and the benchmarks."""
+"""Run tritonserver as a Python object, for tests, the demo and the benchmarks."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 LOG_TAIL_LINES = 40
 READY_POLL_S = 0.1
-# Ports are chosen before the server binds them; another process may be quicker.
+# Ports are chosen before the server binds them, so another process may take one first.
 PORT_ATTEMPTS = 3
 
 
 class TritonServer:
     """A tritonserver started by `specdec serve`, as a context manager.
 
-    Ports of 0 (the default here) are replaced by free ones. The server ends with `stop()`, with
-    the context, and when this process dies, however it dies. Its processes run, and write core
-    files, in `working_directory`, by default in that of the caller.
+    Ports of 0 (the default here) are replaced by free ones. The server ends with `stop()`, at the
+    end of the context, and when this process dies in any way. Its processes run in
+    `working_directory`, by default the caller's, and leave core files there.
 
     Attributes:
-        settings: what was started, ports resolved.
-        log_path: the server's log; removed by stop() unless the caller named the file.
+        settings: the settings of the server, with the ports that it uses.
+        log_path: the server's log; stop() removes it unless the caller named the file.
     """
 
     def __init__(
@@ -88,27 +88,27 @@ class TritonServer:
 
     @property
     def http_url(self) -> str:
-        """host:port of the HTTP endpoint, without scheme, as tritonclient wants it."""
+        """The HTTP endpoint as host:port, without scheme, as tritonclient wants it."""
         return f"{self.settings.url_host}:{self.settings.http_port}"
 
     @property
     def grpc_url(self) -> str:
-        """host:port of the gRPC endpoint."""
+        """The gRPC endpoint as host:port."""
         return f"{self.settings.url_host}:{self.settings.grpc_port}"
 
     @property
     def metrics_url(self) -> str:
-        """The Prometheus page's URL."""
+        """The URL of the Prometheus page."""
         return f"http://{self.settings.url_host}:{self.settings.metrics_port}/metrics"
 
     @property
     def health_url(self) -> str:
-        """Where the supervisor says whether a token can come."""
+        """The URL at which the supervisor says whether the server can answer requests."""
         return f"http://{self.settings.url_host}:{self.settings.health_port}/health/ready"
 
     @property
     def pid(self) -> int:
-        """The process id of tritonserver itself; raises LaunchError if it does not run."""
+        """The process id of tritonserver itself. Raises LaunchError if it does not run."""
         if self._directory is None:
             raise LaunchError("the server is not running")
         return int((self._directory / "server.pid").read_text("utf-8"))
@@ -128,8 +128,9 @@ class TritonServer:
     def start(self) -> None:
         """Start the server and wait until every model is ready.
 
-        Raises LaunchError, with the tail of the log, if it ends or is not ready in time, and
-        without starting anything if a port is taken or weights are missing.
+        Raises LaunchError without starting anything if it runs already, a port is taken, or weights
+        are missing. Raises LaunchError with the end of the log if the server ends or is not ready
+        in time.
         """
         if self._process is not None:
             raise LaunchError(f"the server runs already, on {self.http_url}")
@@ -156,7 +157,8 @@ class TritonServer:
             process.send_signal(signal.SIGTERM)
             try:
                 status = process.wait(self.settings.drain_s + 2 * STOP_GRACE_S)
-            except subprocess.TimeoutExpired:  # the supervisor itself hangs
+            # The supervisor itself hangs, so its server must be killed too.
+            except subprocess.TimeoutExpired:
                 process.kill()
                 status = process.wait()
                 with suppress(OSError, ValueError):
@@ -193,7 +195,7 @@ class TritonServer:
         if settings.admin_key_file is not None:
             command += ["--admin-key-file", str(settings.admin_key_file)]
         command += ["--", *settings.extra_args]
-        # A session of its own: Ctrl-C in the terminal reaches the caller, who stops the server.
+        # In a session of its own, Ctrl-C reaches only the caller, who then stops the server.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -221,7 +223,10 @@ class TritonServer:
 
 
 def is_ready(settings: ServeSettings) -> bool:
-    """Say whether a token can come and the metrics port, which opens last, answers too."""
+    """Say whether a server can answer requests.
+
+    The supervisor must say so, and the metrics port must answer, because it opens last.
+    """
     return _answers(settings.reachable_host, settings.health_port, "/health/ready") and _answers(
         settings.reachable_host, settings.metrics_port, "/metrics"
     )

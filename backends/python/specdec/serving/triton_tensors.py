@@ -1,4 +1,4 @@
-"""Between Triton's objects and plain arrays and errors: the only code that both models share."""
+"""Convert between Triton's objects and arrays or errors, for the orchestrator and our engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec.errors import InvalidRequestError, SpecdecError
 
 
 def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
-    """The request's inputs by name, each without its batch dimension of 1.
+    """Return a Triton request's inputs by name, each without its batch dimension of 1.
 
     Raises InvalidRequestError for a batch of more than one.
     """
@@ -29,9 +29,9 @@ def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def texts_of(request: Any) -> tuple[str, str]:
-    """Return the request's id and its parameters, a JSON object.
+    """Return a Triton request's id and its parameters, the latter as JSON text.
 
-    Raises InvalidRequestError for bytes that are no text: Triton's HTTP endpoint lets them pass.
+    Raises InvalidRequestError if they are not UTF-8, which Triton's HTTP endpoint does not check.
     """
     try:
         return request.request_id(), request.parameters()
@@ -42,18 +42,22 @@ def texts_of(request: Any) -> tuple[str, str]:
 
 
 def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """An InferenceResponse; each array gets its batch dimension of 1."""
+    """Return an InferenceResponse with these outputs; each gets a batch dimension of 1."""
     tensors = [pb_utils.Tensor(name, array[None]) for name, array in outputs.items()]
     return pb_utils.InferenceResponse(output_tensors=tensors)
 
 
 def error_response(error: Exception) -> Any:
-    """An InferenceResponse with the error's text and Triton code, never a traceback."""
+    """Return an InferenceResponse with the error's text and Triton code, never a traceback.
+
+    An error that is no SpecdecError becomes one of type `internal`, without its text.
+    """
     if not isinstance(error, SpecdecError):
         error = SpecdecError("an unexpected failure; the server's log has the details")
-    # Looked up late: while Triton completes the configuration, pb_utils has no TritonError yet.
+    # Looked up here: while Triton completes the configuration, pb_utils has no TritonError yet.
     code = getattr(pb_utils.TritonError, error.status.value)
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
 
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+"""Flag of the last response to a request."""

@@ -1,4 +1,4 @@
-"""Which verification a request gets: what it asks for, as far as the engines can."""
+"""Choose the verification mode of a request: the one it asks for, if the engines can do it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from specdec.serving.settings import OrchestratorSettings
 def choose_verification(
     asked: str | None, params: SamplingParams, settings: OrchestratorSettings
 ) -> str:
-    """The mode, the best lossless one unless another is asked for.
+    """Return the verification mode of a request.
 
-    Raises UnsupportedError for a mode that these engines cannot do at this temperature.
+    `asked` is the mode in the request. None asks for the best lossless one, which is OFF if these
+    engines cannot verify at a temperature above 0. Raises UnsupportedError for a mode that they
+    cannot do.
     """
+    # For a greedy request every mode compares with the most likely token.
     if params.is_greedy:
-        return EXACT  # All modes are equality with the most likely token.
+        return EXACT
     if settings.has_shared_sampler:
         return asked or EXACT
     if settings.has_draft_logits and asked in (None, "rejection"):

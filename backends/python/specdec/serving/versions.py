@@ -1,16 +1,19 @@
-"""Which version of a model a server serves: the highest, by `version_policy: latest`."""
+"""Find the version of a model that Triton serves: the highest, by `version_policy: latest`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 CHECKPOINT, HEAD, ENGINE = "checkpoint", "head", "engine"
-"""Folders of a version: the model's weights (beside a compiled engine, what is known of them),
-those of a head that drafts on its states, and what TensorRT-LLM has compiled."""
+"""Folders of a version: the model's weights, those of a head that drafts from its states, and the
+engine that TensorRT-LLM compiled. With a compiled engine the first holds records of its weights."""
 
 
 def versions(model: Path) -> list[Path]:
-    """The version directories of a model, lowest first, named as Triton reads them."""
+    """Return the version directories of a model, the lowest first; none if it does not exist.
+
+    As for Triton, a version is a number without leading zero.
+    """
     try:
         found = [each for each in model.iterdir() if each.is_dir() and _is_version(each.name)]
     except OSError:
@@ -19,7 +22,7 @@ def versions(model: Path) -> list[Path]:
 
 
 def served_version(model: Path) -> Path | None:
-    """The version directory that is served; None where there is none."""
+    """Return the version directory that is served; None if the model has none."""
     return next(reversed(versions(model)), None)
 
 

@@ -1,12 +1,14 @@
-"""The engine that runs anywhere PyTorch does: Llama-family model, KV cache, scheduler.
+"""The engine in PyTorch: a Llama-family model, its KV cache and its scheduler.
 
 Read in this order: `engine.py` (one thread, requests in, tokens out), `scheduler.py` (which rows
 run in the next pass), `model.py` (the pass), `attention.py` and `linear.py` (why a row's result
-does not depend on its neighbours), `kv_cache.py` (which tokens need no pass at all). `native/` is
-the same pass compiled for a CPU, `gpu/` for CUDA, `heads/` what drafts on the pass's states.
+does not depend on other rows), `kv_cache.py` (which tokens need no pass at all). `native/` is the
+same pass compiled for a CPU, and `gpu/` runs it as CUDA graphs. `heads/` holds the EAGLE-3 and
+Medusa heads, which draft from the target's hidden states.
 """
 
 import os
 
-# oneDNN's kernels for AMX tiles sum a row in another order beside other rows; before its first use.
+# oneDNN's AMX kernels sum a row in an order that depends on the other rows of the product. The
+# variable must be set before oneDNN is first used.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

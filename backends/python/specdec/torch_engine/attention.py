@@ -1,11 +1,11 @@
-"""Attention over the block pool, in fixed splits.
+"""Attention over the block pool, in splits of fixed size.
 
-One split is one block of SPLIT_SIZE positions; the products of a row with a block never depend on
-how many rows or blocks are computed beside it, the softmax runs over whole blocks, and the
-partial results are added in the order of the sequence, in float32. So a row's result depends on
-its own sequence alone (measured and kept by tests/unit/test_row_invariance.py).
+One split is one block of SPLIT_SIZE positions. The products of a row with a block do not depend on
+how many other rows or blocks are computed in the same call. The softmax runs over whole blocks, and
+the blocks' results are added in float32, in the order of the sequence. So a row's result depends on
+its own sequence alone; tests/unit/test_row_invariance.py checks it.
 
-Blocks are read in place where those of a batch lie densely together, and gathered otherwise.
+Blocks are read in place if those of a batch lie close together in the pool, and gathered otherwise.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from torch import Tensor
 from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence
 
 MAX_RANGE_WASTE = 1.5
-"""Read a range of the pool in place while it has at most this many blocks per block needed."""
+"""Largest ratio of blocks read to blocks needed at which a range of the pool is read in place."""
 
 SHORT_ROWS = 16
-"""Sequences with up to this many rows (decoding, verification) are computed together."""
+"""Sequences with up to this many rows (decoding, verification) are computed in one group."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Index tensors of one group of sequences, built once a pass and used by every layer.
+    """Index tensors of one group of sequences, built once per pass and used by every layer.
 
-    B sequences, padded to R rows each and to N blocks each; I pool blocks are read.
+    The group has B sequences, padded to R rows and N blocks each, and reads I blocks of the pool.
     """
 
     rows: Tensor
-    """[I, R] int64: the batch rows that look at each block read."""
+    """[I, R] int64: the batch rows whose queries are multiplied with each block read."""
     blocks: slice | Tensor
-    """Pool blocks read: a range, or [I] int64."""
+    """The pool blocks to read: a range, or their indices [I] int64."""
     mask: Tensor
-    """[I, 1, R, 1, SPLIT_SIZE] float32: 0 where the row may look, −inf elsewhere."""
+    """[I, 1, R, 1, SPLIT_SIZE] float32: 0 for positions that the row attends to, else −inf."""
     table: Tensor | None
-    """[B, N] int64: where each sequence's n-th block is among those read; None if [[0], [1] …]."""
+    """[B, N] int64: index of each sequence's n-th block among those read; None if [[0], [1], …]."""
     table_mask: Tensor | None
-    """[B, N, 1, 1, 1, 1] bool: which entries of the table exist; None if all do."""
+    """[B, N, 1, 1, 1, 1] bool: which entries of `table` are no padding; None if all are real."""
     inverse: Tensor | None
-    """[I] int64: each read block's place in the flattened table; None with `table`."""
+    """[I] int64: index of each read block in the flattened `table`; None if `table` is None."""
     valid: Tensor | None
-    """[rows out] int64 into [B * R]: the rows that are no padding; None if all are."""
+    """[rows out] int64, indices into B * R: the rows that are no padding; None without padding."""
     out_rows: Tensor
-    """[rows out] int64: the batch rows that `valid` names."""
+    """[rows out] int64: the batch row of each row that is no padding."""
 
 
 def plan(
@@ -56,7 +56,11 @@ def plan(
     positions: list[npt.NDArray[np.int64]],
     device: torch.device,
 ) -> list[AttentionGroup]:
-    """Groups for a batch: `positions[i]` are the positions of sequence i's rows, in batch order."""
+    """Group the sequences of a batch: those with few rows together, each longer one alone.
+
+    `positions[i]` are the positions of sequence i's rows, ascending; the rows of the batch are in
+    the order of the sequences. The index tensors are made on `device`.
+    """
     starts = np.concatenate(([0], np.cumsum([len(own) for own in positions])))
     short = [i for i, own in enumerate(positions) if len(own) <= SHORT_ROWS]
     groups = [short] if short else []
@@ -82,7 +86,7 @@ def _plan_group(
     order = np.concatenate([np.arange(n) for n in num_blocks])
 
     lowest, span = int(used.min()), int(used.max()) - int(used.min()) + 1
-    # A block that two sequences share is read once for each, so a range cannot serve it.
+    # A block that two sequences share must be read once for each, which a range cannot do.
     in_place = span <= MAX_RANGE_WASTE * len(used) and len(np.unique(used)) == len(used)
     if in_place:
         read: slice | Tensor = slice(lowest, lowest + span)
@@ -101,7 +105,7 @@ def _plan_group(
 
     rows = np.zeros((num_read, num_rows), dtype=np.int64)
     rows[place] = padded_rows[owner]
-    # Blocks between the ones needed are read too; their scores are finite and go nowhere.
+    # A range also reads blocks that nobody needs; their scores are finite, and are not used.
     last_visible = np.full((num_read, num_rows), SPLIT_SIZE, dtype=np.int64)
     last_visible[place] = padded_positions[owner] - order[:, None] * SPLIT_SIZE
     hidden = np.arange(SPLIT_SIZE) > last_visible[:, :, None]
@@ -130,10 +134,10 @@ def _plan_group(
 
 
 def attend(queries: Tensor, cache: Tensor, groups: list[AttentionGroup]) -> Tensor:
-    """Causal attention of every batch row over its own sequence.
+    """Return the causal attention of every batch row over its own sequence.
 
-    queries [T, kv_heads, G, head_dim] bf16, already scaled; cache as KVCache.layer returns it;
-    → [T, kv_heads * G * head_dim] bf16.
+    `queries` [T, kv_heads, G, head_dim] are scaled already; `cache` is what KVCache.layer returns.
+    The result is [T, kv_heads * G * head_dim], like `queries` in the dtype of the cache.
     """
     if len(groups) == 1 and groups[0].valid is None:
         return _attend_group(queries, cache, groups[0])
@@ -145,7 +149,7 @@ def attend(queries: Tensor, cache: Tensor, groups: list[AttentionGroup]) -> Tens
 
 
 def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tensor:
-    """→ [B * R, kv_heads * G * head_dim] bf16."""
+    """Return the attention of one group, padding included: [B * R, kv_heads * G * head_dim]."""
     _, num_kv_heads, num_grouped, head_dim = queries.shape
     num_read, num_rows = group.rows.shape
     keys, values = cache[0, group.blocks], cache[1, group.blocks]
@@ -164,7 +168,7 @@ def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tens
         parts = mixed.float()[group.table]  # [B, N, kv_heads, R, G, head_dim]
         if group.table_mask is not None:
             parts = torch.where(group.table_mask, parts, 0.0)
-        # One by one: a library's sum takes another order for another N.
+        # Add block by block, because torch.sum may change its order with N.
         total = parts[:, 0]
         for n in range(1, parts.shape[1]):
             total = total + parts[:, n]
@@ -173,7 +177,10 @@ def _attend_group(queries: Tensor, cache: Tensor, group: AttentionGroup) -> Tens
 
 
 def _softmax_over_blocks(scores: Tensor, group: AttentionGroup) -> Tensor:
-    """scores [I, kv_heads, R, G, SPLIT_SIZE] float32, normalised over all blocks of a sequence."""
+    """Return the softmax of the scores over all blocks of each sequence.
+
+    Both are [I, kv_heads, R, G, SPLIT_SIZE] float32.
+    """
     if group.table is None or group.inverse is None:
         return torch.softmax(scores, dim=-1)
     rows = scores[group.table]  # [B, N, kv_heads, R, G, SPLIT_SIZE]

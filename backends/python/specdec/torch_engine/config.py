@@ -1,4 +1,4 @@
-"""What the engine needs to know of a checkpoint and of its deployment."""
+"""Configuration of the engine: the shape of a checkpoint, and the limits of a deployment."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ class ModelConfig:
     max_position: int
     tie_embeddings: bool
     draft_vocab_size: int | None
-    """Rows of a reduced output head; None where the head covers the vocabulary."""
+    """Rows of an output head for a reduced vocabulary; None if it covers the whole vocabulary."""
 
     @classmethod
     def from_directory(cls, directory: Path) -> ModelConfig:
-        """Reads `directory/config.json`.
+        """Read `directory/config.json`.
 
-        Raises ConfigurationError for a missing file, another architecture, or a feature of the
-        family that changes the arithmetic and is not implemented (biases, scaled RoPE).
+        Raises ConfigurationError if the file is missing or no JSON, or for another architecture.
+        The same goes for features that would change the arithmetic and are not implemented:
+        biases and scaled RoPE. Raises KeyError if a required field is missing.
         """
         path = directory / "config.json"
         try:
@@ -71,7 +72,10 @@ class ModelConfig:
         )
 
     def rotation_angles(self) -> Tensor:
-        """RoPE's angle of each position and pair of dimensions: [max_position, head_dim / 2]."""
+        """Return RoPE's angle of each position and pair of dimensions, in radians.
+
+        The result is [max_position, head_dim / 2] float32.
+        """
         half = torch.arange(0, self.head_dim, 2, dtype=torch.float32)
         frequencies = self.rope_theta ** -(half / self.head_dim)
         return torch.outer(torch.arange(self.max_position, dtype=torch.float32), frequencies)
@@ -79,15 +83,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """How much one engine takes on; all from config.pbtxt parameters."""
+    """The limits of one engine, all set by parameters in its config.pbtxt."""
 
     max_seq_len: int = 8192
-    """Prompt, drafts and output of one request together, in tokens."""
+    """Largest number of tokens of one request: prompt, draft and output together."""
     max_draft_len: int = 16
-    """Draft tokens verified in one pass; 0 for an engine that only drafts."""
+    """Largest number of draft tokens that one call verifies, and that the drafting head proposes. 0
+    for an engine that verifies no drafts."""
     max_num_tokens: int = 512
-    """Rows in one forward pass, over all requests."""
+    """Largest number of rows in one forward pass, over all requests."""
     max_num_sequences: int = 64
-    """Requests that run at once; more wait."""
+    """Largest number of sequences that run at once; further tasks wait."""
     num_cache_tokens: int = 65536
-    """Size of the KV cache, in tokens over all sequences."""
+    """Size of the KV cache in tokens, over all sequences; rounded up to whole blocks."""

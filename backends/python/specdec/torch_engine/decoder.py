@@ -1,4 +1,8 @@
-"""A decoder behind one interface: compiled code on a CPU, graphs on CUDA, PyTorch's operations."""
+"""The interface of a decoder, whatever computes it.
+
+There are three implementations: compiled code on a CPU (`native/`), CUDA graphs (`gpu/`), and
+PyTorch's operations (`torch_decoder.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,33 +19,37 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What runs in a pass, in batch order; the cache has room for it already."""
+    """The input of one pass, in batch order; the cache has room for its keys and values already."""
 
     tokens: TokenIds
-    """[T] int32, those of all sequences behind each other."""
+    """[T] int32: the tokens of all sequences, one sequence after another."""
     sequences: list[CachedSequence]
     positions: list[npt.NDArray[np.int64]]
-    """Of each sequence's own rows, ascending."""
+    """The positions of each sequence's rows, ascending."""
     asked: npt.NDArray[np.int64]
-    """[n] the rows whose results are wanted."""
+    """[n] int64: the rows whose results are wanted."""
     states: Tensor | None = None
-    """[T, taps, hidden] float32, to be filled with what enters the tapped layers."""
+    """[T, taps, hidden] float32: a buffer that the pass fills with the inputs of the tapped layers;
+    None if no head reads them."""
 
 
 class Decoder(Protocol):
-    """Embedding, layers and final norm of one model.
+    """The embedding, layers and final norm of one model.
 
     A row's result depends on its own sequence alone, to the bit.
     """
 
     min_rows: int
-    """A pass with fewer rows sums in another order."""
+    """Smallest number of rows in a pass; with fewer, the kernels would sum in another order."""
 
     block_size: int
-    """Positions in one block of the cache that it reads and writes."""
+    """Positions in one block of the KV cache."""
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
-        """→ [n, hidden] float32 of the rows asked for; writes the new keys and values."""
+        """Return the hidden states [n, hidden] float32 of the rows asked for, after the final norm.
+
+        Writes the keys and values of all rows into the cache. Fills `rows.states` if it is given.
+        """
 
     def output(self, weight: Tensor) -> Output:
-        """The product with an output matrix [head vocab, hidden]."""
+        """Return the product with an output matrix `weight` [head vocab, hidden]."""

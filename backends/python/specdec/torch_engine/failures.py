@@ -1,4 +1,4 @@
-"""Keep an error of one request from the others of its pass, and tell its client."""
+"""Errors of single tasks: they end one task, reach its client, and leave the pass running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class PassFailures:
-    """Tasks whose own rows failed in one pass."""
+    """The tasks whose own rows failed in one pass, with their errors."""
 
     def __init__(self) -> None:
         self._errors: dict[RunningTask, Exception] = {}
@@ -24,14 +24,17 @@ class PassFailures:
 
     @contextmanager
     def alone(self, running: RunningTask) -> Iterator[None]:
-        """Let an error within end this task only; the rest of the pass goes on."""
+        """Record an error raised inside the `with` block for this task, and let the pass go on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - `ended` hands it on
             self._errors[running] = error
 
     def ended(self) -> Iterator[tuple[RunningTask, SpecdecError]]:
-        """Yield each task that failed with what its client is told."""
+        """Yield each failed task with the error for its client.
+
+        Unexpected exceptions are logged and become EngineFailedError.
+        """
         for running, error in self._errors.items():
             if isinstance(error, SpecdecError):
                 yield running, error
@@ -41,20 +44,21 @@ class PassFailures:
 
 
 def send_last(receive: Receiver, output: TaskOutput) -> None:
-    """Hand over a task's last output; one that the receiver cannot take is replaced by an error.
+    """Hand a task's last output to its receiver, or an error if the receiver fails on the output.
 
-    Never raises: the task has ended, and the others of its pass go on.
+    Never raises: the task has ended, and the other tasks of its pass go on.
     """
     try:
         receive(output)
     except Exception as error:
         logger.exception("a request's receiver failed")
-        with suppress(Exception):  # It has just failed; this only keeps its client from waiting.
+        # The receiver may fail again. The attempt keeps its client from waiting for ever.
+        with suppress(Exception):
             receive(
                 TaskOutput((), stats=output.stats, error=failure_of("handing over tokens", error))
             )
 
 
 def failure_of(what: str, error: Exception) -> EngineFailedError:
-    """Return what a client is told of an unexpected error in the engine."""
+    """Return the error that a client gets if `what`, a step of the engine, failed unexpectedly."""
     return EngineFailedError(f"{what} failed: {type(error).__name__}: {error}")

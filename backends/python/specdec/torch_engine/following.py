@@ -1,4 +1,4 @@
-"""The drafting head's part of a pass: it reads the rows that stand, and guesses what follows."""
+"""The drafting head's part of a pass: it reads the confirmed rows and proposes draft tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def readings_of(
     states: Sequence[Tensor],
     verdicts: Mapping[RunningTask, Verdict],
 ) -> dict[RunningTask, Reading]:
-    """The rows that stand of each task that the head follows.
+    """Return what the head can read in this pass: the confirmed rows of each task that uses it.
 
-    `hidden` [asked, hidden]: the rows behind the final norm of all chunks, in order; `states`: of
-    each chunk's rows. Of a tree, the path that carries the answer is read alone.
+    `hidden` [asked, hidden] float32 are the asked rows of all chunks after the final norm, in
+    order. `states` holds [rows, taps, hidden] float32 for each chunk. Of a tree's paths, only the
+    one that was accepted furthest is read, once the tree is verified.
     """
     readings: dict[RunningTask, Reading] = {}
     answering = _answering(verdicts)
@@ -32,16 +33,19 @@ def readings_of(
         task, sequence = running.task, segment.sequence
         start = sequence.length - len(segment.tokens)
         first_asked, num_asked = num_asked, num_asked + segment.num_logits
-        # What is not read in order cannot be read: the next request computes it anew.
+        # The head must read all positions in order. A gap ends its reading of this sequence; a
+        # later task that needs the positions computes them again.
         if task.num_next is None or sequence.num_read < start:
             continue
         verdict = verdicts.get(running)
         if verdict is None:
-            if sequence.length <= len(task.input_ids):  # No draft among the rows.
+            # Draft tokens are not confirmed yet, so rows that reach into a draft are not read.
+            if sequence.length <= len(task.input_ids):
                 readings[running] = Reading(task, sequence, start, own, None, running.text, 0)
             continue
         num_kept = len(segment.tokens) - len(task.draft_ids) + verdict.num_accepted
-        if running not in answering or num_kept < 1:  # Or its last row ran in an earlier pass.
+        # num_kept < 1: the last confirmed row already ran in an earlier pass.
+        if running not in answering or num_kept < 1:
             continue
         last_asked = first_asked + segment.num_logits - len(task.draft_ids) - 1
         text = running.text[: start + num_kept + 1].copy()
@@ -56,13 +60,17 @@ def readings_of(
 
 @torch.inference_mode()
 def read(model: LlamaModel, readings: Mapping[RunningTask, Reading]) -> dict[RunningTask, Guesses]:
-    """The head's guesses for each."""
+    """Let the head read the rows; return its proposal for each task.
+
+    The proposal is empty for a reading that wants no draft tokens.
+    """
     if not readings:
         return {}
     head, cache = model.drafting_head, model.cache
     assert head is not None
     lengths = {running: reading.sequence.length for running, reading in readings.items()}
-    for reading in readings.values():  # Guesses stand in the cache until the next round.
+    # While it drafts, the head needs cache slots for the keys of its own draft tokens.
+    for reading in readings.values():
         num_more = reading.end + reading.depth - 1 - reading.sequence.length
         if num_more > 0:
             cache.extend(reading.sequence, np.zeros(num_more, dtype=np.int32))
@@ -74,7 +82,11 @@ def read(model: LlamaModel, readings: Mapping[RunningTask, Reading]) -> dict[Run
 
 
 def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
-    """All but the paths of a tree that another path goes further than, or as far as."""
+    """Return the tasks whose verdicts are answers.
+
+    These are all tasks without a tree and, of each tree, the first path with the most accepted
+    tokens.
+    """
     best: dict[object, RunningTask] = {}
     for running, verdict in verdicts.items():
         branch = running.task.branch
@@ -85,7 +97,10 @@ def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
 
 
 def _num_guesses(running: RunningTask, verdict: Verdict) -> int:
-    """None behind the end, nor where the task goes on by itself."""
+    """Return how many draft tokens the head should propose after this verdict.
+
+    It is 0 after the end token, and 0 while the task generates its next token by itself.
+    """
     task = running.task
     num_tokens = running.num_generated + len(verdict.tokens)
     is_last = len(task.draft_ids) > 0 or num_tokens >= task.max_new_tokens

@@ -1,4 +1,4 @@
-"""From hidden states to logits and the most likely token."""
+"""The output head: from hidden states to logits and the most likely token."""
 
 from __future__ import annotations
 
@@ -10,32 +10,39 @@ from torch import Tensor
 from specdec.torch_engine.linear import Linear
 
 NEAR_TIE = 1 / 64
-"""Logits within this share of the largest are compared again in float32: operands and, in PyTorch,
-results are rounded to bf16, whose neighbours lie 1/128 apart at worst."""
+"""Logits that differ from the largest by at most this share of it are compared again in float32.
+The operands, and in PyTorch the results too, are rounded to bf16. Its neighbouring values
+differ by up to 1/128 of their size."""
 
 REFINED_RANGE = 4.0
 """Logits at most this far below the largest are computed again in float32 where their values
-matter; those further down have a fiftieth of its probability at most, and keep bf16's error."""
+matter. Tokens further down have at most 1/50 of its probability, so their bf16 error may stay."""
 
 
 class Output(Protocol):
-    """The product with an output matrix; each row's result depends on that row alone."""
+    """The product of hidden states with an output matrix [head vocab, hidden].
+
+    Each row's result depends on that row alone.
+    """
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [n ≥ 2, hidden] float32 → [n, head vocab] float32, with the engine's rounding."""
+        """Return the logits [n, head vocab] float32 of `hidden` [n ≥ 2, hidden] float32.
+
+        They are rounded as the kernels of the engine round them.
+        """
 
     def most_likely(self, hidden: Tensor) -> Tensor:
-        """hidden [n ≥ 2, hidden] float32 → [n] int64 columns; the lowest among equals.
+        """Return the index [n] int64 of the largest logit for `hidden` [n ≥ 2, hidden] float32.
 
-        Near ties are told apart in float32.
+        Near ties are decided in float32; among equal logits the lowest index wins.
         """
 
 
 class TorchOutput:
-    """In PyTorch's operations."""
+    """The product with an output matrix in PyTorch's operations."""
 
     def __init__(self, rows: Tensor) -> None:
-        """`rows` [head vocab, hidden]."""
+        """Pack the output matrix `rows` [head vocab, hidden]."""
         self._rows = rows
         self._linear = Linear(rows)
 
@@ -49,7 +56,7 @@ class TorchOutput:
             logits >= largest - largest.abs() * NEAR_TIE, as_tuple=True
         )
         exact = exact_logits(self._rows, hidden, rows, candidates)
-        # Lowest id among the largest: candidates come in ascending order within a row.
+        # Among equal logits the lowest index wins.
         best = torch.full((len(hidden),), float("-inf"), device=hidden.device)
         best.scatter_reduce_(0, rows, exact, reduce="amax")
         winners = exact == best[rows]
@@ -61,14 +68,18 @@ class TorchOutput:
 
 
 class Head:
-    """The output matrix. Every row of a result depends on its own row of `hidden` alone."""
+    """The output head of a model: logits and most likely tokens over the model's vocabulary.
+
+    Each row of a result depends on its own row of `hidden` alone.
+    """
 
     def __init__(
         self, rows: Tensor, token_of_row: Tensor | None, vocab_size: int, output: Output
     ) -> None:
-        """`rows` [head vocab, hidden], and the product with them.
+        """Take the output matrix `rows` [head vocab, hidden] and its product `output`.
 
-        `token_of_row` [head vocab] int64 for a reduced head.
+        `token_of_row` [head vocab] int64 gives the token of each row of a head for a reduced
+        vocabulary; None if row i is token i. `vocab_size` is that of the whole vocabulary.
         """
         self._output = output
         self._rows = rows
@@ -76,18 +87,25 @@ class Head:
         self._vocab_size = vocab_size
 
     def most_likely(self, hidden: Tensor) -> Tensor:
-        """hidden [n ≥ 2, hidden] float32 → [n] int64 token ids; the lowest id among equals."""
+        """Return the most likely token [n] int64 for `hidden` [n ≥ 2, hidden] float32.
+
+        Among equally likely tokens the one of the lowest row wins.
+        """
         chosen = self._output.most_likely(hidden)
         return chosen if self._token_of_row is None else self._token_of_row[chosen]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [n ≥ 2, hidden] float32 → [n, vocab] float32; −inf where the head has no row."""
+        """Return the logits [n, vocab] float32 of `hidden` [n ≥ 2, hidden] float32.
+
+        Tokens without a row in the head get −inf.
+        """
         return self._over_vocabulary(self._own_logits(hidden))
 
     def likeliest(self, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """hidden [n ≥ 2, hidden] float32 → [n, count] int64 token ids, and their log-probabilities.
+        """Return the `count` likeliest tokens for `hidden` [n ≥ 2, hidden] float32.
 
-        The likeliest first; as many as the head has rows, if those are fewer.
+        The result is token ids [n, count] int64 and their log-probabilities [n, count] float32, the
+        likeliest first. A head with fewer rows than `count` gives all of its tokens.
         """
         logits = self._own_logits(hidden)
         largest, chosen = torch.topk(logits, min(count, logits.shape[-1]), dim=-1)
@@ -96,7 +114,7 @@ class Head:
         return tokens, log_probs
 
     def _own_logits(self, hidden: Tensor) -> Tensor:
-        """→ [n, head vocab] float32."""
+        """Return the logits [n, head vocab] float32, the largest ones computed in float32."""
         logits = self._output.logits(hidden)
         floor = logits.amax(dim=-1, keepdim=True) - REFINED_RANGE
         rows, candidates = torch.nonzero(logits >= floor, as_tuple=True)
@@ -104,7 +122,7 @@ class Head:
         return logits
 
     def _over_vocabulary(self, logits: Tensor) -> Tensor:
-        """[n, head vocab] → [n, vocab]; −inf where the head has no row."""
+        """Spread logits [n, head vocab] over [n, vocab]; tokens without a row get −inf."""
         if self._token_of_row is None:
             return logits
         full = logits.new_full((len(logits), self._vocab_size), float("-inf"))
@@ -113,5 +131,9 @@ class Head:
 
 
 def exact_logits(weight: Tensor, hidden: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """[len(rows)] float32: hidden[rows] · weight[columns], one by one in float32."""
+    """Return single logits, computed in float32: [len(rows)], hidden[rows[i]] · weight[columns[i]].
+
+    `weight` is [head vocab, hidden], `hidden` [n, hidden] float32; `rows` and `columns` are int64
+    indices into them.
+    """
     return (weight[columns].float() * hidden[rows]).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""How much of a task's draft stands, once its rows have run."""
+"""Verification of a task's draft, a chain or a tree, after its rows have run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from specdec.torch_engine.task import Task
 
 
 def judge(task: Task, choices: Sequence[Choice]) -> Verdict:
-    """The verdict on a chain, by the rule that the task asks for."""
+    """Verify a chain by the rule that the task asks for; return the accepted tokens and one more.
+
+    `choices` are the target's draws after the context and after each draft token. Raises
+    InvalidRequestError if the task's draft logits are no distribution.
+    """
     draft = task.draft_ids.tolist()
     if not task.is_judged:
         return verify_chain(draft, [choice.token for choice in choices])
@@ -27,18 +31,20 @@ def judge(task: Task, choices: Sequence[Choice]) -> Verdict:
 
 
 class TreeJudge:
-    """Waits until all paths of a tree have run, and judges its nodes together."""
+    """Collects the paths of a tree, and verifies its nodes together once all paths have run."""
 
     def __init__(self, task: Task, num_paths: int) -> None:
-        """`task`: with the whole tree; `num_paths`: how many paths will come."""
+        """Wait for `num_paths` paths of the tree; `task` holds the tree with all its nodes."""
         self._task = task
         self._num_waiting = num_paths
         self._choices: dict[int, Choice] = {}
 
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
-        """`choices` behind the context and behind each node of `path`; the verdict when complete.
+        """Add a path that has run; return the verdict after the last path, else None.
 
-        Nodes that no path runs through, where only some were run, are left out of the tree.
+        `choices` are the target's draws after the context and after each node of `path`. Nodes on
+        none of the paths that ran are left out of the tree. Raises InvalidRequestError if the
+        task's draft logits are no distribution.
         """
         self._choices |= zip((ROOT, *path), choices, strict=True)
         self._num_waiting -= 1
@@ -64,7 +70,10 @@ class TreeJudge:
 
 
 def shared_with(verdict: Verdict, path: Sequence[int]) -> Verdict:
-    """What of a tree's verdict holds for a path: its tokens while they agree, and one more."""
+    """Return the part of a tree's verdict that a path shares.
+
+    It has the path's accepted tokens and the verdict's next token.
+    """
     num_shared = 0
     while (
         num_shared < min(verdict.num_accepted, len(path))

@@ -1,10 +1,11 @@
-"""Keys and values of past tokens, and which sequences own them.
+"""The KV cache: keys and values of past tokens, and the sequences that own them.
 
-Memory is a pool of blocks of equally many positions. A sequence owns a list of blocks; a block may
-be shared by sequences with the same beginning and is copied before one of them writes into it.
-When a request ends, its sequence stays as a cached prefix until the room is needed (least
-recently used first): the next round of a speculative request re-sends its whole prefix and finds
-all of it here.
+The memory is a pool of blocks, each with the same number of positions. A sequence owns a list of
+blocks. Sequences with the same beginning may share a block, which is copied before one of them
+writes into it.
+
+When a task ends, its sequence stays as a cached prefix. If the pool is full, the least recently
+used prefix is dropped. Each round of a request sends its whole context again and finds it here.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ from torch import Tensor
 from specdec.torch_engine.config import ModelConfig
 
 SPLIT_SIZE = 256
-"""Positions in one split of attention (see attention.py), and in a block where PyTorch computes."""
+"""Positions in one split of attention (see attention.py). Also the positions in a cache block,
+except with native kernels, which have smaller blocks."""
 
 MAX_DISCARD = 64
-"""A cached sequence is taken over, rather than copied, when at most this many of its last tokens
-are lost by it: the rejected tail of a round, not the rest of someone's conversation."""
+"""Largest number of tokens that may be cut off a cached sequence to take it over without a copy.
+The rejected end of a round is shorter than that; the rest of another conversation should stay."""
 
 TokenIds = npt.NDArray[np.int32]
 
 
 @dataclass(eq=False, slots=True)
 class CachedSequence:
-    """Tokens whose keys and values are in the pool, and the blocks that hold them."""
+    """A sequence of tokens whose keys and values are in the pool, and the blocks that hold them."""
 
     tokens: TokenIds
-    """[length] int32; position i lives in blocks[i // block_size]."""
+    """[length] int32: the tokens; position i lies in blocks[i // block_size]."""
     blocks: list[int] = field(default_factory=list)
     in_use: bool = True
     last_used: int = 0
     salt: str = ""
-    """Only requests with this salt find the sequence."""
+    """The salt of the request; only requests with the same salt find the sequence."""
     num_read: int = 0
-    """Positions that the drafting head has read; it needs all that come before a row."""
+    """Leading positions that the drafting head has read; it can continue only from there."""
 
     @property
     def length(self) -> int:
@@ -50,7 +52,7 @@ class CachedSequence:
 
 
 class KVCache:
-    """The block pool of one model; not thread-safe, the engine's thread owns it."""
+    """The block pool of one model; not thread-safe, used by the engine's thread only."""
 
     def __init__(
         self,
@@ -61,15 +63,18 @@ class KVCache:
         block_size: int = SPLIT_SIZE,
         num_head_layers: int = 0,
     ) -> None:
-        """`num_head_layers`: of a drafting head, behind the model's own."""
+        """Allocate a pool for `num_tokens` tokens, rounded up to whole blocks.
+
+        `num_head_layers` is the number of a drafting head's layers, which come after the model's.
+        """
         self.block_size = block_size
         self.num_blocks = self.blocks_for(num_tokens)
         shape = (
             *(config.num_layers + num_head_layers, 2, self.num_blocks),
             *(config.num_kv_heads, block_size, config.head_dim),
         )
-        # Zeros, because a masked position is still multiplied, and 0 x NaN is NaN. On a CPU they
-        # come from numpy, whose zeroed pages cost nothing until they are written.
+        # Zeros, because masked positions are multiplied too, and 0 x NaN is NaN. On a CPU numpy
+        # makes them, whose zeroed pages cost nothing until they are written.
         if device.type == "cpu":
             zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
             self.storage = torch.from_numpy(zeros).view(dtype).view(shape)
@@ -81,17 +86,24 @@ class KVCache:
         self._clock = 0
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that so many tokens of one sequence fill."""
+        """Return how many blocks `num_tokens` tokens of one sequence need."""
         return -(-num_tokens // self.block_size)
 
-    # -- what PyTorch's layers read and write; native ones arrange a block their own way ------
+    # -- the layout for PyTorch's layers; native kernels arrange a block differently ---------
 
     def layer(self, index: int) -> Tensor:
-        """[2 (keys, values), blocks, kv_heads, block_size, head_dim] of one layer."""
+        """Return the keys and values of one layer, a view into the pool.
+
+        Its shape is [2 (keys, values), blocks, kv_heads, block_size, head_dim].
+        """
         return self.storage[index]
 
     def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
-        """Rows of `layer(i).view(-1, head_dim)` for each position: [len, 2 * kv_heads] int64."""
+        """Return the rows into which the keys and values of each position go.
+
+        The result is [len(positions), 2 * kv_heads] int64, row indices into
+        `layer(i).view(-1, head_dim)`; the keys' indices come first.
+        """
         blocks = np.asarray(sequence.blocks, dtype=np.int64)[positions // self.block_size]
         heads = np.arange(self._num_kv_heads)
         rows = (blocks[:, None] * self._num_kv_heads + heads) * self.block_size
@@ -102,10 +114,11 @@ class KVCache:
     # -- sequences ---------------------------------------------------------------------------
 
     def acquire(self, tokens: TokenIds, *, is_read: bool = False, salt: str = "") -> CachedSequence:
-        """Return a sequence with the longest cached prefix of `tokens`, less the last, of `salt`.
+        """Return a sequence that holds the longest cached prefix of `tokens`, which may be empty.
 
-        The last token is always left to compute: its row yields the first logits. `is_read`: the
-        drafting head must have read the prefix, too.
+        The prefix never includes the last token, whose row yields the first logits. Only sequences
+        with the same `salt` are searched. With `is_read`, the prefix ends where the drafting head
+        stopped reading. Raises MemoryError if a block must be copied and the pool is full.
         """
         best, num_common = self._longest_prefix(tokens[:-1], salt, is_read=is_read)
         if best is None:
@@ -120,16 +133,20 @@ class KVCache:
         return sequence
 
     def release(self, sequence: CachedSequence) -> None:
-        """Keeps the sequence as a cached prefix."""
+        """Mark the sequence as no longer in use; it stays as a cached prefix."""
         self._clock += 1
         sequence.in_use, sequence.last_used = False, self._clock
 
     def num_cached(self, tokens: TokenIds, *, is_read: bool = False, salt: str = "") -> int:
-        """Return how many tokens of `tokens`, less the last, `acquire` would find."""
+        """Return how many leading tokens of `tokens` `acquire` would find; never the last token."""
         return self._longest_prefix(tokens[:-1], salt, is_read=is_read)[1]
 
     def fork(self, source: CachedSequence, length: int) -> CachedSequence:
-        """A new sequence with the first `length` tokens: full blocks shared, the rest copied."""
+        """Return a new sequence with the first `length` tokens of `source`.
+
+        It shares the full blocks, and copies a partly filled last block. Raises MemoryError if the
+        pool has no block for the copy.
+        """
         num_shared = length // self.block_size
         sequence = CachedSequence(source.tokens[:length], source.blocks[: self.blocks_for(length)])
         sequence.num_read, sequence.salt = min(source.num_read, length), source.salt
@@ -140,15 +157,16 @@ class KVCache:
         return sequence
 
     def drop_copies(self, sequence: CachedSequence) -> None:
-        """Discards idle sequences that begin another of these: what forks leave behind.
+        """Discard sequences that are a prefix of another one, as forks leave them.
 
-        Of `sequence` and the others, those whose tokens are all the beginning of a longer one.
+        Every idle sequence with the same salt is compared with `sequence`, which must be idle; the
+        shorter one is discarded if the longer one begins with all of its tokens.
         """
         for other in [each for each in self._sequences if each is not sequence]:
             if other.in_use or other.salt != sequence.salt:
                 continue
             num_common = common_prefix_length(other.tokens, sequence.tokens)
-            # What the drafting head has read of one alone stays.
+            # A sequence stays if the drafting head has read more of it than of the other.
             if num_common == other.length and other.num_read <= sequence.num_read:
                 self.discard(other)
             elif num_common == sequence.length and sequence.num_read <= other.num_read:
@@ -156,10 +174,10 @@ class KVCache:
                 return
 
     def discard(self, sequence: CachedSequence, *, is_failed: bool = False) -> None:
-        """Give the sequence's blocks back.
+        """Remove the sequence and give its blocks back.
 
-        Those of a failed sequence are cleared: attention multiplies what lies in unused slots by 0,
-        and 0 times NaN is NaN.
+        The blocks of a failed sequence are zeroed if no other sequence shares them. Attention
+        multiplies unused slots by 0, and 0 times NaN is NaN.
         """
         blocks = [*sequence.blocks]
         self._drop_blocks(sequence, 0)
@@ -168,16 +186,16 @@ class KVCache:
         self._sequences.remove(sequence)
 
     def truncate(self, sequence: CachedSequence, length: int) -> None:
-        """Forgets the tokens from `length` on: rejected drafts."""
+        """Cut the sequence to its first `length` tokens, as after rejected draft tokens."""
         sequence.tokens = sequence.tokens[:length]
         sequence.num_read = min(sequence.num_read, length)
         self._drop_blocks(sequence, self.blocks_for(length))
 
     def extend(self, sequence: CachedSequence, tokens: TokenIds) -> None:
-        """Makes room for `tokens` behind the sequence and records them as cached.
+        """Append `tokens` [n] int32 to the sequence and reserve blocks for them.
 
-        The caller writes their keys and values in the same pass. Raises MemoryError when the pool
-        is full; the scheduler's reservations keep that from happening.
+        The caller writes their keys and values in the same pass. Raises MemoryError if the pool is
+        full, which the scheduler's reservations prevent.
         """
         start = sequence.length
         if start % self.block_size and self._references[sequence.blocks[-1]] > 1:
@@ -189,7 +207,7 @@ class KVCache:
         sequence.tokens = np.concatenate((sequence.tokens, tokens))
 
     def check_integrity(self) -> None:
-        """Every reference is a sequence's; for idle time and tests."""
+        """Assert that the reference counts of all blocks match the sequences."""
         counted = np.zeros_like(self._references)
         for sequence in self._sequences:
             assert len(sequence.blocks) == self.blocks_for(sequence.length)
@@ -203,7 +221,7 @@ class KVCache:
     ) -> tuple[CachedSequence | None, int]:
         best: CachedSequence | None = None
         best_length = 0
-        # What this request's last round left is the most recent that fits.
+        # Search the most recent ones first: the previous round of a request left its context there.
         known = [sequence for sequence in self._sequences if sequence.salt == salt]
         recent = sorted(known, key=lambda sequence: -sequence.last_used)
         for sequence in recent:
@@ -212,7 +230,7 @@ class KVCache:
             length = common_prefix_length(sequence.tokens, tokens)
             if is_read:
                 length = min(length, sequence.num_read)
-            # Of equals, an idle one can be taken over without copying.
+            # Of equally long prefixes prefer an idle one, which may be taken over without a copy.
             if length > best_length or (length == best_length > 0 and not sequence.in_use):
                 best, best_length = sequence, length
         return best, best_length
@@ -229,7 +247,11 @@ class KVCache:
         del sequence.blocks[num_kept:]
 
     def _allocate(self, preferred: int | None) -> int:
-        """A free block: the preferred one, else the lowest (a dense range is read in place)."""
+        """Return a free block and mark it as used: `preferred` if it is free, else the lowest.
+
+        Low numbers keep blocks close together, so that attention can read them in place. Drops the
+        least recently used prefixes while no block is free. Raises MemoryError if all are in use.
+        """
         while not (self._references == 0).any():
             idle = [sequence for sequence in self._sequences if not sequence.in_use]
             if not idle:
@@ -242,7 +264,7 @@ class KVCache:
 
 
 def common_prefix_length(left: Seq[int] | TokenIds, right: Seq[int] | TokenIds) -> int:
-    """Number of equal leading tokens."""
+    """Return the number of leading tokens that both have in common."""
     length = min(len(left), len(right))
     different = np.flatnonzero(np.asarray(left[:length]) != np.asarray(right[:length]))
     return int(different[0]) if len(different) else length

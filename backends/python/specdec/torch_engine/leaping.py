@@ -1,4 +1,7 @@
-"""When running tasks may generate several tokens without a look at any."""
+"""The decision on whether running tasks may leap.
+
+In a leap the device generates several tokens of each task before the host reads any of them.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ from specdec.torch_engine.task import Task
 
 
 def num_tokens_at_once(model: LlamaModel, tasks: Sequence[RunningTask], max_rows: int) -> int:
-    """How many tokens each of all running tasks can get in one go; 1 where one is to look.
+    """Return how many tokens each running task can get in one leap; 1 for an ordinary pass.
 
-    Only calls that ask for a few tokens leap, as draft engines' do: a long answer is read token by
-    token, and a leap would keep another call from starting meanwhile. An end token inside a leap
-    costs the steps behind it and changes nothing.
+    `tasks` are all running tasks, and `max_rows` is the row limit of a pass. Only calls for a few
+    tokens leap, such as the calls of draft engines. A long answer is streamed token by token, and
+    its leap would delay the start of other calls. The steps after an end token are wasted, but
+    change nothing.
     """
     if not model.leaps or not 0 < len(tasks) <= MAX_SEQUENCES:
         return 1
@@ -37,7 +41,10 @@ def _is_short(task: Task) -> bool:
 
 
 def _is_ready(running: RunningTask) -> bool:
-    """Nearly all of the prompt is cached, and the draws are of the kind that the device chains."""
+    """Say whether nearly all of the context is cached and the device can draw token after token.
+
+    It can for draws that depend only on logits, temperature and seed.
+    """
     (draw,) = running.draws(1)
     is_chained = draw.params.is_greedy or not is_truncated(draw.params)
     return 0 < len(running.pending) <= SHORT_ROWS and is_direct(draw) and is_chained

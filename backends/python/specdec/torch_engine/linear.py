@@ -1,9 +1,9 @@
 """Matrix products whose rows do not depend on each other.
 
-oneDNN picks its kernel by shape, and two of its choices change the order of summation: a product
-with one row, and an inner dimension above 1,024. Verification compares a token computed in a
-batch of k + 1 rows with the same token computed alone, so both are avoided rather than hoped
-for: `model.py` never runs fewer than two rows, and a long inner dimension is cut into pieces here.
+Verification computes a token in a batch of k + 1 rows, and the result must equal that of the token
+computed alone. oneDNN picks its kernel by shape, and two kinds of shape change the order of
+summation: a product with one row, and an inner dimension above 1,024. Both are avoided: `model.py`
+never runs fewer than two rows, and this module cuts a long inner dimension into pieces.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# What torch.compile calls for packed weights; the only way to them from Python.
+# The operations that torch.compile uses for packed weights; Python has no public ones.
 _mkldnn = torch.ops.mkldnn
 
 MAX_INNER = 1024
-"""Largest inner dimension summed inside one product."""
+"""Largest inner dimension of one product."""
 
 
 def can_be_packed(weight: Tensor) -> bool:
-    """Whether oneDNN packs it: bf16 on a CPU with instructions for it (AVX-512, say)."""
+    """Say whether oneDNN can pack the weight: bf16, on a CPU with AVX-512 or similar."""
     return (
         weight.dtype == torch.bfloat16
         and weight.device.type == "cpu"
@@ -29,7 +29,7 @@ def can_be_packed(weight: Tensor) -> bool:
 
 
 class Linear:
-    """y = x Wᵀ for a weight [out, in]; packed once for oneDNN if it can be."""
+    """The product x Wᵀ with a weight [out, in], which is packed once for oneDNN if possible."""
 
     def __init__(self, weight: Tensor) -> None:
         self._num_columns = len(weight)
@@ -41,18 +41,27 @@ class Linear:
         self._pieces = pieces
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [rows, in] → [rows, out], both of the weight's dtype; for weights of a single piece."""
+        """Return x Wᵀ [rows, out] for x [rows, in], both in the weight's dtype.
+
+        Raises ValueError if `in` is above MAX_INNER, because the weight then has several pieces.
+        """
         (piece,) = self._pieces
         return self._product(x, piece)
 
     def summed(self, x: Tensor) -> Tensor:
-        """x [rows, in] → [rows, out] float32; for weights of any number of pieces."""
+        """Return x Wᵀ [rows, out] float32 for x [rows, in] in the weight's dtype.
+
+        `in` may have any size.
+        """
         out = x.new_zeros(len(x), self._num_columns, dtype=torch.float32)
         self.add_to(out, x)
         return out
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """residual [rows, out] float32 += x Wᵀ, piece by piece in a fixed order."""
+        """Add x Wᵀ to `residual` [rows, out] float32 in place, piece by piece in a fixed order.
+
+        `x` is [rows, in] in the weight's dtype.
+        """
         if self._num_pieces == 1:
             residual.add_(self._product(x, self._pieces[0]))
             return

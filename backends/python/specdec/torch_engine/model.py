@@ -1,4 +1,4 @@
-"""The forward pass of a Llama-family decoder over rows of several sequences at once."""
+"""A Llama-family model whose forward pass computes rows of several sequences at once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.parts import assemble, choose_kernels
 
 MIN_ROWS_OUT = 2
-"""A product with one row sums in another order than one with more (see linear.py)."""
+"""Smallest number of hidden states that a pass returns: a product with a single row would sum in
+another order (see linear.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of one sequence in a pass: tokens to add, the last `num_logits` of which are asked."""
+    """The rows of one sequence in a pass: tokens to append to it.
+
+    Hidden states are wanted for the last `num_logits` of them.
+    """
 
     sequence: CachedSequence
     tokens: TokenIds
@@ -32,7 +36,7 @@ class Segment:
 
 
 class LlamaModel:
-    """Weights, cache and arithmetic; driven by one thread."""
+    """A model with its weights, KV cache and kernels; used by one thread."""
 
     def __init__(
         self,
@@ -45,15 +49,19 @@ class LlamaModel:
         num_threads: int = 0,
         head: Path | None = None,
     ) -> None:
-        """`dtype` of weights, products and KV cache; the residual stream is float32 always.
+        """Load the checkpoint in `directory`.
 
-        `kernels`: `native` compiles the CPU's (raises ConfigurationError where that cannot be),
-        `graph` is the CUDA decoder, `torch` does without either, `auto` takes native ones on a CPU
-        where they can be had, and `torch` elsewhere. `weight_dtype`: `auto` leaves the matrices in
-        `dtype`, `int8` quantises them for the native ones alone (raises ConfigurationError without
-        those), `int8_if_native` where those run. `num_threads`: on a CPU; 0 are as many as PyTorch
-        would take. `head`: the checkpoint of a head that drafts on this model's states; native
-        kernels quantise it in any case.
+        Raises ConfigurationError if the checkpoint, the head or the kernels cannot be used.
+
+        - `num_cache_tokens`: size of the KV cache, rounded up to whole blocks.
+        - `dtype`: that of weights, products and KV cache. The residual stream is always float32.
+        - `kernels`: `native` is compiled C on a CPU, `graph` runs CUDA graphs, `torch` uses
+          PyTorch's operations. `auto` takes `native` if it can run here, else `torch`.
+        - `weight_dtype`: `auto` leaves the matrices in `dtype`. `int8` quantises them, for which
+          native kernels are needed. `int8_if_native` quantises them if native kernels run.
+        - `num_threads`: threads on a CPU; 0 for PyTorch's choice.
+        - `head`: directory of a drafting head. Native kernels quantise an EAGLE-3 head and the
+          output matrix of a Medusa head, whatever `weight_dtype` says.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
@@ -74,31 +82,38 @@ class LlamaModel:
 
     @torch.inference_mode()
     def prepare(self, limits: EngineLimits) -> None:
-        """Captures graphs of all passes within the limits, on CUDA, while nothing is cached."""
+        """Capture CUDA graphs for passes within the limits; call it while the cache is empty.
+
+        Does nothing unless the kernels are `graph`.
+        """
         self._parts.prepare(limits, self.cache)
 
     @property
     def leaps(self) -> bool:
-        """Whether `can_leap` may ever be true."""
+        """Whether `can_leap` can ever return True: the kernels are `graph`."""
         return self._parts.leaper is not None
 
     def can_leap(self, num_sequences: int, num_tokens: int) -> bool:
-        """Whether `leap` serves so many sequences, the longest of `num_tokens` afterwards."""
+        """Say whether `leap` can run `num_sequences` sequences.
+
+        `num_tokens` is the length of the longest of them after the leap.
+        """
         leaper = self._parts.leaper
         return leaper is not None and leaper.fits(self.cache, num_sequences, num_tokens)
 
     @torch.inference_mode()
     def leap(self, segments: list[Segment], draws: list[Draw], num_tokens: int) -> list[list[int]]:
-        """Runs the segments and draws `num_tokens` ≥ 2 behind each, reading the device once.
+        """Run the segments; draw and return the next `num_tokens` ≥ 2 tokens of each.
 
-        `draws`: those of the first tokens. Extends each sequence by its segment and all of its new
-        tokens but the last.
+        The host reads from the device only once, at the end. `draws` are those of the first new
+        tokens. Each sequence grows by its segment and all of its new tokens but the last.
         """
         leaper = self._parts.leaper
         assert leaper is not None
         first = leaper.sampler.draw(self.run(segments), draws)
         sequences = [segment.sequence for segment in segments]
-        for sequence in sequences:  # Which tokens they are is known when all have run.
+        # Zeros, because the tokens are not known on the host until all steps have run.
+        for sequence in sequences:
             self.cache.extend(sequence, np.zeros(num_tokens - 1, dtype=np.int32))
         behind = leaper.run(first, sequences, draws, num_tokens - 1)
         tokens: list[list[int]] = torch.cat((first[:, None], behind), dim=1).tolist()
@@ -107,15 +122,18 @@ class LlamaModel:
         return tokens
 
     def run(self, segments: list[Segment]) -> Tensor:
-        """Runs the pass → hidden states after the final norm, [max(asked, 2), hidden] float32.
+        """Run a pass; return the hidden states of the asked rows after the final norm, in order.
 
-        Rows are those asked for, in order; a single one comes twice (see linear.py), none gives
-        [0, hidden]. Extends each segment's sequence by its tokens.
+        The result is [asked, hidden] float32. A single asked row comes twice (see linear.py).
+        Each segment's sequence grows by its tokens.
         """
         return self._run(segments, num_taps=None)[0]
 
     def run_tapped(self, segments: list[Segment]) -> tuple[Tensor, list[Tensor]]:
-        """The same, and each segment's states for the drafting head: [rows, taps, hidden]."""
+        """Run a pass like `run`; also return each segment's states for the drafting head.
+
+        These are [rows, taps, hidden] float32, the inputs of the layers in `drafting_head.taps`.
+        """
         assert self.drafting_head is not None
         hidden, states = self._run(segments, len(self.drafting_head.taps))
         assert states is not None

@@ -1,10 +1,10 @@
-"""Decide how many rows the next pass may have.
+"""Limits on the number of rows in the next pass.
 
-The supervisor takes an engine without a heartbeat for hung, so a pass takes about MAX_PASS_S at
-most. Beside streams, prompt rows may double a pass's usual time, or add PAUSE_S where that is more,
-so that running answers pause little. Prompts alone are read in passes of about PASS_ALONE_S, so
-that cancels and new requests do not wait long. The cost of a row is measured: it depends on the
-machine and grows with the context.
+The supervisor takes an engine without a heartbeat for hung, so no pass should take longer than
+about MAX_PASS_S. If streams are running, prompt rows may double the usual time of a pass, or add
+PAUSE_S if that is more, so that answers pause only a little. Passes with prompts only take about
+PASS_ALONE_S, so that cancels and new requests do not wait long. The cost of a row is measured,
+because it depends on the machine and grows with the context.
 """
 
 from __future__ import annotations
@@ -13,58 +13,61 @@ import time
 from collections.abc import Callable
 
 MAX_PASS_S = 2.5
-"""Longest pass: a quarter of the supervisor's default hang limit."""
+"""Longest pass in seconds: a quarter of the supervisor's default hang limit."""
 
 MIN_PASS_ROWS = 64
-"""Rows that a pass may always have, however long they take: one for each of 64 streams."""
+"""Rows that a pass may have however long they take: one for each of 64 streams."""
 
 PAUSE_S = 0.03
-"""Running streams may always wait this long for prompt rows. Where passes are short, as in a small
-draft model, its prompts would otherwise be read in many small passes, and drafts come late."""
+"""Seconds that prompt rows may always add to a pass of running streams. A small draft model has
+short passes. Without this it would need many of them for a prompt, and its drafts would be late."""
 
 PASS_ALONE_S = 0.5
-"""Duration of a pass that reads prompts only."""
+"""Seconds that a pass with prompts only may take."""
 
 STREAM_RETURNS_S = 0.5
-"""A stream between two calls counts as running for this long."""
+"""Seconds for which a stream counts as running between two of its calls."""
 
 USUAL_IS_KNOWN_S = 1.0
-"""A pass without prompts is run when the last one is older than this, to measure its time."""
+"""Age in seconds at which the usual time of a pass is measured again, by a pass without prompts."""
 
 ROWS_AT_FIRST = 64
-"""Rows of a pass while the cost of a row is unknown."""
+"""Prompt rows of a pass while the cost of a prompt row is unknown."""
 
 WEIGHT = 1 / 4
 """Weight of the newest pass in the means, which follow a change within a few passes."""
 
 
 class Pace:
-    """Means of recent passes, and the rows that follow from them; used by the engine's thread."""
+    """The row limits of the next pass, from the means of recent passes.
+
+    Used by the engine's thread only.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._any_row_s: float | None = None
-        """Seconds per row of passes with MIN_PASS_ROWS or more; None before the first of them."""
+        """Seconds per row in passes of at least MIN_PASS_ROWS rows; None before the first one."""
         self._prompt_row_s: float | None = None
-        """Seconds that one prompt row adds to a pass."""
+        """Seconds that one prompt row adds to a pass; None before the first pass with prompts."""
         self._usual_s: float | None = None
-        """Duration of a pass of streams without prompts."""
+        """Seconds that a pass of streams without prompts takes; None before the first one."""
         self._usual_known_s = float("-inf")
-        """When a pass without prompts last ended."""
+        """Time at which a pass without prompts last ended."""
         self._stream_ran_s = float("-inf")
-        """When a pass with rows of streams last ended."""
+        """Time at which a pass with rows of streams last ended."""
 
     def max_rows(self, limit: int) -> int:
-        """Return how many rows the next pass may have in all, `limit` at most."""
+        """Return how many rows the next pass may have in all, at most `limit`."""
         if self._any_row_s is None:
             return limit
         return min(limit, max(MIN_PASS_ROWS, int(MAX_PASS_S / max(self._any_row_s, 1e-9))))
 
     def max_prompt_rows(self, *, has_streams: bool, limit: int) -> int:
-        """Return how many prompt rows the next pass may hold, `limit` at most.
+        """Return how many prompt rows the next pass may have, at most `limit`.
 
-        `has_streams`: rows of running streams are in the pass. Returns 0 where the pass is to run
-        without prompts, which happens only beside streams.
+        `has_streams` says whether the pass has rows of running streams. Only then can the result
+        be 0, which means that the pass should run without prompts.
         """
         now_s = self._clock()
         if has_streams and now_s - self._usual_known_s > USUAL_IS_KNOWN_S:
@@ -80,7 +83,8 @@ class Pace:
     def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
         """Learn from a pass of `num_rows` ≥ 1 that took `seconds`."""
         now_s, has_streams = self._clock(), num_rows > num_prompt_rows
-        if num_rows >= MIN_PASS_ROWS:  # A smaller one's time says little of the cost of a row.
+        # The time of a smaller pass says little about the cost of a row.
+        if num_rows >= MIN_PASS_ROWS:
             self._any_row_s = _mean(self._any_row_s, seconds / num_rows)
         if has_streams:
             self._stream_ran_s = now_s

@@ -1,4 +1,7 @@
-"""What computes a model where it runs: compiled for a CPU, graphs on CUDA, or PyTorch's calls."""
+"""The parts that compute a model, chosen for the device it runs on.
+
+They are compiled for a CPU, run as CUDA graphs, or call PyTorch's operations.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +27,38 @@ from specdec.torch_engine.weights import ModelWeights
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A decoder and what turns its hidden states into tokens."""
+    """A decoder, and the parts that turn its hidden states into tokens."""
 
     decoder: Decoder
     head: Head
     sampler: Sampler
     leaper: gpu.Leaper | None = None
-    """Generates several tokens at once; None where each needs a pass of its own."""
+    """Generates several tokens before the host reads any; None unless the kernels are `graph`."""
     pool: gpu.GraphPool | None = None
+    """The memory pool that all CUDA graphs share; None without graphs."""
     drafting_head: DraftingHead | None = None
-    """Guesses behind the target's answers; None where there is no such checkpoint."""
+    """Drafts from the target's hidden states; None if no head is configured."""
 
     def prepare(self, limits: EngineLimits, cache: KVCache) -> None:
-        """Captures what passes within the limits need, before anything is cached."""
+        """Capture CUDA graphs for passes within the limits; call it while the cache is empty.
+
+        Does nothing unless the kernels are `graph`.
+        """
         if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
             buckets = list(gpu.buckets_within(limits))
             self.decoder.prepare(buckets, cache, self.pool)
-            if limits.max_draft_len == 0:  # An engine that verifies seldom generates alone.
+            # An engine that verifies drafts is seldom asked for several tokens at once.
+            if limits.max_draft_len == 0:
                 self.leaper.prepare(buckets, cache, self.pool)
 
 
 def choose_kernels(
     kernels: str, weight_dtype: str, config: ModelConfig, device: torch.device, dtype: torch.dtype
 ) -> str:
-    """`native`, `graph` or `torch`.
+    """Return the kernels to use: `native`, `graph` or `torch`.
 
-    Raises ConfigurationError where `kernels` and `weight_dtype` (see LlamaModel) cannot be had.
+    `kernels` and `weight_dtype` are described at LlamaModel. Raises ConfigurationError if one of
+    them is unknown, or if the native kernels that they need cannot run here.
     """
     if native.is_wanted(kernels, weight_dtype, config, device, dtype):
         return "native"
@@ -65,10 +74,11 @@ def assemble(
     num_threads: int = 0,
     guessing: Eagle3Weights | MedusaWeights | None = None,
 ) -> Parts:
-    """`kernels`: what `choose_kernels` says; `num_threads` on a CPU, 0 for as many as it has.
+    """Build the parts of a model from its weights.
 
-    `guessing`: the head that drafts on the target's states. Raises ConfigurationError where it
-    cannot.
+    `kernels` is the result of `choose_kernels`. `num_threads` counts threads on a CPU; 0 is
+    PyTorch's choice. `guessing` holds the weights of a drafting head. Raises ConfigurationError if
+    there is a drafting head and the kernels are `graph`.
     """
     if kernels == "graph":
         if guessing is not None:

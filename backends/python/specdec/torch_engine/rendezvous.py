@@ -1,10 +1,12 @@
-"""A pass is held back a moment for rounds that are about to come.
+"""The decision on whether a pass should wait a moment for rounds that are about to arrive.
 
-Rounds of speculation are calls of their own: behind each the caller needs a moment before the next.
-Streams whose calls just miss each other would run in turns, each waiting for the other's pass, at
-half the speed of one pass for both. So before a pass it is weighed: all who are ready would wait
-for those who are about to return, and those who return would be spared the wait for a whole pass.
-How long callers take, and whether they come back at all, is measured.
+Each round of speculation is a call of its own, and its caller needs a moment until the next call.
+Two requests whose calls just miss each other would run in turns. Each would wait for the other's
+pass, at half the speed of one pass for both.
+
+So costs and gains are compared before a pass. Waiting costs time for all tasks that are ready. It
+saves each returning caller the wait for a whole pass. The time until callers return, and the share
+of callers that return at all, are measured.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ import time
 from collections.abc import Callable
 
 WEIGHT = 1 / 16
-"""Of the newest sample in the means."""
+"""Weight of the newest sample in the means."""
 
 MAX_SHARE = 0.6
-"""Of a pass: nobody waits longer for others."""
+"""Longest wait, as a share of the time of a pass."""
 
 FORGOTTEN_AFTER_S = 0.5
-"""A caller that is not back by then has gone."""
+"""Seconds after which a caller that has not returned is no longer expected."""
 
 
 class Mean:
-    """Of the recent past."""
+    """An exponentially weighted mean of recent samples."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -33,24 +35,33 @@ class Mean:
 
 
 class Rendezvous:
-    """Knows who is away between two rounds; driven by the engine's thread."""
+    """Tracks callers between two rounds, and says how long a pass should wait for them.
+
+    Used by the engine's thread only. A caller is one request that calls this engine in rounds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left_s: dict[str, float] = {}
-        """When the round of each caller that is away was answered, oldest first."""
+        """The time at which each absent caller got its last answer, oldest first."""
         self._chance = Mean(0.0)
-        """Of a caller to come back; strangers who never do are not waited for."""
+        """Chance that a caller returns; 0 until the first one has returned."""
         self._away_s = Mean(0.0)
+        """Seconds between an answer and the caller's next call."""
         self._spread_s = Mean(0.0)
+        """Seconds by which that time differs from its mean."""
         self._pass_s = Mean(0.0)
+        """Seconds that a pass without prompts takes."""
 
     def answered(self, request_id: str) -> None:
-        """A round was, and its answer does not end there."""
+        """Record that a round was answered and that its request goes on."""
         self._left_s[_caller(request_id)] = self._clock()
 
     def arrived(self, request_id: str, arrival_s: float) -> None:
-        """A call came at `arrival_s`, perhaps while a pass was running."""
+        """Record a call that arrived at `arrival_s`, in seconds of the clock.
+
+        That may be earlier than now, if a pass was running when the call came.
+        """
         left_s = self._left_s.pop(_caller(request_id), None)
         if left_s is None:
             return
@@ -60,16 +71,17 @@ class Rendezvous:
         self._away_s.add(away_s)
 
     def passed(self, seconds: float) -> None:
-        """A pass of rounds and steps has taken so long."""
+        """Record how long a pass without prompts took."""
         self._pass_s.add(seconds)
 
     def patience_s(self, num_ready: int) -> float:
-        """How long `num_ready` ≥ 1 tasks should wait from now; 0 to go."""
+        """Return the seconds that `num_ready` ≥ 1 tasks should wait; 0 to run the pass now."""
         now_s = self._clock()
         self._forget(now_s)
         if not self._left_s:
             return 0.0
-        # Who is later than usual may be any moment away.
+        # Most callers return before this. Nobody can tell when a later one does, so the pass does
+        # not wait for it.
         expected_s = self._away_s.value + 2 * self._spread_s.value
         waits_s = [left_s + expected_s - now_s for left_s in self._left_s.values()]
         waits_s = sorted(wait_s for wait_s in waits_s if wait_s > 0)
@@ -91,5 +103,5 @@ class Rendezvous:
 
 
 def _caller(request_id: str) -> str:
-    """Calls of one request are numbered at the end of their ids."""
+    """Return the caller of a request id `<request>:<label>:<number>`: the id without the number."""
     return request_id.rpartition(":")[0]

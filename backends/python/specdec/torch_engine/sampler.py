@@ -1,4 +1,4 @@
-"""The one sampler of draft and target: hidden states in, drawn tokens out."""
+"""The sampler of targets, draft models and heads: it draws tokens from hidden states."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from specdec.torch_engine.head import Head
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A drawn token, and what was asked for beside it; token -1 behind a wrong guess."""
+    """A drawn token, with its logits and log-probabilities if the draw asks for them."""
 
     token: int
+    """The token's id; -1 if nothing was drawn, because an earlier draft token was rejected."""
     logits: Tensor | None = None
-    """[vocab] float32: the warped logits that it was drawn from."""
+    """[vocab] float32: the warped logits that the token was drawn from."""
     log_probs: Tensor | None = None
-    """[vocab] float32: the model's own (temperature 1, no penalties, nothing truncated)."""
+    """[vocab] float32: the model's own, at temperature 1, without penalties or truncation."""
 
     def log_prob(self, token: int) -> float:
         assert self.log_probs is not None
@@ -34,31 +35,35 @@ class Choice:
 
 
 Ranking = list[tuple[int, float]]
-"""Tokens and log-probabilities, the likeliest first."""
+"""Tokens and their log-probabilities, the likeliest first."""
 
 NOT_DRAWN = Choice(-1)
-"""What stands behind a wrong guess."""
+"""The choice at positions after a rejected draft token."""
 
 
 def law_of(logits: Tensor) -> npt.NDArray[np.float64]:
-    """[vocab] warped logits → probabilities."""
+    """Return the probabilities [vocab] float64 of warped logits [vocab], on the host."""
     law: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
     return law
 
 
 class Sampler:
-    """Draws each token from its own row, position and seed, whatever else is in the pass."""
+    """Draws tokens; each depends on its own row, position and seed, not on the rest of the pass."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
 
     @torch.inference_mode()
     def rank(self, hidden: Tensor, draws: Sequence[Draw], count: int) -> list[Ranking]:
-        """hidden [max(n, 2), hidden] float32 and n draws → `count` guesses for each.
+        """Return the `count` tokens that the target most likely draws, for each of n draws.
 
-        For drafts: what another model, whose logits are near these, is likeliest to draw there.
-        Its own draw comes first. The probabilities are the softmax of what the draw takes the
-        largest of, in units of logits: greedy draws have the model's own.
+        `hidden` is [max(n, 2), hidden] float32. The ranking serves drafts: it assumes that the
+        target's logits are near these, and that it draws with the same noise. The token that would
+        be drawn from these logits comes first.
+
+        The log-probabilities are those of a softmax over the scores of which a draw takes the
+        largest. The scores are logits plus noise times temperature. Greedy draws have no noise:
+        their scores are the logits after penalties and bans. Impossible tokens are left out.
         """
         rankings: list[Ranking] = [[] for _ in draws]
         plain = [n for n, draw in enumerate(draws) if draw.is_plain]
@@ -76,9 +81,14 @@ class Sampler:
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor, chains: Sequence[Sequence[Draw]]) -> list[list[Choice]]:
-        """hidden [max(n, 2), hidden] float32 and the n draws of its first rows → their choices.
+        """Draw tokens for chains of n draws in all; return the choices of each chain.
 
-        Draws of one chain follow each other; behind a wrong guess none is made.
+        `hidden` is [max(n, 2), hidden] float32, one row per draw, in order. The draws of a chain
+        are for positions that follow each other. Those after a rejected draft token may stay
+        undrawn, as NOT_DRAWN.
+
+        Raises EngineFailedError if a row is not finite. Raises InvalidRequestError if bans or
+        penalties leave no token to draw.
         """
         if not any(chains):
             return [[] for _ in chains]
@@ -107,7 +117,7 @@ class Sampler:
 
 
 def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
-    """Return the tokens [n] that were chosen from hidden [n, hidden], read from the device at once.
+    """Return `tokens` [n], chosen from `hidden` [n, hidden], after a single read from the device.
 
     Raises EngineFailedError if a row of `hidden` is not finite, because its token means nothing.
     """
@@ -132,9 +142,14 @@ def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
 
 
 def draw_token(logits: Tensor, draw: Draw) -> Choice:
-    """logits [vocab] float32, overwritten → the token of `draw`; the lowest id among equals."""
+    """Draw a token from `logits` [vocab] float32, which are overwritten.
+
+    Among equal scores the lowest id wins. Raises EngineFailedError if the logits are not finite,
+    and InvalidRequestError if bans or penalties leave no token to draw.
+    """
     log_probs = torch.log_softmax(logits, dim=0) if draw.wants_log_prob else None
-    largest = logits.max()  # NaN, if any logit is.
+    # Any NaN logit makes this NaN.
+    largest = logits.max()
     warped = warp(logits, draw)
     scores = _Races().scores(warped, draw)
     best = scores.max()
@@ -145,7 +160,11 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
 
 
 def _reason_of_no_token(largest: Tensor) -> SpecdecError:
-    """Tell the model's fault from the request's by the largest logit before warping."""
+    """Return the error for a row without a token to draw.
+
+    It is the model's fault if `largest`, the largest logit before warping, is not finite. Otherwise
+    it is the request's.
+    """
     if not torch.isfinite(largest):
         return _not_finite()
     return InvalidRequestError(
@@ -154,7 +173,7 @@ def _reason_of_no_token(largest: Tensor) -> SpecdecError:
 
 
 def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Ranking:
-    """logits [vocab] float32, overwritten → see Sampler.rank."""
+    """Rank one row as Sampler.rank does; `logits` [vocab] float32 are overwritten."""
     scores = races.scores(warp(logits, draw), draw)
     if not draw.params.is_greedy:
         scores *= draw.params.temperature
@@ -163,19 +182,19 @@ def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Rankin
 
 
 def _ranking(tokens: Tensor, log_probs: Tensor) -> Ranking:
-    """[count] each; what cannot be is left out."""
+    """Pair tokens [count] with log-probabilities [count], without impossible tokens."""
     pairs = zip(tokens.tolist(), log_probs.clamp(max=0.0).tolist(), strict=True)
     return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
 
 
 class _Races:
-    """The noise of draws, made once where several draw at one place."""
+    """The noise of draws, computed once for draws of the same seed and position."""
 
     def __init__(self) -> None:
         self._noise: dict[tuple[int, int], Tensor] = {}
 
     def scores(self, warped: Tensor, draw: Draw) -> Tensor:
-        """[vocab] float32, of which the largest is drawn."""
+        """Return the scores [vocab] float32, the largest of which is drawn."""
         if draw.params.is_greedy:
             return warped
         place = (draw.params.seed, draw.position)
@@ -185,5 +204,5 @@ class _Races:
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:
-    """A product with one row sums in another order than one with more (see linear.py)."""
+    """Repeat a single row: a product with one row sums in another order (see linear.py)."""
     return numbers * 2 if len(numbers) == 1 else numbers

@@ -1,4 +1,4 @@
-"""Run the tasks of one model pass by pass: requests join and leave between passes."""
+"""The scheduler runs a model pass by pass; tasks join and leave between passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, 
 
 
 class Scheduler:
-    """The waiting and running tasks of one model; used by the engine's thread only."""
+    """Runs all tasks of one model, waiting and admitted; used by the engine's thread only."""
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
@@ -50,7 +50,10 @@ class Scheduler:
         return bool(self._admission or self._running)
 
     def check(self, task: Task) -> Task:
-        """Return the task as it will run. Raises InvalidRequestError if it never can."""
+        """Return the task as it will run, shortened to the context if necessary (see `fit`).
+
+        Raises InvalidRequestError if its inputs are invalid or above the engine's limits.
+        """
         limit = self._limits.max_draft_len
         if task.num_next is not None and self._model.drafting_head is None:
             raise InvalidRequestError(
@@ -65,23 +68,26 @@ class Scheduler:
     def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
         """Queue tasks that run side by side: a single one, or the paths of a tree.
 
-        Raises InvalidRequestError if one can never run.
+        `receive` gets the outputs of all of them. Raises InvalidRequestError if one can never run.
         """
         self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
         self._rendezvous.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
 
     @property
     def patience_s(self) -> float:
-        """Seconds that the next pass should wait for rounds that are about to come."""
+        """Seconds that the next pass should wait for rounds that are about to arrive."""
         num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
         return self._rendezvous.patience_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
-        """Return how many tasks like this may run side by side; 0 for one that is too large."""
+        """Return how many tasks like this one may run side by side; 0 if one alone is too large."""
         return self._admission.num_together(task)
 
     def is_cached(self, task: Task) -> bool:
-        """Say whether the cache holds its whole context but the last token."""
+        """Say whether the cache holds the task's whole context except the last token.
+
+        If the task uses the drafting head, the head must have read these positions too.
+        """
         is_read = task.num_next is not None
         num_cached = self._model.cache.num_cached(
             task.input_ids, is_read=is_read, salt=task.cache_salt
@@ -89,13 +95,17 @@ class Scheduler:
         return num_cached == len(task.input_ids) - 1
 
     def cancel(self, request_id: str) -> None:
-        """End every task of that id with an empty last output; an unknown id is no error."""
+        """End every task with this id with an empty last output; an unknown id is no error."""
         for running in self._all():
             if running.task.request_id == request_id:
                 self._finish(running)
 
     def step(self) -> None:
-        """Run one forward pass, or a leap of several; hand every task its new tokens."""
+        """Admit waiting tasks, run one pass or leap, and hand every task its new tokens.
+
+        Errors that concern one task end that task only. Any other error is raised, and the caller
+        must then end all tasks with `fail_all`.
+        """
         for running in self._admission.enter():
             self._start(running)
         failures = PassFailures()
@@ -121,7 +131,8 @@ class Scheduler:
             hidden = self._model.run(segments)
         verdicts = self._draw_and_judge(hidden, chunks, failures)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
-        # Paths of a tree that were not accepted end only after the head has read them.
+        # The head reads these now, since its proposal is part of the output. The end of a tree
+        # may discard the sequences of its paths, so the head must read them before that.
         awaited = {
             running: each
             for running, each in readings.items()
@@ -134,7 +145,7 @@ class Scheduler:
             with failures.alone(running):
                 self._conclude(running, verdict, guesses.get(running, NO_GUESSES))
         self._end_failed(failures)
-        # Clients have their tokens before the head reads what it needs for later proposals only.
+        # Clients get their tokens before the head reads rows that serve only later proposals.
         read(
             self._model,
             {
@@ -153,7 +164,10 @@ class Scheduler:
         chunks: Sequence[tuple[RunningTask, Segment]],
         failures: PassFailures,
     ) -> dict[RunningTask, Verdict]:
-        """Draw the tokens of a pass, and verify the drafts of tasks that have run completely."""
+        """Draw the tokens of a pass; return verdicts for the tasks whose pending rows have all run.
+
+        `hidden` holds the asked rows of all chunks in order.
+        """
         draws = [running.draws(segment.num_logits) for running, segment in chunks]
         choices = self._choose(hidden, draws, [running for running, _ in chunks], failures)
         verdicts: dict[RunningTask, Verdict] = {}
@@ -172,9 +186,9 @@ class Scheduler:
         tasks: Sequence[RunningTask],
         failures: PassFailures,
     ) -> list[list[Choice]]:
-        """Draw for all tasks; where that fails, for each alone, so that others do not suffer.
+        """Draw for all tasks together or, if that fails, for each alone, to find the one at fault.
 
-        A row's result does not depend on its company, so they get the tokens they would have got.
+        A row's result does not depend on other rows, so the other tasks get the same tokens.
         """
         try:
             return self._sampler.choose(hidden, draws)
@@ -213,12 +227,12 @@ class Scheduler:
                 self._conclude(running, Verdict(tuple(tokens), 0))
 
     def fail_all(self, error: Exception) -> None:
-        """End every task with `error`: the pass itself failed."""
+        """End every task, waiting or running, with `error`."""
         for running in self._all():
             self._finish(running, error=error)
 
     def check_integrity(self) -> None:
-        """Assert that nothing is held while nothing runs."""
+        """Assert that no task runs and that no sequence or cache block is reserved."""
         assert not self._running
         self._admission.check_integrity()
         self._model.cache.check_integrity()
@@ -241,11 +255,15 @@ class Scheduler:
         self._running.append(running)
 
     def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
-        """Verify a task whose pending tokens have all run; a tree, once its last path has run."""
+        """Verify a task whose pending rows have all run; return the verdicts that this yields.
+
+        A path of a tree yields none until the tree's last path has run, and then those of all.
+        """
         branch = running.task.branch
         if branch is None:
             return {running: judge(running.task, running.choices)}
-        path = branch.path[: len(running.task.draft_ids)]  # cut where the context ends
+        # `fit` may have shortened the draft to the length of the context.
+        path = branch.path[: len(running.task.draft_ids)]
         verdict = branch.judge.add(path, running.choices)
         if verdict is None:
             return {}
@@ -258,7 +276,10 @@ class Scheduler:
     def _conclude(
         self, running: RunningTask, verdict: Verdict, guesses: Guesses = NO_GUESSES
     ) -> None:
-        """Hand out the tokens of a verdict, with the head's proposal for those that follow."""
+        """Hand out the tokens of a verdict and the head's proposal; end the task, or go on.
+
+        The end token is not handed out. Rejected draft tokens are cut from the cache.
+        """
         task, stats = running.task, running.stats
         num_drafts = len(task.draft_ids)
         choices, running.choices = running.choices, []
@@ -290,7 +311,8 @@ class Scheduler:
         running.num_generated += len(tokens)
         end = len(task.input_ids) + running.num_generated
         if ended and not num_drafts:
-            assert running.sequence is not None  # A leap may have run beyond the end.
+            assert running.sequence is not None
+            # A leap may have run beyond the end token.
             self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
             if task.is_round and not ended:
@@ -319,6 +341,7 @@ class Scheduler:
                 self._model.cache.release(running.sequence)
                 if running.task.branch is not None:
                     self._model.cache.drop_copies(running.sequence)
-            else:  # Half of a failed pass may have been written.
+            else:
+                # The failed pass may have written only some of the keys and values.
                 self._model.cache.discard(running.sequence, is_failed=True)
         send_last(running.receive, replace(said, stats=running.stats, error=error))

@@ -1,8 +1,8 @@
-"""Selects the rows of the next pass.
+"""The selection of rows for the next pass.
 
 Running streams come first, so that none waits for another request's prompt. Prompts share the rows
-that Pace allows: the one with the fewest rows left gets half of them, and the oldest the
-rest, so that neither waits for all of the other.
+that Pace allows. The prompt with the fewest rows left gets half of them, and the oldest prompt gets
+the rest, so that neither waits for the whole of the other.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Chunk = tuple[RunningTask, Segment]
 
 
 def select(running: Sequence[RunningTask], pace: Pace, max_rows: int) -> Iterator[Chunk]:
-    """Yield each task that takes part in the next pass with its rows, `max_rows` in all at most.
+    """Yield each task of the next pass with its rows, at most `max_rows` rows in all.
 
-    `running`: all running tasks, oldest first. A task without pending rows waits for other paths
-    of its tree.
+    `running` holds all running tasks, oldest first. A task without pending rows is left out: it
+    waits for other paths of its tree.
     """
     unfinished = [each for each in running if len(each.pending)]
     streams = [each for each in unfinished if not each.is_prompt]
@@ -42,7 +42,7 @@ def select(running: Sequence[RunningTask], pace: Pace, max_rows: int) -> Iterato
 
 
 def _in_order(tasks: Sequence[RunningTask], num_rows: int) -> Iterator[Chunk]:
-    """Yield the tasks' next rows, the first task's first, until `num_rows` are given out."""
+    """Yield the next rows of the tasks, in their order, until there are `num_rows` rows."""
     for each in tasks:
         if num_rows == 0:
             return

@@ -1,4 +1,4 @@
-"""One engine request and what comes of it."""
+"""A task, which is one call of the engine, and its outputs."""
 
 from __future__ import annotations
 
@@ -23,56 +23,73 @@ NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
 
 class Branch(NamedTuple):
-    """A path of a tree: its nodes, and who judges it together with the others."""
+    """A path of a tree, and the object that verifies the tree when all its paths have run."""
 
     judge: TreeJudge
     path: tuple[int, ...]
+    """The nodes of the path from the root on, as indices into the tree's draft tokens."""
     is_judged: bool
-    """The tree is verified by probabilities; also where no node is left of this path."""
+    """Whether the tree is verified by probabilities; kept here because the path itself may be cut
+    to no nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One engine request: generate freely, or verify `draft_ids` in one pass and end."""
+    """One call of the engine: generate tokens, or verify a draft and end.
+
+    With `draft_ids` the task verifies them and ends with the target's own token. Without, it
+    generates up to `max_new_tokens` tokens, one per pass or several in a leap.
+    """
 
     request_id: str
+    """The id of the call, `<request>:<label>:<number>` if the orchestrator made it."""
     input_ids: TokenIds
+    """[n ≥ 1] int32: the context."""
     max_new_tokens: int
+    """Largest number of tokens in the output, accepted draft tokens included."""
     draft_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    """[drafts] int32: the draft tokens to verify."""
     end_id: int | None = None
+    """The token that ends the answer; it is never part of the output."""
     params: SamplingParams = GREEDY
     num_prompt_tokens: int = 0
-    """How much of `input_ids` is no output, for what looks back at the output."""
+    """Leading tokens of `input_ids` that are prompt; penalties treat the rest as output."""
     draft_parents: tuple[int, ...] = ()
-    """For a tree of drafts: the place in `draft_ids` that each follows, -1 the context itself."""
+    """For a tree: the index in `draft_ids` of the node that each draft token follows, -1 for the
+    context. Empty for a chain."""
     branch: Branch | None = None
-    """Set where `draft_ids` is one path of a tree, whose other paths run beside it."""
+    """Set if `draft_ids` is one path of a tree, whose other paths are tasks of the same group."""
     wants_log_probs: bool = False
+    """Whether the output holds the model's own log-probability of each token."""
     wants_logits: bool = False
-    """The warped logits that each token was drawn from: what a draft's verification needs."""
+    """Whether the output holds the warped logits that each token was drawn from. Verification by
+    probabilities needs those of a draft model's tokens."""
     verification: str = "exact"
-    """Or a rule of acceptance/rules.py; greedy tasks are verified by equality in any case."""
+    """`exact`, or the name of a rule in acceptance/rules.py. Greedy tasks are always verified by
+    comparing tokens."""
     draft_logits: npt.NDArray[np.float32] | None = None
-    """[drafts, vocab]: what the drafts were drawn from; None for drafts that were looked up."""
+    """[drafts, vocab] float32: the warped logits that the draft tokens were drawn from; None for
+    tokens that were not drawn but copied."""
     num_next: int | None = None
-    """Guesses of the drafting head that come with the last output; 0 lets it read along, None
-    leaves it out."""
+    """Largest number of draft tokens that the drafting head proposes with the last output. With 0
+    the head only reads along; with None it is not used."""
     next_depth: int | None = None
-    """Guesses of a tree of num_next that may follow each other; None asks for a chain."""
+    """Largest number of draft tokens on one path of the head's tree; None asks for a chain."""
     banned: BannedText | None = None
-    """`params.bad_texts` in the model's vocabulary; the engine fills it in."""
+    """`params.bad_texts`, prepared for the model's vocabulary; the engine fills it in."""
     cache_salt: str = ""
-    """Only tasks of one salt find each other's prefixes in the KV cache."""
+    """Only tasks with the same salt share prefixes in the KV cache."""
     arrival_ns: int = field(default_factory=time.monotonic_ns)
+    """Time of arrival: time.monotonic_ns()."""
 
     @property
     def is_round(self) -> bool:
-        """One step of a caller who will come back with what it said."""
+        """Whether the caller will probably call again with the tokens of this output."""
         return len(self.draft_ids) > 0 or self.max_new_tokens == 1
 
     @property
     def is_judged(self) -> bool:
-        """Verified by probabilities, rather than by comparing with the target's own draw."""
+        """Whether the draft is verified by probabilities, not by comparing it with the draws."""
         if self.branch is not None:
             return self.branch.is_judged
         return (
@@ -82,31 +99,33 @@ class Task:
 
 @dataclass(slots=True)
 class TaskStats:
-    """What return_perf_metrics reports; times are time.monotonic_ns()."""
+    """The figures that `return_perf_metrics` reports; times are those of time.monotonic_ns()."""
 
     arrival_ns: int = 0
     first_scheduled_ns: int = 0
     first_token_ns: int = 0
     last_token_ns: int = 0
     num_reused_blocks: int = 0
+    """Cache blocks of the prefix that the task found in the cache."""
     num_new_blocks: int = 0
+    """Cache blocks that the task added."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """New tokens of a task (without its end token); `stats` on the last output only."""
+    """New tokens of a task, without the end token; the last output has `stats` or `error`."""
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...] = ()
-    """Of `tokens`, where the task wants them."""
+    """The log-probability of each of `tokens`; empty unless the task wants them."""
     logits: tuple[npt.NDArray[np.float32], ...] = ()
-    """[vocab] for each of `tokens`, where the task wants them."""
+    """The warped logits [vocab] of each of `tokens`; empty unless the task wants them."""
     next_drafts: tuple[int, ...] = ()
-    """What the drafting head guesses behind the last token."""
+    """The drafting head's proposal: draft tokens that follow the last token."""
     next_parents: tuple[int, ...] = ()
-    """For a tree of them, as Task.draft_parents."""
+    """The parents of `next_drafts` if they are a tree, in the form of Task.draft_parents."""
     stats: TaskStats | None = None
     error: Exception | None = None
 
@@ -116,15 +135,20 @@ class TaskOutput:
 
 
 NOTHING_SAID = TaskOutput(())
+"""An output without tokens."""
 
 Receiver = Callable[[TaskOutput], None]
+"""A function that is called with each output of a task, in order."""
 
 
 def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
-    """The task as the tensorrtllm backend would run it, or InvalidRequestError.
+    """Return the task within the engine's limits, as the tensorrtllm backend would run it.
 
-    Source: LlmRequest::validate of TensorRT-LLM 1.2: an over-long draft is refused, an output
-    that would pass the end of the context is shortened.
+    Output and draft are shortened to the rest of max_seq_len. Raises InvalidRequestError for an
+    empty or too long context, for a draft longer than max_draft_len, for draft logits of another
+    shape than [drafts, vocab], and for tokens outside the vocabulary.
+
+    Source: LlmRequest::validate of TensorRT-LLM 1.2.
     """
     num_input, num_drafts = len(task.input_ids), len(task.draft_ids)
     if num_input == 0:
@@ -153,7 +177,7 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
 
 
 def _check_tokens(task: Task, vocab_size: int) -> None:
-    """Raise InvalidRequestError for a token outside the vocabulary, wherever the task names one."""
+    """Raise InvalidRequestError if any token that the task names is outside the vocabulary."""
     bad_words = np.asarray([token for word in task.params.bad_words for token in word], np.int64)
     for name, ids in (
         ("input_ids", task.input_ids),

@@ -1,4 +1,7 @@
-"""The decoder in PyTorch's operations: on CPUs in float32, or where nothing can be compiled."""
+"""The decoder in PyTorch's operations.
+
+It runs on a GPU without graphs, on a CPU in float32, and on a CPU without compiled kernels.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ from specdec.torch_engine.weights import LayerWeights, ModelWeights
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Where the rows of a pass stand: the same for every layer."""
+    """The positions and cache slots of a pass's T rows, computed once for all layers."""
 
     rotation: Tensor
-    """[T, heads + 2 kv, head_dim / 2] complex64."""
+    """[T, heads + 2 kv, head_dim / 2] complex64: the factors of RoPE (see `rotation_table`)."""
     cache_index: Tensor
+    """[T * 2 kv] int64: the rows of a layer's cache for new keys and values (see
+    KVCache.write_index)."""
     groups: list[attention.AttentionGroup]
+    """The groups of sequences that attention computes together."""
 
     @classmethod
     def of(cls, rows: Rows, cache: KVCache, rotation_table: Tensor) -> Place:
@@ -43,7 +49,7 @@ class Place:
 
 
 class TorchLayer:
-    """One decoder layer."""
+    """One decoder layer: attention and MLP, with their norms."""
 
     def __init__(self, config: ModelConfig, weights: LayerWeights) -> None:
         self._config = config
@@ -56,7 +62,11 @@ class TorchLayer:
         self._down = Linear(weights.down)
 
     def run(self, x: Tensor, residual: Tensor, cache: Tensor, place: Place) -> None:
-        """x [T, in], normalised, for the attention; residual [T, hidden] float32, in place."""
+        """Add the layer's attention and MLP to `residual` [T, hidden] float32, in place.
+
+        `x` [T, in] is the normalised input of the attention, in the dtype of the weights. `cache`
+        is what KVCache.layer returns; the new keys and values are written into it.
+        """
         config = self._config
         num_rows, num_heads, num_kv = residual.shape[0], config.num_heads, config.num_kv_heads
         qkv = self._qkv(x).float() if x.shape[1] <= MAX_INNER else self._qkv.summed(x)
@@ -75,7 +85,10 @@ class TorchLayer:
 
 
 class TorchDecoder:
-    """Rows of all sequences go through each matrix together (see linear.py and attention.py)."""
+    """The decoder in PyTorch's operations.
+
+    Rows of all sequences go through each matrix in one product (see linear.py).
+    """
 
     min_rows = 2
     block_size = SPLIT_SIZE
@@ -83,7 +96,7 @@ class TorchDecoder:
     def __init__(
         self, config: ModelConfig, weights: ModelWeights, taps: tuple[int, ...] = ()
     ) -> None:
-        """`taps`: the layers whose inputs a head reads, ascending."""
+        """Prepare the layers; `taps` are those whose inputs a drafting head reads, ascending."""
         self._config = config
         self._taps = taps
         self._embedding = weights.embedding
@@ -109,9 +122,11 @@ class TorchDecoder:
 
 
 def rotation_table(config: ModelConfig, device: torch.device) -> Tensor:
-    """[max_position, heads + 2 kv, head_dim / 2] complex64; queries' part carries the 1/sqrt(d).
+    """Return the factors that rotate a row of queries, keys and values at each position.
 
-    The values' part is 1, so that one product turns a whole qkv row.
+    The result is [max_position, heads + 2 kv, head_dim / 2] complex64. The queries' part includes
+    attention's scale 1 / sqrt(head_dim). The values' part is 1, so that one product serves a whole
+    row.
     """
     angles = config.rotation_angles().to(device)
     turn = torch.polar(torch.ones_like(angles), angles)[:, None]

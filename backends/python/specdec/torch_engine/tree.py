@@ -1,10 +1,11 @@
-"""A tree of drafts, verified in one pass as its paths.
+"""The verification of a tree, in one pass over its paths.
 
-Every path from the root to a leaf runs as a sequence of its own, forked from the context's cached
-blocks. Beside the usual tree mask this computes shared beginnings more than once, and in return a
-row sees exactly the positions that it would see alone: results stay the same bits, which a mask
-over neighbouring branches does not give (the order of summation follows the cache's slots).
-The nodes are judged together; the path with the most accepted tokens carries the answer, and its
+Every path from the root to a leaf runs as a sequence of its own, forked from the cached blocks of
+the context. Compared with the usual tree mask, this computes shared beginnings more than once. In
+return a row attends to exactly the cache slots that it would have in a chain, so its result is the
+same to the bit. With a mask it is not, because the order of summation follows the slots.
+
+The nodes are verified together. The path with the most accepted tokens gives the answer, and its
 keys and values are kept.
 """
 
@@ -21,7 +22,7 @@ from specdec.torch_engine.task import NOTHING_SAID, Branch, Receiver, Task, Task
 
 
 def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """Node indices of every path from the root to a leaf, in the order of the leaves.
+    """Return every path from the root to a leaf as node indices, in the order of the leaves.
 
     Raises InvalidRequestError unless every parent comes before its child.
     """
@@ -42,7 +43,10 @@ def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 class _Branches:
-    """Waits for the paths of one tree and hands on the best."""
+    """The receiver of a tree's paths: hands on one output when all paths have ended.
+
+    That is the output with the most accepted tokens, or an error if any path failed.
+    """
 
     def __init__(self, num_paths: int, num_drafted: int, receive: Receiver) -> None:
         self._num_waiting = num_paths
@@ -60,14 +64,22 @@ class _Branches:
         ):
             self._best = output
         self._num_waiting -= 1
-        if self._num_waiting <= 0:  # Below 0: the receiver failed, and is told so.
+        # Below 0: the receiver failed on the output, and now gets the error instead.
+        if self._num_waiting <= 0:
             if self._best.stats is not None:
                 self._best.stats.num_draft_tokens = self._num_drafted
             self._receive(self._failure or self._best)
 
 
 def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
-    """Queues a task with `draft_parents`. Raises InvalidRequestError."""
+    """Queue the verification of a tree: a task with `draft_parents`.
+
+    If not all paths may run side by side, the longest ones run. If the context is not cached yet,
+    only the longest one runs.
+
+    Raises InvalidRequestError for parents that are no tree, and for a task that can never run. The
+    same goes for a verification other than `exact` and `rejection`, unless the task is greedy.
+    """
     parents = task.draft_parents
     if len(parents) != len(task.draft_ids):
         raise InvalidRequestError(
@@ -80,7 +92,7 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
             f"{task.verification!r}"
         )
     num_paths = scheduler.num_together(scheduler.check(task))
-    # A context that is not cached yet would be computed once for each path.
+    # Each path would compute the uncached part of the context again.
     if not scheduler.is_cached(task):
         num_paths = min(num_paths, 1)
     if len(paths) > num_paths:

@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint on disk, as tensors."""
+"""The weights of a Hugging Face checkpoint, loaded as tensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from specdec.torch_engine.config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One decoder layer: matrices [out, in] in the engine's dtype, norms [hidden] float32."""
+    """The weights of one decoder layer.
+
+    Matrices are [out, in] in the engine's dtype, norms [hidden] float32.
+    """
 
     attention_norm: Tensor
     qkv: Tensor
-    """Queries, keys, values; pairs that rotate together lie side by side."""
+    """Matrices of queries, keys and values; rows that RoPE rotates together lie side by side."""
     output: Tensor
     mlp_norm: Tensor
     gate: Tensor
@@ -30,29 +33,31 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """A whole model, its matrices in the engine's dtype (bf16 or float32)."""
+    """The weights of a whole model; matrices are in the engine's dtype, bf16 or float32."""
 
     embedding: Tensor
-    """[vocab, hidden]."""
+    """[vocab, hidden]: the embedding of each token."""
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
-    """[hidden] float32."""
+    """[hidden] float32: the norm before the output head."""
     head_rows: Tensor
-    """[head vocab, hidden]."""
+    """[head vocab, hidden]: the output matrix."""
     token_of_head_row: Tensor | None
-    """[head vocab] int64 for a reduced head."""
+    """[head vocab] int64: the token of each row of a reduced head; None if row i is token i."""
 
 
 def load(
     directory: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
 ) -> ModelWeights:
-    """Reads every *.safetensors of `directory`; matrices become `dtype`.
+    """Load the weights from every *.safetensors file in `directory`; matrices become `dtype`.
 
-    Raises ConfigurationError for missing files or tensors and for shapes that config.json denies.
+    Raises ConfigurationError if files or tensors are missing, or if a tensor's shape does not fit
+    `config`.
     """
     take = Taker.of(directory, device, dtype)
     hidden = config.hidden_size
-    # These two may outlive all else, and a part of the mapped file would keep the whole of it.
+    # Embedding and output matrix may outlive all other tensors. As views of the mapped file they
+    # would keep the whole file in memory, so they are copied.
     embedding = take.matrix("model.embed_tokens.weight", config.vocab_size, hidden).clone()
     num_head_rows = config.draft_vocab_size or config.vocab_size
     if config.tie_embeddings and config.draft_vocab_size is None:
@@ -60,7 +65,8 @@ def load(
     else:
         head_rows = take.matrix("lm_head.weight", num_head_rows, hidden).clone()
     token_of_head_row = None
-    if config.draft_vocab_size is not None:  # d2t and its index: EAGLE-3's convention.
+    # In EAGLE-3's convention, d2t[i] is the token of row i minus i.
+    if config.draft_vocab_size is not None:
         offsets = take("d2t", num_head_rows)
         token_of_head_row = torch.arange(num_head_rows, device=device) + offsets.long()
     return ModelWeights(
@@ -77,9 +83,10 @@ def load(
 def layer(
     take: Taker, prefix: str, config: ModelConfig, norm: str = "input_layernorm", num_parts: int = 1
 ) -> LayerWeights:
-    """The layer whose tensors' names begin with `prefix`.
+    """Return the weights of the layer whose tensors' names begin with `prefix`.
 
-    `norm`: that of its attention, which reads `num_parts` times the hidden size.
+    `norm` is the name of the norm before the attention. The attention reads inputs of `num_parts`
+    times the hidden size. Raises ConfigurationError if a tensor is missing or has another shape.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     width = num_parts * hidden
@@ -87,8 +94,8 @@ def layer(
     num_kv_rows = config.num_kv_heads * config.head_dim
 
     def rotary(name: str, num_rows: int) -> Tensor:
-        # Pairs (i, i + head_dim / 2) that rotate together are laid side by side, so that rotating
-        # is one complex product. Queries and keys move alike: their dot products stay the same.
+        # RoPE rotates pairs (i, i + head_dim / 2). Laid side by side they make it one complex
+        # product. Queries and keys are reordered alike, so their dot products stay the same.
         weight = take.matrix(f"{prefix}self_attn.{name}.weight", num_rows, width)
         halves = weight.view(-1, 2, config.head_dim // 2, width)
         return halves.transpose(1, 2).reshape(num_rows, width)
@@ -107,11 +114,17 @@ def layer(
 
 
 class Taker:
-    """Takes tensors by name and expected shape, with an error that says what is wrong."""
+    """The tensors of a checkpoint, taken by name and expected shape.
+
+    A call returns the tensor, or raises ConfigurationError if it is missing or has another shape.
+    """
 
     @classmethod
     def of(cls, directory: Path, device: torch.device, dtype: torch.dtype) -> Taker:
-        """Of every *.safetensors in `directory`; raises ConfigurationError where there is none."""
+        """Load the tensors of every *.safetensors file in `directory`.
+
+        Raises ConfigurationError if there is no such file.
+        """
         files = sorted(directory.glob("*.safetensors"))
         if not files:
             raise ConfigurationError(f"no *.safetensors in the checkpoint directory {directory}")
@@ -140,5 +153,5 @@ class Taker:
         return name in self._tensors
 
     def matrix(self, name: str, *shape: int) -> Tensor:
-        """The tensor in the engine's dtype."""
+        """Return the tensor in the engine's dtype; raises ConfigurationError as a call does."""
         return self(name, *shape).to(self._dtype)

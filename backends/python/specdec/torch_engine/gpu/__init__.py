@@ -1,12 +1,13 @@
-"""The decoder for CUDA devices: static shapes, replayed graphs, one host read a round.
+"""The decoder for CUDA devices: static shapes and replayed CUDA graphs.
 
-Where a row's bits come from: every product runs in tiles of one fixed number of rows
-(`tiles.py`), attention walks a row's keys in order (`layers.py`), and a token is drawn from its
-own row (`device_sampler.py`). What surrounds a row changes none of these.
+Most rounds read from the device only once, when all their tokens are drawn. A row's result does not
+depend on the other rows of its pass. Every product runs in tiles of one fixed number of rows
+(`tiles.py`), attention visits a row's keys in order (`layers.py`), and each token is drawn from its
+own row (`device_sampler.py`).
 
-Read in this order: `buckets.py` (which shapes there are), `step_graph.py` (how one is captured),
-`layers.py` (what runs), `graph_decoder.py` (a pass), `leap.py` (several tokens without a look).
-On a CPU the same steps run uncaptured over the same buffers, which is for tests.
+Read the modules in this order: `buckets.py` (the padded shapes), `step_graph.py` (how a graph is
+captured), `layers.py` (what is computed), `graph_decoder.py` (a pass), `leap.py` (several tokens
+with one read). On a CPU the same steps run over the same buffers without graphs, for tests.
 """
 
 from specdec.torch_engine.gpu.buckets import buckets_within

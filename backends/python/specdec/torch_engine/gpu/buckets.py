@@ -1,8 +1,8 @@
-"""The shapes that passes are padded to, and the inputs of a pass in one array.
+"""Padded shapes of passes, and the packing of a pass's inputs into one array.
 
-A pass is a rectangle: sequences times rows, and the blocks of the longest one. What is missing
-repeats what is there: the last row of a sequence, the last sequence. A copy computes and writes the
-same bits in the same places, so padding needs no place of its own in the cache.
+A pass is a rectangle: some sequences with equally many rows and equally many cache blocks. Missing
+entries repeat existing ones: the last row of a sequence, the last sequence. A copy computes the
+same bits and writes them to the same cache slots, so padding needs no slots of its own.
 """
 
 from __future__ import annotations
@@ -18,50 +18,61 @@ from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import SPLIT_SIZE, TokenIds
 
 MAX_GRAPH_ROWS = 128
-"""Rows of the largest pass that is captured; beyond, launching costs less than computing."""
+"""Rows of the largest pass that is captured. A larger pass computes for longer than its launches
+take."""
 
 SHORT_ROWS = 17
-"""Sequences with up to this many rows (decoding, verifying 16 drafts) run together."""
+"""Sequences with at most this many rows (decoding, verifying 16 draft tokens) run together."""
 
 MIN_DRAFT_ROWS = 5
-"""What a draft engine has to catch up with in a round: what the target said meanwhile."""
+"""Graphs are captured up to at least this many rows a sequence. A draft engine needs them to read
+the tokens confirmed since its last draft."""
 
 
 class Bucket(NamedTuple):
-    """A padded shape."""
+    """The shape that a pass is padded to."""
 
     num_sequences: int
     num_rows: int
-    """Of each sequence."""
+    """Rows of each sequence."""
     num_blocks: int
-    """Of each sequence's keys and values."""
+    """Cache blocks of each sequence."""
 
     @property
     def num_inputs(self) -> int:
+        """Number of int64 entries in the packed inputs."""
         return self.num_sequences * (2 * self.num_rows + self.num_blocks)
 
 
 class PassInputs(NamedTuple):
-    """Views into one int64 buffer on the device."""
+    """The inputs of a pass, as views into one int64 buffer on the device.
+
+    S is the number of sequences, R the rows of each, N the cache blocks of each.
+    """
 
     tokens: Tensor
-    """[S, R]."""
+    """[S, R] token ids."""
     positions: Tensor
-    """[S, R]."""
+    """[S, R] positions of the tokens in their sequences."""
     table: Tensor
     """[S, N]: the pool blocks of each sequence."""
 
 
 def bucket_of(num_sequences: int, num_rows: int, num_blocks: int) -> Bucket:
-    """The smallest bucket that holds so much: powers of two, and one row more than drafts."""
-    if num_rows > SHORT_ROWS:  # A prompt's rows, which are never captured.
+    """Return the smallest bucket that holds a pass of this shape.
+
+    Sequences and blocks are rounded up to a power of two. Rows are rounded up to 1 or to a power of
+    two plus 1. Drafts of 1, 2, 4, 8 and 16 tokens, and the row before them, therefore fit exactly.
+    """
+    # A pass over a prompt is never captured: only its blocks are rounded.
+    if num_rows > SHORT_ROWS:
         return Bucket(num_sequences, num_rows, _power_of_two(num_blocks))
     rows = 1 if num_rows == 1 else 1 + _power_of_two(num_rows - 1)
     return Bucket(_power_of_two(num_sequences), rows, _power_of_two(num_blocks))
 
 
 def buckets_within(limits: EngineLimits) -> Iterator[Bucket]:
-    """Every bucket worth a graph, the largest first: its memory then serves all others."""
+    """Yield each bucket that gets a graph, the largest first: the others then reuse its memory."""
     max_rows = max(1 + limits.max_draft_len, MIN_DRAFT_ROWS)
     max_blocks = -(-limits.max_seq_len // SPLIT_SIZE)
     num_pool_blocks = -(-limits.num_cache_tokens // SPLIT_SIZE)
@@ -72,16 +83,18 @@ def buckets_within(limits: EngineLimits) -> Iterator[Bucket]:
         for blocks in _powers_to(max_blocks)
     }
     for bucket in sorted(shapes, key=lambda each: each.num_inputs, reverse=True):
-        # Padding may exceed what the pool holds; such a mix is rare enough to run uncaptured.
+        # A shape with more padded blocks than the pool has is rare, and runs without a graph.
         fits = bucket.num_sequences * bucket.num_blocks <= max(num_pool_blocks, bucket.num_blocks)
         if fits and bucket.num_sequences * bucket.num_rows <= MAX_GRAPH_ROWS:
             yield bucket
 
 
 def group(num_rows: Sequence[int]) -> list[list[int]]:
-    """Sequences that run as one rectangle: indices into `num_rows`, the rows of each.
+    """Return which sequences run together as one rectangle: lists of indices into `num_rows`.
 
-    Of a size that is captured, and so that no sequence is padded to a much longer one's rows.
+    `num_rows` gives the rows of each sequence. A group of several sequences has at most
+    MAX_GRAPH_ROWS rows, padding included. A sequence with more than SHORT_ROWS rows runs alone, so
+    that no other one is padded to its length.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(num_rows)), key=lambda each: num_rows[each]):
@@ -102,7 +115,10 @@ def pack(
     positions: Sequence[npt.NDArray[np.int64]],
     blocks: Sequence[Sequence[int]],
 ) -> npt.NDArray[np.int64]:
-    """[num_inputs] int64: what `views` takes apart; one entry each for every sequence."""
+    """Return the inputs of a pass in one array: [num_inputs] int64, laid out as `views` reads it.
+
+    `tokens`, `positions` and `blocks` have one entry for each sequence.
+    """
     num_sequences, num_rows, num_blocks = bucket
     packed = np.empty(bucket.num_inputs, dtype=np.int64)
     parts = np.split(packed, [num_sequences * num_rows, 2 * num_sequences * num_rows])
@@ -116,7 +132,10 @@ def _fill(
     rectangle: npt.NDArray[np.int64],
     rows: Sequence[Sequence[int] | npt.NDArray[np.int32] | npt.NDArray[np.int64]],
 ) -> None:
-    """In place: each row and the last repeated to the edges."""
+    """Write the rows into the rectangle, padded in place.
+
+    The last value of a row and the last row are repeated up to the edges.
+    """
     for place, values in zip(rectangle, rows, strict=False):
         place[: len(values)] = values
         place[len(values) :] = values[-1]
@@ -124,7 +143,7 @@ def _fill(
 
 
 def views(bucket: Bucket, buffer: Tensor) -> PassInputs:
-    """The parts of a buffer's first num_inputs entries."""
+    """Return views of the packed inputs in the first num_inputs entries of an int64 buffer."""
     num_sequences, num_rows, num_blocks = bucket
     tokens, positions, table = buffer[: bucket.num_inputs].split(
         (num_sequences * num_rows, num_sequences * num_rows, num_sequences * num_blocks)
@@ -137,10 +156,10 @@ def views(bucket: Bucket, buffer: Tensor) -> PassInputs:
 
 
 def _power_of_two(number: int) -> int:
-    """The smallest one that is at least `number`."""
+    """Return the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()
 
 
 def _powers_to(limit: int) -> list[int]:
-    """1, 2, 4 … up to the first that reaches `limit`."""
+    """Return 1, 2, 4 … up to the first power of two that reaches `limit`."""
     return [1 << exponent for exponent in range((limit - 1).bit_length() + 1)]

@@ -1,4 +1,4 @@
-"""From hidden states to logits in float32, with nothing that waits for the device."""
+"""Computes logits in float32 from hidden states, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from specdec.torch_engine.head import Head
 
 
 class DeviceOutput:
-    """The product with an output matrix, unrounded: near ties need no second look."""
+    """The product with an output matrix, whose logits are never rounded to bfloat16.
+
+    Near ties therefore need no second comparison.
+    """
 
     def __init__(self, rows: Tensor) -> None:
-        """`rows` [head vocab, hidden]."""
+        """Keep the output matrix, `rows` [head vocab, hidden]."""
         self._rows = rows
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -23,7 +26,7 @@ class DeviceOutput:
 
 
 class DeviceHead(Head):
-    """A head whose logits are float32's already."""
+    """An output matrix whose logits are float32 from the start, so that none is computed again."""
 
     def _own_logits(self, hidden: Tensor) -> Tensor:
         return self._output.logits(hidden)

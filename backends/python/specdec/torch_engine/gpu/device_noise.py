@@ -1,8 +1,9 @@
-"""The noise of `acceptance/noise.py`, made on the device in PyTorch's integer operations.
+"""Computes the noise of `acceptance/noise.py` on the device, with PyTorch's integer operations.
 
-Philox 4x64-10 keyed by (seed, position) (Salmon et al. 2011, "Parallel random numbers: as easy as
-1, 2, 3"), counters as numpy's generator counts. Words and uniform numbers are integers and exact
-float32 operations, the same on every device; the two logarithms are the device's own.
+The generator is Philox 4x64-10 keyed by (seed, position) (Salmon et al. 2011, "Parallel random
+numbers: as easy as 1, 2, 3"). Its counters run as in numpy. Random words and uniform numbers come
+from integers and exact float32 operations, so they are the same on every device. The two logarithms
+are the device's own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from specdec.acceptance.sampling import Draw
 from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
 
 NUM_ROWS = 16
-"""Rows made in one replay."""
+"""Rows of noise that one replay of the graph computes."""
 
 _NUM_ROUNDS = 10
 _LOW = 0xFFFFFFFF
@@ -27,7 +28,7 @@ _SCALE = 2.0**-32
 
 
 class DeviceNoise:
-    """Gumbel noise for rows of (seed, position), by one graph of NUM_ROWS rows."""
+    """Computes Gumbel noise for pairs of (seed, position), with one graph of NUM_ROWS rows."""
 
     def __init__(self, vocab_size: int, device: torch.device, pool: GraphPool | None) -> None:
         self._vocab_size, self._device = vocab_size, device
@@ -38,14 +39,17 @@ class DeviceNoise:
         self._graph = StepGraph(self._fill, pool)
 
     def rows(self, draws: Sequence[Draw]) -> Tensor:
-        """→ [n, vocab] float32: the noise of each draw's seed and position."""
+        """Return the noise of each draw's seed and position: [n, vocab] float32."""
         keys = keys_of([(draw.params.seed, draw.position) for draw in draws])
         out = torch.empty((len(draws), self._vocab_size), device=self._device)
         self.fill(out, keys)
         return out
 
     def fill(self, out: Tensor, keys: Tensor) -> None:
-        """out [n, vocab] float32 ← the noise of keys [2 (seed, position), n] int64 on the host."""
+        """Write noise into `out` [n, vocab] float32.
+
+        `keys` [2, n] int64, on the host, holds the seed and the position of each row.
+        """
         on_device = keys.to(self._device, non_blocking=True)
         for start in range(0, len(out), NUM_ROWS):
             part = out[start : start + NUM_ROWS]
@@ -55,16 +59,20 @@ class DeviceNoise:
 
     def _fill(self) -> None:
         words = self._words(self._keys)[:, : self._vocab_size]
-        # As acceptance/noise.py, operation by operation.
+        # These are the operations of acceptance/noise.py, in the same order.
         uniform = (words.float() + 0.5) * _SCALE
         self._rows.copy_(uniform.neg_().log1p_().neg_().log_().neg_())
 
     def _words(self, keys: Tensor) -> Tensor:
-        """keys [2, n] int64 → [n, at least vocab] int64 below 2³²: entry i for token i."""
+        """Return random words: [n, at least vocab] int64 below 2³², entry i for token i.
+
+        `keys` [2, n] int64 holds seeds and positions.
+        """
         num_counters = -(-self._vocab_size // 8)
         counters = torch.arange(1, num_counters + 1, device=self._device)
         even = torch.zeros((2, keys.shape[1], num_counters), dtype=torch.int64, device=self._device)
-        even[0] = counters  # words 0 and 2 of the state; 1 and 3 are `odd`
+        # `even` holds words 0 and 2 of each state, `odd` words 1 and 3.
+        even[0] = counters
         odd = torch.zeros_like(even)
         key = keys[:, :, None]
         for _ in range(_NUM_ROUNDS):
@@ -77,13 +85,19 @@ class DeviceNoise:
 
 
 def keys_of(places: Sequence[tuple[int, int]]) -> Tensor:
-    """[(seed, position)] → [2, n] int64 on the host, the bits of the unsigned numbers."""
+    """Return pairs of (seed, position) as keys: [2, n] int64 on the host.
+
+    The int64 hold the bits of unsigned numbers.
+    """
     keys = np.array(places, dtype=np.uint64).reshape(-1, 2).T
     return torch.from_numpy(np.ascontiguousarray(keys).view(np.int64))
 
 
 def _multiply(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Upper and lower 64 bits of the unsigned 128-bit product; int64 holds the bits."""
+    """Return the upper and lower 64 bits of the unsigned 128-bit product.
+
+    The int64 hold the bits of unsigned numbers.
+    """
     x_high, x_low = (x >> 32) & _LOW, x & _LOW
     y_high, y_low = (y >> 32) & _LOW, y & _LOW
     cross, other = x_high * y_low, x_low * y_high
@@ -93,4 +107,5 @@ def _multiply(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _signed(numbers: Sequence[int]) -> Tensor:
+    """Return unsigned 64-bit numbers as int64 with the same bits."""
     return torch.from_numpy(np.array(numbers, dtype=np.uint64).view(np.int64))

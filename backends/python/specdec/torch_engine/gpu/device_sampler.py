@@ -1,4 +1,4 @@
-"""Drawing a whole pass's tokens on the device: one host read, when all are drawn."""
+"""Draws the tokens of a pass on the device, and reads them to the host at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _NEVER = float("-inf")
 
 
 def is_direct(draw: Draw) -> bool:
-    """The token follows from its logits and parameters alone, and nothing else is asked."""
+    """Return whether a draw needs nothing but its logits and its sampling parameters.
+
+    False for draws with penalties, bans or a logit bias, and for draws that also ask for
+    log-probabilities or logits.
+    """
     return (
         not draw.params.looks_back
         and not draw.params.logit_bias
@@ -26,7 +30,7 @@ def is_direct(draw: Draw) -> bool:
 
 
 class DeviceSampler(Sampler):
-    """Direct draws of a pass go together; others take the way of any device, one by one."""
+    """A sampler that draws a pass's direct tokens together, and others one by one."""
 
     def __init__(self, head: Head, noise: DeviceNoise) -> None:
         super().__init__(head)
@@ -54,14 +58,17 @@ class DeviceSampler(Sampler):
             for n in direct:
                 choices[n] = _up_to_wrong_guess([next(tokens) for _ in chains[n]], chains[n])
         if others:
-            # The way of a draw must not depend on its company: here each goes alone.
+            # How a token is drawn must not depend on other draws: these never join the direct ones.
             chosen = super().choose(rows_of(others), [chains[n] for n in others])
             for n, own in zip(others, chosen, strict=True):
                 choices[n] = own
         return choices
 
     def draw(self, hidden: Tensor, draws: Sequence[Draw]) -> Tensor:
-        """hidden [at least n, hidden] float32, n direct draws → [n] int64 on the device."""
+        """Return the tokens of n direct draws: [n] int64 on the device.
+
+        `hidden` [at least n, hidden] float32 begins with the row of each draw, in order.
+        """
         logits = self._head.logits(hidden[: len(draws)])
         if all(draw.params.is_greedy for draw in draws):
             return logits.argmax(dim=-1)
@@ -69,7 +76,7 @@ class DeviceSampler(Sampler):
         params = [draw.params for draw in draws]
         if any(not each.is_greedy and is_truncated(each) for each in params):
             _truncate(scaled, params)
-        # A greedy row takes its temperature 1 and no noise.
+        # Greedy rows keep temperature 1 and get no noise.
         sampled = [n for n, each in enumerate(params) if not each.is_greedy]
         rows = torch.tensor(sampled).to(logits.device, non_blocking=True)
         scaled.index_add_(0, rows, self._noise.rows([draws[n] for n in sampled]))
@@ -77,21 +84,25 @@ class DeviceSampler(Sampler):
 
 
 def temperatures(draws: Sequence[Draw]) -> Tensor:
-    """[n] float32 on the host: what logits are divided by; 1 for greedy draws."""
+    """Return what each draw's logits are divided by, 1 if greedy: [n] float32 on the host."""
     return torch.tensor(
         [1.0 if draw.params.is_greedy else draw.params.temperature for draw in draws]
     )
 
 
 def is_truncated(params: SamplingParams) -> bool:
-    """Some tokens cannot be drawn, and which ones depends on the others' logits."""
+    """Return whether top_k, top_p or min_p may exclude tokens.
+
+    Which tokens they exclude depends on the logits of all others.
+    """
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
 def _truncate(logits: Tensor, params: Sequence[SamplingParams]) -> None:
-    """`truncate` of acceptance/warping.py for rows of different parameters, in place.
+    """Truncate the logits [n, vocab] in place, each row with its own parameters.
 
-    Its floors are read off the sorted row: shapes do not depend on values.
+    The rules are those of `truncate` in acceptance/warping.py. Thresholds are read from the sorted
+    row, so that no shape depends on values.
     """
     vocab_size = logits.shape[-1]
     top_k, top_p, min_p = _truncations(params, vocab_size).to(logits.device, non_blocking=True)
@@ -100,7 +111,7 @@ def _truncate(logits: Tensor, params: Sequence[SamplingParams]) -> None:
     kept = ordered.masked_fill(ordered < floor_k, _NEVER)
     reached = torch.softmax(kept, dim=-1).double().cumsum(-1)
     last = torch.searchsorted(reached, top_p[:, None]).clamp_(max=vocab_size - 1)
-    # top_p = 1 keeps all, also where rounding lets the sum reach 1 before the end.
+    # top_p = 1 keeps every token, even if rounding makes the sum reach 1 before the last one.
     floor_p = kept.gather(1, last).masked_fill(top_p[:, None] >= 1.0, _NEVER)
     floor = torch.maximum(floor_k, floor_p)
     floor = torch.maximum(floor, (ordered[:, :1] + min_p.log()[:, None]).float())
@@ -108,7 +119,10 @@ def _truncate(logits: Tensor, params: Sequence[SamplingParams]) -> None:
 
 
 def _truncations(params: Sequence[SamplingParams], vocab_size: int) -> Tensor:
-    """[3 (top_k, top_p, min_p), n] float64 on the host; greedy rows keep all."""
+    """Return (top_k, top_p, min_p) of each row: [3, n] float64 on the host.
+
+    Greedy rows get values that keep every token.
+    """
     rows = [
         (vocab_size, 1.0, 0.0)
         if each.is_greedy
@@ -119,7 +133,10 @@ def _truncations(params: Sequence[SamplingParams], vocab_size: int) -> Tensor:
 
 
 def _up_to_wrong_guess(tokens: Sequence[int], draws: Sequence[Draw]) -> list[Choice]:
-    """What `Sampler.choose` gives: no token behind a wrong guess."""
+    """Return the choices of a chain as `Sampler.choose` does.
+
+    Tokens after the first rejected draft token become -1.
+    """
     is_right = True
     choices = []
     for token, draw in zip(tokens, draws, strict=True):

@@ -1,4 +1,4 @@
-"""A pass on a CUDA device: rectangles of rows, each a replayed graph or the same steps called."""
+"""Runs a pass on a CUDA device as rectangles of rows, by replayed graphs or by direct calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class GraphDecoder:
-    """Runs without graphs until `prepare` has captured them for a cache."""
+    """A decoder that runs without graphs until `prepare` has captured them for a cache."""
 
     min_rows = 1
     block_size = SPLIT_SIZE
@@ -45,13 +45,14 @@ class GraphDecoder:
         self._inputs = self._hidden = torch.empty(0)
 
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
-        """Capture a graph for each bucket; all of them read and write `cache` alone.
+        """Capture a graph for each bucket; all of them read and write `cache` only.
 
-        The largest bucket comes first: its memory then serves all others.
+        The largest bucket must come first: the others then reuse its memory. Without a `pool` the
+        steps are called instead of captured.
         """
         start_s, device = time.perf_counter(), self.layers.device
         num_inputs = max((bucket.num_inputs for bucket in buckets), default=0)
-        # Zeros are valid tokens, positions and blocks for the calls that warm up.
+        # The calls that warm up read these zeros, which are valid tokens, positions and blocks.
         self._inputs = torch.zeros(num_inputs, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((MAX_GRAPH_ROWS, self._hidden_size), device=device)
         self._cache = cache
@@ -78,7 +79,10 @@ class GraphDecoder:
     def _run_group(
         self, rows: Rows, starts: npt.NDArray[np.int64], members: list[int], cache: KVCache
     ) -> tuple[Tensor, Bucket]:
-        """→ hidden states [S * R, hidden], valid until the next group runs, and their bucket."""
+        """Run one rectangle; return its hidden states and its bucket.
+
+        The states [S * R, hidden] are valid until the next group runs.
+        """
         positions = [rows.positions[n] for n in members]
         num_blocks = [int(own[-1]) // SPLIT_SIZE + 1 for own in positions]
         num_rows = max(len(own) for own in positions)
@@ -97,7 +101,7 @@ class GraphDecoder:
         if graph is None:
             inputs = views(bucket, host.to(self.layers.device, non_blocking=True))
             return self.layers.forward(inputs, cache.storage), bucket
-        # Pageable memory is staged before the call returns, so `packed` may go at once.
+        # A copy from pageable memory is staged before the call returns, so `packed` may be freed.
         self._inputs[: len(packed)].copy_(host, non_blocking=True)
         graph.replay()
         return self._hidden, bucket
@@ -118,7 +122,10 @@ def _asked_of(
     members: list[int],
     bucket: Bucket,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which results a group gives: their places among all asked, their rows in its rectangle."""
+    """Return which of the asked rows a group computes, and where they are in its rectangle.
+
+    Both arrays are int64: indices into `asked`, and rows of the rectangle.
+    """
     owner = np.searchsorted(starts, asked, side="right") - 1
     number = np.full(len(starts), -1)
     number[members] = np.arange(len(members))

@@ -1,4 +1,4 @@
-"""Embedding, layers and final norm over a rectangle of rows, in shapes that no value changes."""
+"""Embedding, layers and final norm over a rectangle of rows, in shapes that depend on no value."""
 
 from __future__ import annotations
 
@@ -29,20 +29,24 @@ class _Layer:
 
 
 class _Places(NamedTuple):
-    """Where a pass reads and writes; rows are those of one layer's `view(-1, head_dim)`."""
+    """Indices of the cache rows that a pass reads and writes.
+
+    They count the rows of one layer's `view(-1, head_dim)`. S, R and N are those of PassInputs; G
+    is the number of query heads that share a key head.
+    """
 
     written: Tensor
-    """[S * R * 2 kv_heads] int64: of each new key, then value."""
+    """[S * R * 2 kv_heads] int64: for each row its new keys, then its new values."""
     keys_read: Tensor
-    """[S * kv_heads * N * SPLIT_SIZE] int64."""
+    """[S * kv_heads * N * SPLIT_SIZE] int64: the keys of each sequence."""
     values_read: Tensor
-    """The same of the values."""
+    """The values of each sequence, in the same shape."""
     mask: Tensor
-    """[S, 1, R * G, N * SPLIT_SIZE] of the engine's dtype: 0 where the row may look, else −inf."""
+    """[S, 1, R * G, N * SPLIT_SIZE] in the engine's dtype: 0 where a row sees a key, else −inf."""
 
 
 class Layers:
-    """The weights and the pass; holds no state."""
+    """The weights of a decoder, and its pass; nothing is kept from one pass to the next."""
 
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config
@@ -65,7 +69,10 @@ class Layers:
         ]
 
     def forward(self, inputs: PassInputs, storage: Tensor) -> Tensor:
-        """`storage` as KVCache's → [S * R, hidden] float32; writes the new keys and values."""
+        """Run a pass: return hidden states [S * R, hidden] float32, and write new keys and values.
+
+        `storage` is that of KVCache.
+        """
         config = self._config
         places = self._places(inputs, storage.shape[2])
         num_rows = inputs.tokens.numel()
@@ -109,7 +116,11 @@ class Layers:
         places: _Places,
         rectangle: torch.Size,
     ) -> None:
-        """residual [T, hidden] float32, in place, T a multiple of TILE; cache [rows, head_dim]."""
+        """Run one layer: add to `residual`, and write new keys and values into `cache`.
+
+        `residual` [T, hidden] float32, with T a multiple of TILE; `cache` [rows, head_dim] is the
+        layer's.
+        """
         config = self._config
         num_rows, num_heads = rectangle.numel(), config.num_heads
         num_turned = num_heads + config.num_kv_heads
@@ -133,9 +144,10 @@ class Layers:
     def _attend(
         self, queries: Tensor, cache: Tensor, places: _Places, rectangle: torch.Size
     ) -> Tensor:
-        """queries [S * R, heads, head_dim] → [S * R, heads * head_dim].
+        """Return the attention of the queries: [S * R, heads * head_dim].
 
-        The heads that share keys become rows, so that a key is read once for all of them.
+        `queries` [S * R, heads, head_dim]. The heads that share keys become rows, so that each key
+        is read once for all of them.
         """
         config, (num_sequences, num_rows) = self._config, rectangle
         num_kv, head_dim = config.num_kv_heads, config.head_dim
@@ -154,11 +166,11 @@ class Layers:
 
 
 def attention_kernel(device: torch.device) -> AbstractContextManager[None]:
-    """The kernel whose result for a row depends on that row and its keys alone.
+    """Return a context that selects an attention kernel whose rows do not depend on each other.
 
     PyTorch's memory-efficient attention takes a mask, gives each tile of queries to one thread
-    block and lets it walk all keys in order: neither the batch nor the padding of keys with −inf
-    (factors of exactly 0 and 1) changes a bit. The CPU has none of that name.
+    block, and lets it visit all keys in order. Neither the batch nor the padding of keys with −inf
+    (factors of exactly 0 and 1) changes a bit. A CPU has no such kernel and keeps its default.
     """
     if device.type != "cuda":
         return nullcontext()

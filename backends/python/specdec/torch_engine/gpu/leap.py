@@ -1,7 +1,7 @@
-"""Several tokens of each sequence without a look at any: what a draft engine does in a round.
+"""Leaps: several tokens for each sequence, with one read from the device at the end.
 
-Each step's token feeds the next on the device. A leap is a few graphs of 4, 2 and 1 chained steps
-replayed behind each other, and one host read at its end.
+A draft engine drafts in this way. Each step's token feeds the next step on the device. A leap
+replays graphs of 4, 2 and 1 chained steps, one after another.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from specdec.torch_engine.head import Head
 from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
 
 CHAINS = (4, 2, 1)
-"""Steps in one graph."""
+"""Steps in one graph, for each kind of graph."""
 
 MAX_STEPS = 16
-"""Steps of a leap: a longer one would make a new request wait."""
+"""Most steps in a leap: a longer one would make a new request wait."""
 
 MAX_SEQUENCES = 16
-"""Sequences of a leap; beyond, a step computes longer than a host read takes."""
+"""Most sequences in a leap: with more, a step computes longer than a read from the device takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the steps read and write on the device, for S sequences at most."""
+    """Buffers on the device that the steps read and write, for at most S sequences."""
 
     tokens: Tensor
-    """[S] int64: the last token of each sequence, to run in the next step."""
+    """[S] int64: the last token of each sequence, which the next step runs."""
     positions: Tensor
-    """[S] int64: of those tokens."""
+    """[S] int64: the positions of those tokens."""
     table: Tensor
-    """[S * N] int64, laid out for the bucket in use."""
+    """[S * N] int64: the cache blocks, laid out for the bucket in use."""
     temperature: Tensor
-    """[S] float32."""
+    """[S] float32; 1 for greedy sequences."""
     noise: Tensor
     """[MAX_STEPS * S * vocab] float32, laid out for the S in use; zeros for greedy sequences."""
     step: Tensor
-    """[1] int64: how many steps of the leap have run."""
+    """[1] int64: number of steps of this leap that have run."""
     said: Tensor
-    """[MAX_STEPS, S] int64."""
+    """[MAX_STEPS, S] int64: the tokens that each step drew."""
 
 
 class Leaper:
-    """Chained steps over one cache."""
+    """Runs chained steps over one cache."""
 
     def __init__(
         self,
@@ -76,7 +76,10 @@ class Leaper:
         self._cache: KVCache | None = None
 
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
-        """Capture the chains of every bucket whose sequences have one row each."""
+        """Capture the chains of each bucket with one row and at most MAX_SEQUENCES sequences.
+
+        Without a `pool` the steps are called instead of captured.
+        """
         buckets = [
             each for each in buckets if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
         ]
@@ -99,14 +102,17 @@ class Leaper:
         self._graphs.clear()
         for bucket in buckets:
             for num_steps in CHAINS:
-                # The calls that warm up move the counters.
+                # Each call that warms up advances the counters.
                 self._state.step.zero_()
                 self._state.positions.zero_()
                 chain = self._chain_of(bucket, num_steps, cache.storage)
                 self._graphs[bucket, num_steps] = StepGraph(chain, pool)
 
     def fits(self, cache: KVCache, num_sequences: int, num_tokens: int) -> bool:
-        """Whether so many sequences, the longest of `num_tokens` afterwards, can leap."""
+        """Return whether `num_sequences` sequences of `cache` can leap.
+
+        `num_tokens` is the length of the longest one after the leap.
+        """
         bucket = bucket_of(num_sequences, 1, -(-num_tokens // SPLIT_SIZE))
         return cache is self._cache and (bucket, 1) in self._graphs
 
@@ -117,16 +123,16 @@ class Leaper:
         draws: Sequence[Draw],
         num_steps: int,
     ) -> Tensor:
-        """first [n] int64, the tokens behind each sequence → [n, num_steps] int64: what follows.
+        """Draw `num_steps` tokens for each sequence: [n, num_steps] int64 on the device.
 
-        The sequences have room for the tokens that run, which are `first` and all but the last
-        of what follows. `draws`: those of `first`. The result is a buffer: the next run overwrites
-        it.
+        `first` [n] int64 holds the token after each sequence, and `draws` are those that drew it.
+        The caller has made room in the sequences for the tokens that run: `first`, and all new ones
+        but the last. The result lies in a buffer that the next call overwrites.
         """
         num, state = len(sequences), self._state
         bucket = bucket_of(num, 1, max(len(each.blocks) for each in sequences))
         size = bucket.num_sequences
-        # Padding sequences repeat the last: they compute and write what it does.
+        # Padding repeats the last sequence: the copies compute and write the same as it does.
         source = np.minimum(np.arange(size), num - 1)
         padded = [draws[n] for n in source]
         positions = [np.array([draw.position]) for draw in padded]
@@ -149,7 +155,7 @@ class Leaper:
         return state.said[:num_steps, :num].t()
 
     def _make_noise(self, draws: Sequence[Draw], num_steps: int) -> None:
-        """For step j of each sequence: the noise of the token that the step draws."""
+        """Fill the buffer with the noise of each token that the steps will draw."""
         is_greedy = [draw.params.is_greedy for draw in draws]
         if all(is_greedy):
             if self._has_noise:
@@ -168,7 +174,7 @@ class Leaper:
             noise[:, n].zero_()
 
     def _noise_of(self, num_sequences: int) -> Tensor:
-        """[MAX_STEPS, S, vocab] of the buffer."""
+        """Return the noise buffer as [MAX_STEPS, S, vocab] for S = `num_sequences`."""
         count = MAX_STEPS * num_sequences * self._vocab_size
         return self._state.noise[:count].view(MAX_STEPS, num_sequences, self._vocab_size)
 

@@ -1,1 +1,1 @@
-"""Heads that guess from the target's own states, behind its answer: EAGLE-3 and Medusa."""
+"""EAGLE-3 and Medusa heads, which draft from the target's hidden states."""

@@ -1,8 +1,9 @@
-"""EAGLE-3 at work: reads the target's states, then its own, one token at a time.
+"""The EAGLE-3 head: drafts a chain or a tree, token by token.
 
-After Li et al. 2025 and vLLM's llama_eagle3.py: the row of token t reads the target's state there
-and token t + 1, and stands at position t. Its keys and values are one more layer of the target's
-cache, so they are shared, forked and dropped with the rest.
+It follows Li et al. 2025 and vLLM's llama_eagle3.py. The head's row at position t reads the
+target's state at t and the token at t + 1. For tokens that it drafted itself, it reads its own
+state of the previous step instead. The head's keys and values are one more layer of the target's
+cache, so they are shared, forked and dropped together with the others.
 """
 
 from __future__ import annotations
@@ -22,17 +23,24 @@ from specdec.torch_engine.sampler import Sampler
 
 
 class Layer(Protocol):
-    """The arithmetic of one EAGLE-3 head."""
+    """The arithmetic of one EAGLE-3 head, as PyTorch or the native kernels compute it."""
 
     def fuse(self, states: Tensor) -> Tensor:
-        """[T, 3 * hidden] float32 → [T, hidden]."""
+        """Return the fused states [T, hidden] float32.
+
+        `states` [T ≥ 2, 3 * hidden] float32 are the target's states at the three taps.
+        """
 
     def run(self, rows: Rows, given: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
-        """→ [asked, hidden] behind the norm, and before it; writes the new keys and values."""
+        """Run the layer; return the asked rows after the final norm, and before it.
+
+        `given` [T, hidden] float32 is the state that each row reads. Both results are
+        [asked, hidden] float32. Writes the new keys and values into the cache.
+        """
 
 
 class Eagle3Head:
-    """Guesses a chain or a tree."""
+    """An EAGLE-3 head that reads the rows of a pass and drafts a chain or a tree."""
 
     def __init__(self, layer: Layer, sampler: Sampler, taps: tuple[int, ...]) -> None:
         self.taps = taps
@@ -127,7 +135,7 @@ class Eagle3Head:
                 each.close()
 
     def _fused(self, states: Tensor) -> Tensor:
-        """A product with one row sums in another order (see linear.py)."""
+        """Return the fused states; a single row comes twice (see linear.py)."""
         return (
             self._layer.fuse(states) if len(states) > 1 else self._layer.fuse(states.repeat(2, 1))
         )
@@ -139,10 +147,16 @@ class Eagle3Head:
         asked: list[int],
         cache: KVCache,
     ) -> tuple[Tensor, Tensor]:
-        """A chunk: a sequence, the position where it starts, and the tokens behind its rows."""
+        """Run rows of the head; return the rows `asked`, after the final norm and before it.
+
+        A chunk is a sequence, the position of its first row, and the token that each row reads,
+        which is the one at the next position. `given` [rows, hidden] float32 are the states that
+        the rows read. Both results are [asked, hidden] float32; a single asked row comes twice.
+        """
         positions = [start + np.arange(len(tokens)) for _, start, tokens in chunks]
         tokens = [np.asarray(tokens, dtype=np.int32) for _, _, tokens in chunks]
-        if sum(map(len, tokens)) == 1:  # The row twice: see linear.py.
+        # A product with one row would sum in another order (see linear.py).
+        if sum(map(len, tokens)) == 1:
             positions, tokens = [positions[0].repeat(2)], [tokens[0].repeat(2)]
             given = given[:1].repeat(2, 1)
         if len(asked) == 1:

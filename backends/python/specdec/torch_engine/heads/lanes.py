@@ -1,8 +1,8 @@
-"""Where the paths of a growing tree keep the head's keys and values.
+"""Lanes: the cache sequences in which the paths of a growing tree keep the head's keys and values.
 
-Every node that is guessed behind runs in a sequence of its own, its lane, which holds the context
-and the node's path as a chain would: a row has the bits that it has in a chain. Lanes share the
-context's whole blocks, and borrow their own from the cache while a pass is read.
+Every node that gets children runs in a lane of its own. The lane holds the context and the node's
+path in the same slots as a chain would, so a row's result is the same to the bit. Lanes share the
+full blocks of the context. Their other blocks are borrowed from the cache while the head drafts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache
 
 
 class Lanes:
-    """Those of one tree; the first is the reading's own sequence."""
+    """The lanes of one tree; the first is the sequence of the reading itself."""
 
     def __init__(self, reading: Reading, cache: KVCache) -> None:
         self._start = reading.end
@@ -27,14 +27,16 @@ class Lanes:
         self._lane_of = {ROOT: reading.sequence}
 
     def take(self, nodes: Sequence[int], parents: Sequence[int]) -> dict[int, CachedSequence]:
-        """A lane for each node of one depth, with all that comes before it.
+        """Return a lane for each node of one depth, which holds all that comes before the node.
 
-        The parents' lanes are given up. Where the cache has no room the last nodes get none.
+        `nodes` come the likeliest first; `parents` holds the parent of every node of the tree. The
+        lanes of the previous depth are reused. If the cache has no room, the last nodes get none.
         """
         lane_of: dict[int, CachedSequence] = {}
         taken: set[CachedSequence] = set()
         waiting = []
-        for node in nodes:  # A first child goes on in its parent's lane.
+        for node in nodes:
+            # The first child continues in its parent's lane, so it needs no copy.
             lane = self._lane_of[parents[node]]
             if lane in taken:
                 waiting.append(node)
@@ -52,7 +54,7 @@ class Lanes:
         return lane_of
 
     def close(self) -> None:
-        """Gives back what was borrowed."""
+        """Give the borrowed blocks back to the cache."""
         for lane in self._lanes[1:]:
             self._cache.discard(lane)
 
@@ -61,14 +63,14 @@ class Lanes:
         lane = self._cache.fork(self._lanes[0], self._start - own)
         try:
             self._cache.extend(lane, np.zeros(own + self._num_rows, dtype=np.int32))
-        except MemoryError:  # Sequences in use hold all blocks.
+        except MemoryError:
             self._cache.discard(lane)
             return None
         self._lanes.append(lane)
         return lane
 
     def _copy(self, source: CachedSequence, lane: CachedSequence) -> None:
-        """From the block on in which the tree begins; of the head's layer, which is the last."""
+        """Copy the head's layer, the last of the cache, from the block where the tree begins."""
         cache = self._cache
         first, end = self._start // cache.block_size, cache.blocks_for(self._start + self._num_rows)
         layer = cache.storage[-1]

@@ -1,6 +1,7 @@
-"""Medusa at work: every place ahead has a head of its own on the target's last state.
+"""Medusa: several heads on the target's last state, each of which drafts one position.
 
-After Cai et al. 2024: head i guesses the token i + 2 places behind the state.
+It follows Cai et al. 2024. From the state at position p, head i ≥ 0 proposes the token at position
+p + i + 2. The token at p + 1 is the target's own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from specdec.torch_engine.linear import Linear
 from specdec.torch_engine.sampler import Sampler
 
 Block = tuple[Linear, Tensor]
-"""A matrix and its bias."""
+"""One residual block: a matrix [hidden, hidden] and its bias [hidden] float32."""
 
 
 class MedusaHead:
-    """Guesses a chain, the likeliest token of each place, or a tree of the likeliest texts."""
+    """Medusa heads that draft a chain, one drawn token per position, or a tree of likely tokens."""
 
     taps: tuple[int, ...] = ()
 
@@ -74,7 +75,7 @@ class MedusaHead:
         return [tree.guesses() for tree in trees]
 
     def _run(self, blocks: list[Block], readings: list[Reading]) -> Tensor:
-        """→ [max(readings, 2), hidden]: one head on the last state of each."""
+        """Run one head on the last state of each reading: [max(readings, 2), hidden] float32."""
         rows = [_last(reading) for reading in readings]
         x = torch.stack(rows * 2 if len(rows) == 1 else rows)
         for matrix, bias in blocks:

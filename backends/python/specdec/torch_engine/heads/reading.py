@@ -1,4 +1,4 @@
-"""What a head is given of a pass, and what every kind of head does with it."""
+"""The interface of a drafting head: its input from a pass, and its proposal."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from specdec.torch_engine.task import Task
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """Rows that a pass has added to one sequence and that stand."""
+    """The confirmed rows that a pass has added to one sequence."""
 
     task: Task
     sequence: CachedSequence
     start: int
     """Position of the first row."""
     states: Tensor
-    """[rows, taps, hidden] float32."""
+    """[rows, taps, hidden] float32: the inputs of the tapped layers."""
     last: Tensor | None
-    """[hidden] float32: the last row behind the final norm; None in mid-prompt."""
+    """[hidden] float32: the last row after the final norm; None if the prompt continues."""
     text: TokenIds
-    """[start + rows + 1 or more] the sequence's tokens, the one behind the last row included."""
+    """[start + rows + 1 or more] int32: the sequence's tokens and the one after the last row."""
     num_guesses: int
-    """Wanted behind that; 0 to read only."""
+    """Largest number of draft tokens to propose after that; with 0 the head only reads."""
     max_depth: int | None = None
-    """Of a tree of that many guesses; None for a chain."""
+    """Largest number of draft tokens on one path of a tree; None for a chain."""
 
     @property
     def is_tree(self) -> bool:
@@ -38,21 +38,21 @@ class Reading:
 
     @property
     def depth(self) -> int:
-        """How many guesses may follow each other."""
+        """Largest number of draft tokens that may follow one another."""
         return min(self.num_guesses, self.max_depth or self.num_guesses)
 
     @property
     def end(self) -> int:
-        """Position behind the last row."""
+        """The position after the last row."""
         return self.start + len(self.states)
 
     @property
     def tokens(self) -> TokenIds:
-        """[rows] int32: the token behind each row."""
+        """[rows] int32: the token after each row."""
         return self.text[self.start + 1 : self.end + 1]
 
     def draw(self, guesses: list[int]) -> Draw:
-        """How the token behind `guesses` is drawn: as the target would draw it there."""
+        """Return the draw of the token after the draft tokens `guesses`, as the target draws it."""
         task = self.task
         text = self.text[: self.end + 1]
         if guesses:
@@ -61,7 +61,10 @@ class Reading:
 
 
 class Guesses(NamedTuple):
-    """What may follow; `parents` as in Task.draft_parents, a chain has none."""
+    """A head's proposal: draft tokens, and their parents if they form a tree.
+
+    `parents` has the form of Task.draft_parents; it is empty for a chain.
+    """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
@@ -71,20 +74,20 @@ NO_GUESSES = Guesses()
 
 
 class Head(Protocol):
-    """A head of any kind; driven by the engine's thread."""
+    """A drafting head of any kind; used by the engine's thread only."""
 
     taps: tuple[int, ...]
-    """The target's layers whose inputs it reads, ascending."""
+    """The target's layers whose inputs the head reads, ascending."""
 
     def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:
-        """Reads the rows and guesses what follows: up to num_guesses tokens for each."""
+        """Read the rows; return for each reading a proposal of up to `num_guesses` draft tokens."""
 
 
 def has_ended(reading: Reading, guesses: list[int]) -> bool:
-    """Nothing is guessed behind the end token, which is not offered either."""
+    """Say whether the draft tokens end with the end token, after which a head drafts no more."""
     return bool(guesses) and guesses[-1] == reading.task.end_id
 
 
 def offered(reading: Reading, guesses: list[int]) -> Guesses:
-    """A chain without an end token."""
+    """Return a chain as a proposal, without an end token."""
     return Guesses(tuple(guesses[:-1] if has_ended(reading, guesses) else guesses))

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head's layer in PyTorch's operations."""
+"""The arithmetic of an EAGLE-3 head in PyTorch's operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from specdec.torch_engine.torch_decoder import Place, TorchLayer, rotation_table
 
 
 class TorchEagle3:
-    """The fusion of the target's states, and the layer; its keys are the cache's last layer."""
+    """The fusion of the target's states and the head's layer, in PyTorch's operations.
+
+    The head's keys and values are the last layer of the target's cache.
+    """
 
     def __init__(self, config: ModelConfig, weights: Eagle3Weights, embedding: Tensor) -> None:
         self._config = config
@@ -28,11 +31,15 @@ class TorchEagle3:
         self._rotation = rotation_table(config, embedding.device)
 
     def fuse(self, states: Tensor) -> Tensor:
-        """[T, 3 * hidden] float32 → [T, hidden]."""
+        """Return the fused states [T, hidden] float32 of `states` [T ≥ 2, 3 * hidden] float32."""
         return self._fusion.summed(states.to(self._dtype))
 
     def run(self, rows: Rows, given: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
-        """→ [asked, hidden] behind the norm, and before it; writes the new keys and values."""
+        """Run the layer; return the asked rows after the final norm, and before it.
+
+        `given` [T, hidden] float32 is the state that each row reads. Both results are
+        [asked, hidden] float32. Writes the new keys and values into the cache.
+        """
         config, weights = self._config, self._weights
         shape, eps = (config.hidden_size,), config.rms_norm_eps
         device = given.device
@@ -49,5 +56,5 @@ class TorchEagle3:
         return rms_norm(last, shape, weights.final_norm, eps), last
 
     def output(self, weight: Tensor) -> Output:
-        """The product with an output matrix."""
+        """Return the product with an output matrix `weight` [head vocab, hidden]."""
         return TorchOutput(weight)

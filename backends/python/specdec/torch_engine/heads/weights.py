@@ -1,4 +1,4 @@
-"""Checkpoints of heads, in the layouts that other engines load too."""
+"""Checkpoints of EAGLE-3 and Medusa heads, in the layouts that other engines load too."""
 
 from __future__ import annotations
 
@@ -15,35 +15,44 @@ from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.weights import LayerWeights, Taker, layer
 
 EAGLE3, MEDUSA = "LlamaForCausalLMEagle3", "MedusaModel"
-"""`architectures` of a head's config.json."""
+"""The names of the two kinds of head in the field `architectures` of config.json."""
 
 NUM_FUSED = 3
+"""The number of target layers whose inputs an EAGLE-3 head reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Weights:
-    """Matrices [out, in] in the engine's dtype, norms [hidden] float32."""
+    """The weights of an EAGLE-3 head.
+
+    Matrices are [out, in] in the engine's dtype, norms [hidden] float32.
+    """
 
     fusion: Tensor
-    """[hidden, 3 * hidden]."""
+    """[hidden, 3 * hidden]: combines the target's states at the three taps."""
     layer: LayerWeights
-    """Its attention reads [embedding; state], and its attention norm is the state's."""
+    """The decoder layer. Its attention reads the embedding and the state side by side, and its
+    `attention_norm` is the norm of the state."""
     embedding_norm: Tensor
     final_norm: Tensor
     head_rows: Tensor
+    """[head vocab, hidden]: the output matrix."""
     token_of_head_row: Tensor
+    """[head vocab] int64: the token of each row of the output matrix."""
     taps: tuple[int, ...]
-    """The target's layers whose inputs are fused."""
+    """The three layers of the target whose inputs are fused, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaWeights:
-    """Residual blocks of each head: (matrix [hidden, hidden], bias [hidden] float32)."""
+    """The weights of the heads of one Medusa checkpoint."""
 
     heads: tuple[tuple[tuple[Tensor, Tensor], ...], ...]
+    """The residual blocks of each head: a matrix [hidden, hidden] and a bias [hidden] float32."""
     head_rows: Tensor
-    """[head vocab, hidden], shared by all heads."""
+    """[head vocab, hidden]: the output matrix that all heads share."""
     token_of_head_row: Tensor | None
+    """[head vocab] int64: the token of each row of the output matrix; None if row i is token i."""
 
 
 def load_head(
@@ -53,9 +62,10 @@ def load_head(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Eagle3Weights | MedusaWeights:
-    """The head in `directory`; `head_rows` [vocab, hidden] are the target's.
+    """Load the head in `directory`; `head_rows` [vocab, hidden] is the target's output matrix.
 
-    Raises ConfigurationError for what is incomplete, unknown, or made for another target.
+    Raises ConfigurationError if the head is of an unknown kind, lacks tensors, or was made for
+    another target. Raises KeyError if config.json lacks a field that only heads have.
     """
     path = directory / "config.json"
     try:
@@ -77,7 +87,8 @@ def load_head(
 def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
     wanted = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
     if EAGLE3 in (config.get("architectures") or []):
-        # Its keys and values live in the target's cache.
+        # The head's keys and values live in the target's cache, and its layer is read with the
+        # target's shapes.
         wanted |= {
             "num_attention_heads": target.num_heads,
             "num_key_value_heads": target.num_kv_heads,
@@ -131,6 +142,7 @@ def _medusa(
         offsets = take("d2t", int(config["draft_vocab_size"])).long()
         tokens = offsets + torch.arange(len(offsets), device=offsets.device)
         head_rows = head_rows[tokens]
-    if "lm_head.weight" in take:  # They were trained with the heads.
+    # If the checkpoint has an output matrix, the heads were trained with it.
+    if "lm_head.weight" in take:
         head_rows = take.matrix("lm_head.weight", len(head_rows), hidden).clone()
     return MedusaWeights(heads, head_rows, tokens)

@@ -1,8 +1,8 @@
-"""The decoder in C, compiled where it runs: bfloat16 on a CPU without PyTorch's calls.
+"""The decoder in C, compiled where it runs: bfloat16 on a CPU, without PyTorch's calls.
 
-Thirty layers of a dozen small operations cost PyTorch as much time as the arithmetic; here a pass
-is one call. It reads each weight once for up to twelve rows and each cached key once for all
-query heads that share it.
+In PyTorch the calls of a dozen small operations in each of thirty layers take as much time as the
+arithmetic. Here a pass is one call. It reads each weight once for up to twelve rows, or three rows
+with AVX2 but no AVX-512. It reads each cached key once for all query heads that share it.
 """
 
 from specdec.torch_engine.native.native_decoder import (

@@ -1,4 +1,4 @@
-"""Compiles the C sources of this folder once for this processor, and loads them."""
+"""Compiles the C sources of this folder once for this processor, and loads the library."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent
 _FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wno-psabi"),
-    # Contracted or not, a sum has other bits: no choice for the compiler.
+    # Contracting a product and a sum changes bits, so the compiler must not choose to.
     "-ffp-contract=off",
 )
 _COMPILE_TIMEOUT_S = 120
 
 
 class NoLibraryError(Exception):
-    """The sources cannot be compiled or loaded here; the message says why."""
+    """Raised if the sources cannot be compiled or loaded here; the message says why."""
 
 
 class DecoderShape(ctypes.Structure):
-    """`decoder_shape` of decoder.h."""
+    """The structure `decoder_shape` of decoder.h."""
 
     _fields_ = (
         ("hidden", ctypes.c_int32),
@@ -42,13 +42,13 @@ class DecoderShape(ctypes.Structure):
 
 
 class Matrix(ctypes.Structure):
-    """`matrix` of products.h."""
+    """The structure `matrix` of products.h."""
 
     _fields_ = (("panels", ctypes.c_void_p), ("scales", ctypes.c_void_p))
 
 
 class LayerPointers(ctypes.Structure):
-    """`layer_weights` of decoder.h."""
+    """The structure `layer_weights` of decoder.h."""
 
     _fields_ = (
         ("attention_norm", ctypes.c_void_p),
@@ -61,7 +61,7 @@ class LayerPointers(ctypes.Structure):
 
 
 class DecoderPointers(ctypes.Structure):
-    """`decoder` of decoder.h."""
+    """The structure `decoder` of decoder.h."""
 
     _fields_ = (
         ("shape", ctypes.POINTER(DecoderShape)),
@@ -77,7 +77,7 @@ class DecoderPointers(ctypes.Structure):
 
 
 class RowBatch(ctypes.Structure):
-    """`row_batch` of decoder.h."""
+    """The structure `row_batch` of decoder.h."""
 
     _fields_ = (
         ("num_rows", ctypes.c_int32),
@@ -100,7 +100,10 @@ class RowBatch(ctypes.Structure):
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, compiled if this processor has not seen these sources. Raises NoLibraryError."""
+    """Return the library, compiled unless it is kept for this processor and these sources.
+
+    Raises NoLibraryError.
+    """
     kept = _cached_path()
     path = kept if kept is not None and kept.exists() else _compile(kept)
     try:
@@ -108,7 +111,8 @@ def load() -> ctypes.CDLL:
     except OSError as error:
         raise NoLibraryError(str(error)) from error
     finally:
-        if kept is None:  # A loaded library needs its file no more.
+        # Once it is loaded, the library does not need its file.
+        if kept is None:
             shutil.rmtree(path.parent, ignore_errors=True)
     number, pointer, matrix = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Matrix)
     library.pool_new.argtypes, library.pool_new.restype = (number,), pointer
@@ -132,14 +136,14 @@ def load() -> ctypes.CDLL:
 
 
 def _cached_path() -> Path | None:
-    """Where the library is kept; None where no folder for it can be written."""
+    """Return the path that keeps the library; None if no folder for it can be written."""
     digest = hashlib.sha256(" ".join((*_FLAGS, platform.machine(), _processor())).encode())
     for source in sorted(_FOLDER.glob("*.[ch]")):
         digest.update(source.read_bytes())
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec"
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: no HOME, and no entry for the user
+    except (OSError, RuntimeError):  # RuntimeError: no HOME, and the system does not know the user
         return None
     if not os.access(folder, os.W_OK):
         return None
@@ -147,7 +151,7 @@ def _cached_path() -> Path | None:
 
 
 def _processor() -> str:
-    """What -march=native looks at."""
+    """Return the processor's list of features, on which -march=native depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -156,7 +160,11 @@ def _processor() -> str:
 
 
 def _compile(kept: Path | None) -> Path:
-    """Compiles to a new name and renames, so that processes that start together do not meet."""
+    """Compile the sources and return the library's path, which is `kept` unless that is None.
+
+    The file is written under another name and renamed, so that processes that start together never
+    load a half-written one. Raises NoLibraryError.
+    """
     folder = kept.parent if kept else Path(tempfile.mkdtemp(prefix="specdec-native-"))
     new = folder / f"decoder-{os.getpid()}.so"
     compiler = find_compiler()
@@ -177,7 +185,10 @@ def _compile(kept: Path | None) -> Path:
 
 
 def find_compiler() -> list[str]:
-    """The command that compiles C here. Raises NoLibraryError where there is none."""
+    """Return the command that compiles C here: $CC if set, else cc, gcc or clang.
+
+    Without any of them it is that of the package ziglang. Raises NoLibraryError if there is none.
+    """
     wanted = os.environ.get("CC")
     for name in (wanted,) if wanted else ("cc", "gcc", "clang"):
         if found := shutil.which(name):

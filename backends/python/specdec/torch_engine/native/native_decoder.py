@@ -1,4 +1,4 @@
-"""The decoder as one call of the compiled library."""
+"""A decoder whose pass is one call of the compiled library."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from specdec.torch_engine.native.pool import threads
 from specdec.torch_engine.weights import ModelWeights
 
 MAX_HEAD_DIM = 256
-"""What `merge` in attention.c has room for."""
+"""Largest head size for which `merge` in attention.c has room."""
 
 KERNELS = ("auto", "native", "torch", "graph")
+"""Values of the parameter `kernels`, as LlamaModel explains them."""
 
 INT8_IF_NATIVE = "int8_if_native"
-"""Of engines whose tokens are only guesses: quantised where that can be, and else as they are."""
+"""The weight dtype for engines that only draft: int8 where native kernels run, else unquantised."""
 
 WEIGHT_DTYPES = ("auto", "int8", INT8_IF_NATIVE)
+"""Values of the parameter `weight_dtype`, as LlamaModel explains them."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,12 @@ logger = logging.getLogger(__name__)
 def is_wanted(
     kernels: str, weight_dtype: str, config: ModelConfig, device: torch.device, dtype: torch.dtype
 ) -> bool:
-    """Whether this model is to run here. Raises ConfigurationError if it must and cannot."""
+    """Return whether native kernels are to run this model.
+
+    Raises ConfigurationError for unknown values, and if native kernels are required but cannot run
+    here. They are required by `kernels` native, and by `weight_dtype` int8, which only they
+    multiply.
+    """
     for name, given, known in (
         ("kernels", kernels, KERNELS),
         ("weight_dtype", weight_dtype, WEIGHT_DTYPES),
@@ -62,6 +69,7 @@ def is_wanted(
 
 
 def _obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why native kernels cannot run this model here; None if they can."""
     if device.type != "cpu" or dtype != torch.bfloat16:
         return f"it computes in bfloat16 on a CPU; asked for {dtype} on {device}"
     for name in ("hidden_size", "intermediate_size", "head_dim"):
@@ -77,7 +85,7 @@ def _obstacle(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
 
 
 class NativeDecoder:
-    """Owns its packed weights, rotation tables and threads."""
+    """A decoder in the compiled library, with its packed weights, rotation tables and threads."""
 
     min_rows = 1
     block_size = 32
@@ -90,11 +98,11 @@ class NativeDecoder:
         num_threads: int = 0,
         taps: tuple[int, ...] = (),
     ) -> None:
-        """`weight_dtype` packs the matrices as they are (`auto`) or quantised (the others).
+        """Pack the matrices in bfloat16 if `weight_dtype` is `auto`, else quantised to int8.
 
-        `num_threads` of 0 are as many as PyTorch would take. `taps`: the layers whose inputs a head
-        reads, ascending.
-        The embedding stays as it is; of the others nothing is kept but the packed form.
+        `num_threads` 0 takes as many threads as PyTorch would. `taps` are the layers whose inputs a
+        head reads, ascending. The embedding stays as it is. Of the other matrices only the packed
+        form is kept.
         """
         self._is_int8 = weight_dtype != "auto"
         self._library = library.load()
@@ -117,10 +125,13 @@ class NativeDecoder:
 
 
 class NativeOutput:
-    """The product with an output matrix, and its largest columns."""
+    """The product with an output matrix, and each row's largest column."""
 
     def __init__(self, functions: ctypes.CDLL, pool: int, weight: Tensor, *, is_int8: bool) -> None:
-        """`weight` [head vocab, hidden] bf16, which stays: near ties are told apart with it."""
+        """Pack `weight` [head vocab, hidden] bf16, and keep it.
+
+        Near ties are compared again with the unpacked matrix.
+        """
         self._library = functions
         self._pool = pool
         self._rows = weight.contiguous()
@@ -128,6 +139,10 @@ class NativeOutput:
         self._matrix = self._packed.pointers()
 
     def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits [n, head vocab] float32 of `hidden` [n, hidden] float32.
+
+        Raises MemoryError.
+        """
         (num_columns, inner), num_rows = self._rows.shape, len(hidden)
         x, out = hidden.contiguous(), torch.empty(num_rows, num_columns)
         if self._library.product(
@@ -137,6 +152,10 @@ class NativeOutput:
         return out
 
     def most_likely(self, hidden: Tensor) -> Tensor:
+        """Return the most likely columns [n] int64 of `hidden` [n, hidden] float32.
+
+        The lowest column wins among equals. Raises MemoryError.
+        """
         (num_columns, inner), num_rows = self._rows.shape, len(hidden)
         x, chosen = hidden.contiguous(), torch.empty(num_rows, dtype=torch.int64)
         if self._library.largest_columns(
@@ -148,5 +167,8 @@ class NativeOutput:
 
 
 def quantised_output(weight: Tensor, num_threads: int) -> NativeOutput:
-    """A head's product with an output matrix [head vocab, hidden] bf16, on the pool of so many."""
+    """Return a head's product with an output matrix [head vocab, hidden] bf16, in int8.
+
+    It runs on the pool of `num_threads` threads, as `threads` returns it.
+    """
     return NativeOutput(library.load(), threads(num_threads), weight, is_int8=True)

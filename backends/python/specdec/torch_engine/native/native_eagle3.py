@@ -1,4 +1,4 @@
-"""An EAGLE-3 head's layer in the compiled library."""
+"""The layer of an EAGLE-3 head in the compiled library."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from specdec.torch_engine.native.pool import threads
 
 
 class NativeEagle3:
-    """The fusion of the target's states, and the layer; its keys are the cache's last layer.
+    """The fusion of the target's states, and the layer, whose keys are the cache's last layer.
 
-    Quantised, whatever the target is: guesses are verified anyway, and half of what is read takes
-    a third less time.
+    It is quantised to int8, whatever the target is. The target verifies the draft anyway, and
+    reading half as many bytes takes a third less time.
     """
 
     def __init__(
@@ -39,16 +39,20 @@ class NativeEagle3:
         )
 
     def fuse(self, states: Tensor) -> Tensor:
-        """[T, 3 * hidden] float32 → [T, hidden]."""
+        """Return the fusion [T, hidden] float32 of the target's states [T, 3 * hidden] float32."""
         return self._fusion.logits(states)
 
     def run(self, rows: Rows, given: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
-        """→ [asked, hidden] behind the norm, and before it; writes the new keys and values."""
+        """Return states after the final norm and before it; write the new keys and values.
+
+        `given` [T, hidden] float32 is the state that each row reads. Both results are [asked,
+        hidden] float32.
+        """
         carried = torch.empty(len(rows.asked), self._model.hidden_size)
         given = given.contiguous()
         hidden = run_rows(self._pool, self._model, rows, cache, self._layer, given, carried)
         return hidden, carried
 
     def output(self, weight: Tensor) -> Output:
-        """The product with an output matrix."""
+        """Return the product with an output matrix [head vocab, hidden] bf16, in int8."""
         return quantised_output(weight, self._num_threads)

@@ -1,4 +1,4 @@
-"""Weight matrices as the compiled products read them (products.h)."""
+"""Packs weight matrices into the form that the compiled products read (products.h)."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from torch import Tensor
 from specdec.torch_engine.native import library
 
 PANEL = 32
-"""Columns of a result that are computed together."""
+"""Columns of a result (rows of the matrix) that are computed together."""
 
 SCALE_GROUP = 64
-"""Inputs of a column that share a scale in int8.
+"""Inputs of a column that share an int8 scale.
 
-With one scale for a whole column twice as many tokens differ from those of float32: 57 against 30
-of 1,984 positions of the default target, activations left alone.
+With one scale for a whole column, twice as many tokens differ from those of float32: 57 instead of
+30 of 1,984 positions of the default target, with activations not quantised.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A matrix [out, in] in panels of 32 rows, zeros behind the last."""
+    """A matrix [out, in] in panels of 32 rows; zeros fill the last panel."""
 
     panels: Tensor
-    """bf16 [panels, in / 2, 32, 2]; or uint8 [panels, in / 4, 32, 4], the values with 128 added."""
+    """bf16 [panels, in / 2, 32, 2]; or uint8 [panels, in / 4, 32, 4], which holds the int8 values
+    plus 128."""
     scales: Tensor | None
-    """bf16 [panels, ceil(in / SCALE_GROUP), 32] in int8."""
+    """bf16 [panels, ceil(in / SCALE_GROUP), 32] for int8; None for bf16."""
 
     def pointers(self) -> library.Matrix:
-        """The matrix as the library takes it; valid while this object lives."""
+        """Return the matrix as the library takes it; valid while this object lives."""
         scales = None if self.scales is None else self.scales.data_ptr()
         return library.Matrix(self.panels.data_ptr(), scales)
 
 
 def pack(weight: Tensor, *, is_int8: bool) -> PackedMatrix:
-    """A matrix [out, in] bf16, as it is or quantised; `in` a multiple of 16."""
+    """Pack a matrix [out, in] bf16, quantised if `is_int8`; `in` must be a multiple of 16."""
     if not is_int8:
         return PackedMatrix(_panels(weight, 2), None)
     values, scales = quantise(weight)
-    # The instruction multiplies unsigned bytes with signed ones; a flipped top bit is 128 more.
+    # The processor multiplies unsigned bytes by signed ones. Flipping the top bit adds 128.
     unsigned = _panels(values, 4).view(torch.uint8).bitwise_xor_(128)
     return PackedMatrix(unsigned, _panels(scales, 1).squeeze(-1))
 
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [out, in] → int8 [out, in] from -127 to 127, and scales [out, groups] bf16.
+    """Quantise `weight` [out, in]: return int8 [out, in], and scales [out, groups] bf16.
 
-    weight ≈ values * scales; symmetric, each scale that of the largest of its SCALE_GROUP inputs.
+    weight ≈ values * scales, with values from -127 to 127. Each scale is set by the largest of its
+    SCALE_GROUP inputs.
     """
     values, scales = [], []
     for part in weight.split(SCALE_GROUP, dim=1):
@@ -61,7 +63,7 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _panels(weight: Tensor, num_together: int) -> Tensor:
-    """[out, in] → [panels, in / num_together, 32, num_together]."""
+    """Rearrange [out, in] as [panels, in / num_together, 32, num_together]."""
     num_out, num_in = weight.shape
     num_panels = -(-num_out // PANEL)
     padded = weight.new_zeros(num_panels * PANEL, num_in)

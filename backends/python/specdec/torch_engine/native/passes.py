@@ -1,4 +1,4 @@
-"""One pass of a decoder through the compiled library: what it reads, and the call."""
+"""One pass of a decoder through the compiled library: the memory that it reads, and the call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from specdec.torch_engine.native.packing import PackedMatrix, pack
 from specdec.torch_engine.weights import LayerWeights
 
 LANES = 16
-"""Floats in a vector: what hidden size, head size and inner size must be multiples of."""
+"""Floats in a vector; hidden size, head size and inner size must be multiples of it."""
 
 
 class DecoderMemory:
-    """What the library reads of a decoder, kept as long as this lives."""
+    """The memory of a decoder that the library reads, kept alive by this object."""
 
     def __init__(
         self,
@@ -36,7 +36,11 @@ class DecoderMemory:
         embedding_norm: Tensor | None = None,
         taps: tuple[int, ...] = (),
     ) -> None:
-        """`embedding_norm`: of a head, whose attention reads the embedding too."""
+        """Pack the layers' matrices, quantised if `is_int8`, and keep the rest as it is.
+
+        `embedding_norm` [hidden] float32 is for a head, whose attention also reads the embedding.
+        `taps` are the layers whose inputs may be asked for, ascending.
+        """
         cosines, sines = _rotation_tables(config)
         packed = [_pack_layer(layer, is_int8=is_int8) for layer in layers]
         shape = library.DecoderShape(
@@ -84,11 +88,13 @@ def run_rows(
     given: Tensor | None = None,
     carried: Tensor | None = None,
 ) -> Tensor:
-    """One pass → [asked, hidden] float32 behind the final norm.
+    """Run one pass and return [asked, hidden] float32, the states after the final norm.
 
-    Raises IndexError for a row beyond its sequence's blocks: the library would write anywhere.
-    `first_layer`: of the cache, where the model's layers begin. `given` [T, hidden] float32: what
-    a head starts from; `carried` [asked, hidden] gets what it says before the norm.
+    `pool` is what `threads` returns. `first_layer` is the layer of the cache at which the model's
+    layers begin. `given` [T, hidden] float32 is the state that each row of a head starts from;
+    without it, rows start from their token's embedding. `carried` [asked, hidden] receives the
+    states before the final norm. Raises MemoryError, and IndexError for a row beyond its sequence's
+    blocks, because the library would write outside of them.
     """
     sequences = rows.sequences
     for sequence, own in zip(sequences, rows.positions, strict=True):
@@ -120,7 +126,10 @@ def run_rows(
 
 
 def _pack_layer(layer: LayerWeights, *, is_int8: bool) -> list[PackedMatrix]:
-    """In the order of LayerPointers; sixteen rows of the gate, then the sixteen of `up`."""
+    """Pack a layer's matrices in the order of LayerPointers.
+
+    Gate and `up` are mixed: sixteen rows of the gate, then the sixteen rows of `up` for them.
+    """
     num_in = layer.gate.shape[1]
     both = torch.stack((layer.gate.view(-1, LANES, num_in), layer.up.view(-1, LANES, num_in)), 1)
     matrices = (layer.qkv, layer.output, both.view(-1, num_in), layer.down)
@@ -128,7 +137,10 @@ def _pack_layer(layer: LayerWeights, *, is_int8: bool) -> list[PackedMatrix]:
 
 
 def _rotation_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """[max_position, head_dim] each: (x, y) → (x cos - y sin, y cos + x sin), side by side."""
+    """Return cosines and signed sines, [max_position, head_dim] float32 each.
+
+    Dimensions that rotate together lie side by side: (x, y) → (x cos - y sin, y cos + x sin).
+    """
     angles = config.rotation_angles()
     cosines, sines = angles.cos(), angles.sin()
     return (

@@ -1,4 +1,4 @@
-"""The threads that the compiled library works on."""
+"""The threads on which the compiled library computes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from specdec.torch_engine.native import library
 
 @functools.cache
 def _default_num_threads() -> int:
-    """What PyTorch had before there was a pool."""
+    """Return the number of threads that PyTorch had before there was a pool."""
     return torch.get_num_threads()
 
 
 def threads(num_threads: int) -> int:
-    """A pool of so many (0: PyTorch's choice); models of one process that ask for as many share it.
+    """Return the pool of `num_threads` threads (0: PyTorch's choice), a pointer of the library.
 
-    PyTorch keeps one thread: two teams would wait for the same cores.
+    Models of one process that ask for the same number share a pool. PyTorch keeps one thread,
+    because two sets of threads would compete for the same cores. Raises ConfigurationError if the
+    system gives no threads.
     """
     default = _default_num_threads()
     return _threads(num_threads or default)
@@ -38,7 +40,7 @@ def _threads(num_threads: int) -> int:
 
 
 def read_speed(num_bytes: int) -> float:
-    """Bytes per second at which all threads together read so much memory."""
+    """Return the bytes per second at which all threads together read `num_bytes` of memory."""
     memory = _memory(num_bytes)
     sums = np.zeros(64, dtype=np.int32)
     start = time.perf_counter()
@@ -48,5 +50,8 @@ def read_speed(num_bytes: int) -> float:
 
 @functools.cache
 def _memory(num_bytes: int) -> npt.NDArray[np.uint8]:
-    """Written once: pages that never were are all the same zeros."""
+    """Return memory that was written once.
+
+    Pages that were never written would all be the same page of zeros.
+    """
     return np.ones(num_bytes, dtype=np.uint8)
