@@ -16,7 +16,7 @@ GPU_PYTHON ?= python3
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
-.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check format clean distclean
+.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check docs format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -86,6 +86,10 @@ check: $(STAMPS)/project ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+
+docs: $(STAMPS)/project ## build the site of docs/ in build/site, with strict links
+	@# Material prints an announcement about MkDocs' next version.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(STAMPS)/project ## let ruff mend and format
 	$(BIN)/ruff check --fix .
