@@ -1,4 +1,4 @@
-"""Many requests at once from one thread: gRPC streams on asyncio, with what became of each."""
+"""Many requests at once from one thread: gRPC streams on asyncio, with the outcome of each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from clients.request import GenerationRequest
 
 STREAMS_PER_CHANNEL = 64
-"""HTTP/2 servers allow about 100 streams on a connection."""
+"""Streams per connection: HTTP/2 servers allow about 100."""
 
 ANSWER_LIMIT_S = 300.0
-"""Seconds after which a stream counts as hung, with the outcome TIMED_OUT. The streams beside a
-prompt of 4,000 tokens last longest: about a minute on two cores, 220 s if these are busy."""
+"""Seconds after which a stream counts as hung, with the outcome TIMED_OUT.
+
+Streams beside a prompt of 4,000 tokens last longest: about a minute on two cores, and 220 s if
+these are busy.
+"""
 
 WHOLE = "whole"
 """The outcome of an answer that came to its end."""
@@ -35,20 +38,22 @@ TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
 
 @dataclass(slots=True)
 class Answer:
-    """One request's answer; times are time.monotonic()."""
+    """One request's answer; times are time.monotonic(), and 0 if there is none.
+
+    `first_s` and `token_times_s` are set for gRPC streams only.
+    """
 
     token_ids: list[int] = field(default_factory=list)
     is_complete: bool = False
     error_type: str = ""
-    """The server's `error_type`; where the connection broke, a gRPC code or
-    http_answers.CLOSED."""
+    """The server's `error_type`; a gRPC code or http_answers.CLOSED if the connection broke."""
     detail: str = ""
     start_s: float = 0.0
     first_s: float = 0.0
     last_s: float = 0.0
-    """When the last response or the error came."""
+    """Time of the last response or of the error."""
     token_times_s: list[float] = field(default_factory=list)
-    """When each response that carries tokens came."""
+    """Time of each response that carries tokens."""
 
     @property
     def outcome(self) -> str:
@@ -56,7 +61,7 @@ class Answer:
         return WHOLE if self.is_complete else self.error_type or "cut"
 
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
-        """Return the seconds between responses, for the gaps that overlap the given time."""
+        """Return the seconds between responses, for the gaps that overlap [start_s, end_s]."""
         times_s = self.token_times_s
         return [
             late - early
@@ -71,7 +76,7 @@ class Channels:
     def __init__(self, url: str, num_streams: int, model: str = "specdec") -> None:
         count = -(-num_streams // STREAMS_PER_CHANNEL)
         self._model = model
-        # Without the option, channels to one address share a connection.
+        # Without this option, channels to one address share a connection.
         options = [("grpc.use_local_subchannel_pool", 1)]
         self._channels = [grpc.aio.insecure_channel(url, options=options) for _ in range(count)]
         self._stubs = [service_pb2_grpc.GRPCInferenceServiceStub(c) for c in self._channels]
@@ -99,9 +104,11 @@ class Channels:
         started: asyncio.Event | None = None,
         answer: Answer | None = None,
     ) -> Answer:
-        """Send one request and read its answer to the end; `started` is set at the first token.
+        """Send one request and read its answer to the end.
 
-        `answer`: filled as the responses come, for a caller that may cancel.
+        `started` is set at the first token, at an error, and at the latest at the end. `answer` is
+        filled as the responses come, for a caller that may cancel. A failed request becomes an
+        outcome and raises nothing.
         """
         answer = answer or Answer()
         answer.start_s = time.monotonic()
@@ -122,7 +129,7 @@ class Channels:
         return answer
 
     async def ask_all(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
-        """Send all at once and wait for all answers."""
+        """Send all requests at once and wait for all answers."""
         return await asyncio.gather(*(self.ask(n, each) for n, each in enumerate(requests)))
 
 
@@ -143,12 +150,12 @@ def _record(answer: Answer, response: Any) -> None:
 
 
 def error_type_of(message: str) -> str:
-    """Return the type that the server names at the start of an error's text."""
+    """Return the type that the server names at the start of an error's text, else `unnamed`."""
     return SpecdecError.from_server(message).error_type or "unnamed"
 
 
 def tokens_of(response: Any) -> tuple[list[int], bool]:
-    """Return the tokens of one response and whether it carries the finish reason."""
+    """Return the tokens of one response, and whether it carries the finish reason."""
     names = [spec.name for spec in response.outputs]
     if "output_ids" not in names:
         return [], False

@@ -90,7 +90,11 @@ def played(name: str, repository: Path, rounds: int) -> Iterator[Row]:
 
 
 def of_the_run(at_start: dict[str, Any], at_end: dict[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a scenario; servers are started from the files as they are then."""
+    """Return the conditions of a scenario's run, at its end.
+
+    The commit is marked if it changed meanwhile: each server starts from the files as they are
+    then.
+    """
     commit = at_start["commit"]
     if at_end["commit"] != commit:
         commit += ", changed during the run"

@@ -1,6 +1,6 @@
-"""Crashes that no exit status shows: the kernel's log, and core files.
+"""Find crashes that no exit status shows, in the kernel's log and as core files.
 
-The kernel's log is the whole machine's: run nothing else that may crash beside a bench.
+The kernel's log covers the whole machine: nothing else that may crash should run beside a bench.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _CRASH = re.compile(
 
 
 class CrashWatch:
-    """Counts crashes since it was made. Needs a readable kernel log or core files in `folder`."""
+    """Finds the crashes that happen after it was made.
+
+    Needs a readable kernel log, or core files in `folder`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,15 +29,15 @@ class CrashWatch:
         self._cores = set(folder.glob("core*"))
 
     def found(self) -> list[str]:
-        """Return the crashes that happened since, a line each."""
+        """Return the crashes since the watch was made, a line each."""
         lines = [each for each in _kernel_lines() if each not in self._known]
         cores = sorted(set(self._folder.glob("core*")) - self._cores)
         return lines + [f"core file {each.name}" for each in cores]
 
     def sees_a_crash(self) -> bool:
-        """Plant a crash of another process, and say whether it was found.
+        """Crash another process on purpose, and tell whether that was found.
 
-        A watch that finds none here proves nothing elsewhere.
+        A watch that does not find this crash proves nothing elsewhere.
         """
         watch = CrashWatch(self._folder)
         code = "import ctypes; ctypes.string_at(0)"
@@ -50,7 +53,7 @@ class CrashWatch:
 def _kernel_lines() -> list[str]:
     """Return the kernel's lines about processes that crashed or got no memory.
 
-    There are none where its log is closed to us.
+    Empty if its log cannot be read.
     """
     try:
         ran = subprocess.run(["dmesg"], capture_output=True, text=True, check=False, timeout=10)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NUM_STREAMS, NUM_HTTP = 8, 2
-"""Streams under which a fault comes, and how many of these go over HTTP."""
+"""Streams during which a fault comes, and how many of them go over HTTP."""
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 EXCEPTION = "an exception in the engine's loop"
 FAULTS = {
@@ -39,15 +39,18 @@ TOLD = {
     "specdec": {"engine_failed", "UNAVAILABLE", CLOSED},
     "tritonserver": {"engine_failed", "UNAVAILABLE", CLOSED},
 }
-"""Outcomes that a stream may have. Where the process died that writes the answers, the connection
-breaks: gRPC calls this UNAVAILABLE, and over HTTP the body has no end (CLOSED)."""
+"""Outcomes that a stream may have after a fault of each process.
+
+If the process dies that writes the answers, the connection breaks. gRPC calls this UNAVAILABLE, and
+over HTTP the body has no end (CLOSED).
+"""
 TOLD_LIMIT_S = 3.0
 UNREADY_LIMIT_S = 2.0
 BEYOND_START_LIMIT_S = 2.0
-"""Seconds that answers may take to come again beyond those of the server's first start."""
+"""Seconds that may pass until answers come again, beyond those of the server's first start."""
 LONG = GenerationRequest(text_input="Count: one, two, three,", max_tokens=3000, min_tokens=2900)
-ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=90)
-"""Answers that come to their end in spite of a dead draft."""
+ENDING = GenerationRequest(text_input="Count: one, two, three,", max_tokens=160, min_tokens=150)
+"""A request whose answer must come to its end in spite of a dead draft engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,20 @@ class DeathResult:
     """The outcome of each stream: Answer.outcome."""
     slowest_error_s: float
     unready_s: float
-    """When the probe first said no; infinity if never."""
+    """Time when the probe first said "not ready"; infinity if it never did."""
     is_restarted: bool
-    """Another tritonserver answers than before."""
+    """True if another tritonserver answers than before."""
     reason: str
-    """Why, in the supervisor's words."""
+    """The supervisor's message about the restart."""
     back_s: float
-    """When the first new answer came; infinity if none did."""
+    """Time when the first new answer came; infinity if none did."""
     num_false_ready: int
-    """How often the probe said ready later than UNREADY_LIMIT_S, before the restart (a dead draft
-    excepted, since answers come without it), or after the restart while an answer failed."""
+    """Probes that said "ready" although answers did not come.
+
+    Before the restart, these are probes later than UNREADY_LIMIT_S; none for a dead draft engine,
+    since answers come without it. After the restart, these are probes during which an answer
+    failed.
+    """
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -147,7 +154,7 @@ async def inject(server: TritonServer, victim: str, fault: str) -> DeathResult:
         late_s = fault_s + UNREADY_LIMIT_S
         probing = asyncio.create_task(asyncio.to_thread(probe, server, server_pid, late_s))
         answers = await asyncio.gather(*running)
-    # A dead draft is missed by no stream: the server is started again once nothing is in flight.
+    # Streams go on without a dead draft engine; the supervisor restarts once nothing is in flight.
     probed = await probing
     back_s, num_in_vain = await first_answer(server)
     return DeathResult(
@@ -181,13 +188,13 @@ async def _started_streams(
 
 
 def _reason_in(log: str) -> str:
-    """Return what the supervisor wrote at the last restart."""
+    """Return the supervisor's message about the last restart, empty if there was none."""
     lines = [line for line in log.splitlines() if "starting again" in line]
     return lines[-1].removeprefix("specdec serve: ") if lines else ""
 
 
 def process_of(server: TritonServer, name: str) -> int:
-    """Return the process of a model, or tritonserver's own."""
+    """Return the process id of a model, or of tritonserver."""
     if name == "tritonserver":
         return server.pid
     return next(

@@ -1,4 +1,4 @@
-"""Let one tenant flood the server beside another that asks now and then."""
+"""Let one tenant flood the server beside another tenant that asks now and then."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from loadtest.reliability.table import Row, spread
 from loadtest.reliability.watched import described, watched_server
 
 NUM_FLOODING = 96
-"""Clients of the flooding tenant, each asking again at once: more than the server's 64 places."""
+"""Clients of the flooding tenant, each asking again at once: more than the server's 64 slots."""
 FLOOD_S = 40.0
 BACK_OFF_S = 0.5
-"""A refused client of the flooding tenant asks again after this time."""
+"""Seconds after which a refused client of the flooding tenant asks again."""
 PERIOD_S = 2.0
-"""Between two requests of the other tenant."""
+"""Seconds between two requests of the other tenant."""
 SHARES = (1.0, 0.75)
-"""`max_tenant_share`: no bound, and the default."""
+"""Values of `max_tenant_share`: no bound, and the default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Send random tensors and HTTP bodies: each gets an answer or a clear error."""
+"""Send random tensors and HTTP bodies: each must get an answer or a clear error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ NUM_AT_ONCE = 8
 BROKEN = "broken connection"
 TYPES = ("BOOL", "INT32", "INT64", "UINT64", "FP32", "BYTES")
 MAX_DEPTH = 5
-"""Deepest nesting of HTTP bodies: Triton 2.51 itself dies of very deep ones
-(docs/reliability.md)."""
+"""Deepest nesting of HTTP bodies.
+
+Triton 2.51 itself dies of very deep ones (docs/reliability.md).
+"""
 OURS = tuple(
     each.error_type
     for each in vars(errors).values()
@@ -37,8 +39,10 @@ OURS = tuple(
 )
 """Every error type of ours."""
 _ESCAPED = ("Traceback", "Failed to process the request", "\nAt:\n", "\\nAt:\\n")
-"""Marks of an exception that left a model: Triton's Python backend writes its text and place. JSON
-escapes the newlines."""
+"""Marks of an exception that left a model: Triton's Python backend sends its text and origin.
+
+JSON escapes the newlines.
+"""
 _TEXTS = ("", "x", "auto", "null", "\U0001f680", "<|im_end|>", "[" * 200, "9" * 400, "a" * 5000)
 _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63, 1e308, 0.5)
 
@@ -48,14 +52,20 @@ class FuzzResult:
     """The outcome of one random request."""
 
     kind: str
-    """`answered`, an error type of ours, `triton` for an error of Triton's own, `hang`, BROKEN."""
+    """`answered`, `hang`, BROKEN, an error type of ours, or `triton`.
+
+    `triton` is an error of Triton's own.
+    """
     detail: str
     is_internal: bool
-    """gRPC's INTERNAL or HTTP's 500."""
+    """True for gRPC's INTERNAL or HTTP's 500."""
 
     @property
     def is_defect(self) -> bool:
-        """Whether no client may ever get this: no end, no reason, or an error inside the server."""
+        """True if no client may ever get this.
+
+        That is a hang, a broken connection, an internal error of ours, or a traceback.
+        """
         return self.kind in {"hang", BROKEN, "internal"} or any(
             each in self.detail for each in _ESCAPED
         )
@@ -105,7 +115,7 @@ def random_message(draw: random.Random) -> service_pb2.ModelInferRequest:
 
 
 def random_body(draw: random.Random) -> bytes:
-    """Return a body of random JSON, sometimes cut or with bytes of no text."""
+    """Return a body of random JSON, sometimes cut off or with bytes that are no text."""
     body: dict[str, Any] = {"text_input": "x", "max_tokens": 4}
     for name in draw.sample([*INPUTS, "no_such_field", "parameters"], draw.randint(0, 4)):
         body[name] = _random_json(draw, MAX_DEPTH)
@@ -120,7 +130,7 @@ def random_body(draw: random.Random) -> bytes:
 
 
 async def fuzz(grpc_url: str, http_url: str, count: int, seed: int) -> list[FuzzResult]:
-    """Send `count` requests, half of them over each door, NUM_AT_ONCE at a time."""
+    """Send `count` requests, NUM_AT_ONCE at a time, about half over gRPC and half over HTTP."""
     draw = random.Random(seed)
     results: list[FuzzResult] = []
     with urllib3.PoolManager(maxsize=NUM_AT_ONCE) as pool:
@@ -176,7 +186,10 @@ def _send_body(pool: urllib3.PoolManager, url: str, body: bytes) -> FuzzResult:
 
 
 def _kind(detail: str) -> str:
-    """Return the error type of ours that a message names, else `triton`; `answered` for none."""
+    """Return the error type of ours that a message names, else `triton`.
+
+    No message is `answered`.
+    """
     if not detail:
         return "answered"
     return next((each for each in OURS if f"{each}: " in detail), "triton")

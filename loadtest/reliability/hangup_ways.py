@@ -1,6 +1,6 @@
 """The ways to hang up on an answer, and the moments at which a client does.
 
-As a program: a client with STREAMS_PER_KILL streams that waits to be killed.
+Run as a program, it is a client with STREAMS_PER_KILL streams that waits to be killed.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
 MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")
 STREAMS_PER_KILL = 8
 KILL_LIMIT_S = 120.0
-"""Seconds in which one of the streams of a client that will be killed comes to its moment."""
+"""Seconds that a client may take until one of its streams has come to its moment."""
 DRAFTERS = ("auto", "none", "lookup", "draft", "eagle3", "tree")
 PREFILL_WORDS = 20
-"""Words of a prompt that is hung up on while it is read: long enough to be met. Over HTTP Triton
-reads the prompt to its end all the same, so longer ones would fill the server with these alone."""
+"""Words of a prompt that is hung up on while it is read: enough for a hang-up to come in time.
+
+Over HTTP, Triton reads the prompt to its end all the same, so that longer prompts would fill the
+server.
+"""
 LAST = 4
 """Tokens of an answer that is hung up on at its last token."""
 TEXT = "Count: one, two, three,"
 
 Reader = Callable[[], Awaitable[list[int] | None]]
-"""Reads the tokens of a stream's next response; None: the request has ended or failed."""
+"""Reads the tokens of a stream's next response; None once the request has ended or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """A client's request, and when the client hangs up."""
+    """A client's request, and the moment when the client hangs up."""
 
     request: GenerationRequest
     num_tokens: int
     """Tokens that it reads first."""
     delay_s: float
-    """Longest wait for another response after these tokens."""
+    """Longest wait in seconds for another response after these tokens."""
 
 
 def plan(moment: str, draw: random.Random) -> Answering:
-    """Draw a request and the moment to hang up in it."""
+    """Draw a request, and when to hang up at this `moment` of its answer."""
     drafter, number = draw.choice(DRAFTERS), draw.randrange(10**6)
     text = f"{number}. {TEXT}"
     if moment == "in prefill":
@@ -77,15 +80,15 @@ async def comes_to_moment(read: Reader, answering: Answering) -> bool:
         if tokens is None:
             return False
         num_tokens += len(tokens)
-    # Without this look at what comes next, a refused request would pass for a running one. The
-    # reading ends when the client hangs up; cancelling it would hang up in a way of its own.
+    # Without this look at the next response, a refused request would pass for a running one. The
+    # reading is not cancelled, since that would be another way to hang up.
     reading = asyncio.ensure_future(read())
     done, _ = await asyncio.wait({reading}, timeout=answering.delay_s)
     return not done or reading.result() is not None
 
 
 async def cancel_grpc(channels: Channels, number: int, answering: Answering) -> bool:
-    """Cancel one stream of a connection that goes on; False if it had failed before."""
+    """Cancel one stream of a connection that stays open; return False if it had failed before."""
     call = channels.call(number, answering.request)
     is_running = await _is_sent(call) and await comes_to_moment(_grpc_reader(call), answering)
     call.cancel()
@@ -93,14 +96,14 @@ async def cancel_grpc(channels: Channels, number: int, answering: Answering) -> 
 
 
 async def close_channel(url: str, answering: Answering) -> bool:
-    """Close the connection under a stream; False if that had failed before."""
+    """Close the connection under a stream; return False if the stream had failed before."""
     async with Channels(url, 1) as own:
         call = own.call(0, answering.request)
         return await _is_sent(call) and await comes_to_moment(_grpc_reader(call), answering)
 
 
 async def close_http(settings: ServeSettings, answering: Answering) -> bool:
-    """Reset an HTTP connection under an event stream; False if that had failed before."""
+    """Reset the HTTP connection of an event stream; return False if it had failed before."""
     try:
         reader, writer = await post_stream(settings, answering.request)
     except OSError:
@@ -114,7 +117,7 @@ async def close_http(settings: ServeSettings, answering: Answering) -> bool:
 async def kill_client(url: str, moment: str, seed: int) -> int:
     """Kill a process that holds STREAMS_PER_KILL streams once one of them has come to `moment`.
 
-    Returns how many of its streams had not failed before.
+    Returns how many of its streams had not failed before; 0 if none came to `moment`.
     """
     command = [sys.executable, "-m", "loadtest.reliability.hangup_ways", url, moment, str(seed)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -129,7 +132,7 @@ async def kill_client(url: str, moment: str, seed: int) -> int:
 
 
 async def _is_sent(call: grpc.aio.StreamStreamCall) -> bool:
-    """Wait until the connection has taken the request; False if there is none."""
+    """Wait until the connection has taken the request; return False if there is no connection."""
     try:
         await call.wait_for_connection()
     except grpc.aio.AioRpcError:
@@ -164,7 +167,10 @@ def _http_reader(reader: asyncio.StreamReader) -> Reader:
 
 
 async def _wait_for_death(url: str, moment: str, seed: int) -> None:
-    """Begin the streams; when one has come to `moment`, write how many have not failed."""
+    """Begin the streams; once one has come to `moment`, print how many have not failed.
+
+    If the first stream that ends has failed, print 0.
+    """
     draw = random.Random(seed)
     async with Channels(url, STREAMS_PER_KILL) as channels:
         answerings = [plan(moment, draw) for _ in range(STREAMS_PER_KILL)]

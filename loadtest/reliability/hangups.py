@@ -1,4 +1,4 @@
-"""Hang up thousands of times, in every way and at every moment of an answer; then load for long."""
+"""Hang up thousands of times, in every way and at every moment of an answer; then keep up load."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ if TYPE_CHECKING:
     from specdec.serving.triton_server import TritonServer
 
 HANGUPS_PER_ROUND = 3400
-"""Requests that the server has to count as CANCELLED."""
+"""Requests that the server must count as CANCELLED."""
 LIMIT_PER_ROUND_S = 900.0
-"""Seconds after which it is enough, whatever the server has counted; 300 are usual on two cores."""
+"""Seconds after which hanging up ends in any case; 300 are usual on two cores."""
 CANCELLED = "cancelled"
 OUTCOMES = {CANCELLED, "ok", "overloaded"}
-"""Outcomes that the server may count: some hang-ups come after the last token, and a client's next
-request may come before the server has noticed how the last one ended."""
+"""Outcomes that the server may count.
+
+Some hang-ups come after the last token. A client's next request may come before the server has
+noticed the end of the last one, and is then refused.
+"""
 CHECK_PERIOD_S = 3.0
 """Seconds between two looks at the server's counters."""
 BACK_OFF_S = 0.5
@@ -59,12 +62,14 @@ NUM_CLIENTS = 24
 LOAD_S_PER_ROUND = 300.0
 SAMPLE_PERIOD_S = 10.0
 MAX_SLOPES = {"rss_mb": 50.0, "num_fds": 20.0, "num_threads": 20.0, "shm_mb": 20.0}
-"""Growth an hour that counts as none, measured in half an hour.
+"""Growth per hour that counts as none, measured in half an hour.
 
-Memory: the server holds about 3 GB, and half an hour measures no finer. Files and threads: these
-vary by a few with the connections; a leak of one in a hundred answers would add 50 and more.
-Shared memory: a region grows by 4 MB, and one such step amid the twenty minutes that are judged
-adds 18."""
+- Memory: the server holds about 3 GB, and half an hour allows no finer measurement.
+- Files and threads: they vary by a few with the connections. A leak in one of a hundred answers
+  would add 50 and more.
+- Shared memory: a region grows by 4 MB, and one such step within the twenty minutes that count adds
+  18.
+"""
 UNITS = {"rss_mb": "MB", "num_fds": "files", "num_threads": "threads", "shm_mb": "MB of /dev/shm"}
 
 
@@ -87,13 +92,14 @@ class Hangups:
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Hang up HANGUPS_PER_ROUND × `rounds` times, then load for LOAD_S_PER_ROUND a round."""
+    """Hang up HANGUPS_PER_ROUND times, then load for LOAD_S_PER_ROUND, both × `rounds`."""
     wanted = HANGUPS_PER_ROUND * rounds
     with watched_server(repository) as watched:
         server = watched.server
         hangups = asyncio.run(hang_up(server, wanted, LIMIT_PER_ROUND_S * rounds, seed=rounds))
         left = asyncio.run(settled(server))
-        hangups.by_server = requests_by_outcome(server)  # It was started for this.
+        # The server was started for this, so its counts hold nothing else.
+        hangups.by_server = requests_by_outcome(server)
         yield hangups_row(hangups, wanted, left, watched.faults())
         outcomes, samples = asyncio.run(load(server, LOAD_S_PER_ROUND * rounds, rounds))
         left = asyncio.run(settled(server))
@@ -101,7 +107,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 def hangups_row(hangups: Hangups, wanted: int, left: int, faults: Sequence[str]) -> Row:
-    """Judge the hang-ups; `left`: requests still in flight after them."""
+    """Return the row of the hang-ups; `left`: requests still in flight after them."""
     cancelled, ways, moments = hangups.by_server[CANCELLED], hangups.by(0), hangups.by(1)
     return Row(
         f"{cancelled} hang-ups in {hangups.seconds / 60:.0f} min",
@@ -121,7 +127,7 @@ def hangups_row(hangups: Hangups, wanted: int, left: int, faults: Sequence[str])
 def load_row(
     outcomes: Sequence[str], samples: Sequence[Resources], left: int, faults: Sequence[str]
 ) -> Row:
-    """Judge the load after the hang-ups; `left`: requests still in flight after it."""
+    """Return the row of the load after the hang-ups; `left`: requests still in flight after it."""
     slopes, last = slopes_per_hour(samples), samples[-1]
     minutes = (last.time_s - samples[0].time_s) / 60
     holds = ", ".join(f"{getattr(last, name):.0f} {unit}" for name, unit in UNITS.items())
@@ -139,7 +145,7 @@ def load_row(
 
 
 async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) -> Hangups:
-    """Hang up, NUM_CLIENTS at once, until the server has counted `wanted` as cancelled.
+    """Hang up with NUM_CLIENTS clients until the server has counted `wanted` requests as cancelled.
 
     Ends after `limit_s` in any case. Leaves the server's own count to the caller.
     """
@@ -184,7 +190,10 @@ async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) 
 async def load(
     server: TritonServer, seconds: float, seed: int
 ) -> tuple[list[str], list[Resources]]:
-    """Keep eight clients asking; return each answer's outcome, and what the server held."""
+    """Keep eight clients asking for `seconds`.
+
+    Returns each answer's outcome, and samples of the server's resources.
+    """
     draw = random.Random(seed)
     end_s = time.monotonic() + seconds
     outcomes: list[str] = []

@@ -1,6 +1,7 @@
 """Requests to Triton's HTTP endpoints over connections that can be read slowly or cut off.
 
-Event streams that are read to their end give the same `Answer` as gRPC streams.
+An event stream that is read to its end gives an `Answer` like that of a gRPC stream, but without
+the times of its tokens.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 MAX_LINE_BYTES = 16384
-"""Longest event. The reader holds twice as much before it lets the server wait."""
+"""Longest event in bytes; the reader buffers twice as much before it lets the server wait."""
 
 CLOSED = "connection closed"
 """The outcome of an answer whose connection ended before its body."""
 NO_ANSWER = (OSError, asyncio.TimeoutError)
-"""What ends the reading of events early: a connection that breaks, or one that brings nothing."""
+"""Errors that end the reading of events early: the connection breaks, or it brings nothing."""
 _END_OF_BODY = b"0\r\n"
 """The last chunk of a body that is sent in chunks (RFC 9112, section 7.1)."""
 
@@ -40,8 +41,8 @@ async def post(
 ) -> Connection:
     """Send a request to `generate` or `generate_stream` on a connection of its own.
 
-    `receive_buffer_bytes`: the kernel's buffer for the answer; 0 leaves its size to the kernel.
-    Raises OSError if nobody listens.
+    `receive_buffer_bytes` is the size of the kernel's buffer for the answer; 0 leaves it to the
+    kernel. Raises OSError if no server listens.
     """
     body = json.dumps(fields).encode()
     head = (
@@ -51,7 +52,7 @@ async def post(
     host = settings.reachable_host
     own = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     own.setblocking(False)
-    if receive_buffer_bytes:  # Counts only if it is set before the connection is made.
+    if receive_buffer_bytes:  # The size counts only if it is set before the connection is made.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     try:
         await asyncio.get_running_loop().sock_connect(own, (host, settings.http_port))
@@ -92,13 +93,16 @@ async def events_of(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any
 async def ask_over_http(
     settings: ServeSettings, request: GenerationRequest, started: asyncio.Event | None = None
 ) -> Answer:
-    """Ask over `generate_stream` and read the answer to its end; `started`: see Channels.ask."""
+    """Ask over `generate_stream` and read the answer to its end.
+
+    `started` is set at the first event, at the latest at the end. Failures become outcomes.
+    """
     answer, started = Answer(start_s=time.monotonic()), started or asyncio.Event()
     try:
         await asyncio.wait_for(_read(settings, request, started, answer), ANSWER_LIMIT_S)
     except asyncio.TimeoutError:
         answer.error_type = TIMED_OUT
-    except OSError:  # TimeoutError is one of these from Python 3.11 on, hence the order.
+    except OSError:  # From Python 3.11 on TimeoutError is an OSError, hence the order.
         if not answer.is_complete:
             answer.error_type = answer.error_type or CLOSED
     answer.last_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Ask ten times the limit over HTTP at once."""
+"""Send ten times as many requests as the server takes, over HTTP and at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class HttpAnswer:
     """The outcome of one request."""
 
     kind: str
-    """WHOLE, or the error's type and the HTTP status."""
+    """WHOLE, the error's type with the HTTP status, or the kind of a connection's failure."""
     seconds: float
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Ask NUM_REQUESTS at once, `rounds` times, on one server."""
+    """Send NUM_REQUESTS at once, `rounds` times, on one server."""
     with watched_server(repository) as watched:
         answers = [each for _ in range(rounds) for each in asyncio.run(ask_all(watched.server))]
         left = asyncio.run(settled(watched.server))
@@ -53,7 +53,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 async def ask_all(server: TritonServer) -> list[HttpAnswer]:
-    """Send all at once, each on a connection of its own."""
+    """Send all requests at once, each on a connection of its own."""
     return await asyncio.gather(*(_ask(server, number) for number in range(NUM_REQUESTS)))
 
 
@@ -67,7 +67,7 @@ async def _ask(server: TritonServer, number: int) -> HttpAnswer:
     if b"{" not in text:
         return HttpAnswer("broken connection", time.monotonic() - start_s)
     status = int(text.split(b" ", 2)[1])
-    # Triton sends some bodies in chunks: the JSON object is what counts.
+    # Triton sends some bodies in chunks; only the JSON object counts.
     payload = json.loads(text[text.index(b"{") : text.rindex(b"}") + 1])
     error_type = error_type_of(str(payload.get("error", "")))
     kind = WHOLE if status == HTTPStatus.OK else f"{error_type} (status {status})"

@@ -19,35 +19,37 @@ from loadtest.reliability.watched import described, watched_server
 DRAFTERS = ("none", "auto")
 NUM_STREAMS = 4
 NUM_WORDS = 4000
-"""About as many tokens."""
+"""Words of the prompt, about as many tokens."""
 USUAL_S = 8.0
-"""Time before the prompt enters and after its first token, in which the usual gaps are measured:
-the streams' own contexts grow meanwhile."""
+"""Seconds before the prompt enters, and after its first token, in which usual gaps are measured.
+
+Both are measured because the streams' own contexts grow meanwhile.
+"""
 STREAM_TOKENS = 6000
 MAX_RATIO = 3.0
-"""Goal for the quantile of the gaps while the prompt is read ÷ that of the usual gaps."""
+"""Goal, at most: gaps' quantile while the prompt is read ÷ that of the usual gaps."""
 PAUSE_QUANTILE = 0.95
 WORDS = ("the", "of", "and", "to", "in", "is", "that", "for", "it", "with", "as", "was", "on")
 
 
 @dataclass(frozen=True, slots=True)
 class PauseResult:
-    """One entry of a long prompt."""
+    """The gaps of all streams around one long prompt, in seconds."""
 
     usual_s: float
     """Mean gap between the responses of a stream before the prompt enters and after it is read."""
     usual_high_s: float
-    """The same gaps' quantile."""
+    """PAUSE_QUANTILE of the same gaps."""
     pause_s: float
     """Mean gap while the prompt is read."""
     pause_high_s: float
     longest_s: float
     first_token_s: float
-    """From asking with the long prompt to its first token."""
+    """Time from sending the long prompt to its first token."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Let a prompt of NUM_WORDS words enter beside streams, `rounds` times each way."""
+    """Let a prompt of NUM_WORDS words enter beside streams, `rounds` times with each drafter."""
     with watched_server(repository) as watched:
         for drafter in DRAFTERS:
             url = watched.server.grpc_url
@@ -97,7 +99,8 @@ async def pause(url: str, drafter: str, seed: int) -> PauseResult:
         late = await channels.ask(NUM_STREAMS, entering)
         await asyncio.sleep(USUAL_S)
         if not late.is_complete or any(each.done() for each in streams):
-            outcomes = [each.outcome for each in answers]  # `cut`: it runs.
+            # The outcome `cut` means that the stream still runs.
+            outcomes = [each.outcome for each in answers]
             raise RuntimeError(f"the long prompt: {late.outcome}; the streams: {outcomes}")
         for stream in streams:
             stream.cancel()

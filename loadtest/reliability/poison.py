@@ -1,4 +1,4 @@
-"""Ask at the edges of all ranges beside ordinary streams, whose tokens must not change."""
+"""Send requests at the edges of all ranges beside streams whose tokens must not change."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class PoisonResult:
     outcomes: tuple[str, ...]
     """Answer.outcome of the poisoned requests."""
     details: tuple[str, ...]
-    """Errors that are wrong, and values beyond a range that were accepted."""
+    """Errors that should not have come, and values beyond a range that were accepted."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Ask POISON_PER_ROUND poisoned requests in each of `rounds`, on one server."""
+    """Send POISON_PER_ROUND poisoned requests in each of `rounds`, on one server."""
     with watched_server(repository) as watched:
         url = watched.server.grpc_url
         results = [asyncio.run(play(url, POISON_PER_ROUND, seed)) for seed in range(rounds)]
@@ -86,7 +86,10 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 async def play(url: str, count: int, seed: int) -> PoisonResult:
-    """Ask `count` poisoned requests beside witnesses that start again as they end."""
+    """Send `count` poisoned requests beside witnesses, which ask again and again.
+
+    Raises RuntimeError if a witness got no whole answer without poison.
+    """
     draw = random.Random(seed)
     async with Channels(url, NUM_WITNESSES) as channels:
         known = await channels.ask_all([_witness(number) for number in range(NUM_WITNESSES)])
@@ -118,9 +121,10 @@ def judged(
     witnesses: Sequence[tuple[int, Answer]],
     poisoned: Sequence[tuple[str, Answer]],
 ) -> PoisonResult:
-    """Compare the witnesses (number, answer) with the known answers, and judge the poisoned.
+    """Compare the witnesses' answers with the known ones, and check the poisoned requests.
 
-    `poisoned`: the value beyond a range, empty where all were legal, and the answer.
+    `witnesses` has the number of each witness and its answer. `poisoned` has the value beyond a
+    range, empty if all were legal, and the answer.
     """
     details = []
     for beyond, answer in poisoned:
@@ -140,7 +144,7 @@ def judged(
 
 
 def poisoned_request(draw: random.Random) -> tuple[GenerationRequest, str]:
-    """Draw a value at an edge for every parameter, and for one in ten requests one beyond.
+    """Draw a value at an edge for every parameter; in one of ten requests, one is beyond its range.
 
     Returns the request and the value beyond a range, empty if all are legal.
     """

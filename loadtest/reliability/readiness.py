@@ -1,4 +1,4 @@
-"""Ask a server for readiness while it dies and starts again, and ask it for an answer."""
+"""Ask a server whether it is ready while it dies and starts again, and ask it for an answer."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ class Probed:
     """The answers of the readiness probe from a fault to the restart."""
 
     is_restarted: bool
-    """Another tritonserver runs than before."""
+    """True if another tritonserver runs than before."""
     unready_s: float
     """time.monotonic() at the first "not ready"; infinity if none came."""
     num_late: int
-    """How often "ready" came too late after the fault."""
+    """Number of times that "ready" came too late after the fault."""
 
 
 def probe(server: TritonServer, pid: int, late_s: float) -> Probed:
     """Ask until another tritonserver than `pid` runs, at most for BACK_LIMIT_S.
 
-    `late_s`: the time.monotonic() from which on "ready" comes too late.
+    `late_s` is the time.monotonic() after which "ready" comes too late.
     """
     unready_s, num_late = float("inf"), 0
     limit_s = time.monotonic() + BACK_LIMIT_S
     while (asked_s := time.monotonic()) < limit_s:
-        with suppress(OSError, ValueError):  # There is no file once the supervisor has given up.
+        # The file with the process id is gone once the supervisor has given up.
+        with suppress(OSError, ValueError):
             if server.pid != pid:
                 return Probed(True, unready_s, num_late)
         if not _is_ready(server):
@@ -53,10 +54,10 @@ def probe(server: TritonServer, pid: int, late_s: float) -> Probed:
 
 
 async def first_answer(server: TritonServer) -> tuple[float, int]:
-    """Wait until a whole answer comes.
+    """Wait until a whole answer comes, at most for BACK_LIMIT_S.
 
-    Returns time.monotonic() at its end, infinity if none comes, and how often the probe said ready
-    while an answer failed.
+    Returns time.monotonic() at its end, infinity if none comes, and how often the probe said
+    "ready" while an answer failed.
     """
     limit_s = time.monotonic() + BACK_LIMIT_S
     num_failed = 0

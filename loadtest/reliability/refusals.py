@@ -1,4 +1,4 @@
-"""Refuse hundreds of requests beside streams at the limit: no death, every answer exact."""
+"""Refuse hundreds of requests beside as many streams as the server takes; answers must be exact."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class RoundResult:
 
     num_exact: int
     num_refused: int
-    """Refused ones among those asked beside the streams; a refused stream is one of the others."""
+    """Refused requests among those sent beside the streams; a refused stream counts in `others`."""
     others: tuple[str, ...]
-    """Errors of the others, which are neither."""
+    """Errors of the answers that are neither exact nor refused."""
     slowest_refusal_s: float
-    """From asking to being refused."""
+    """Seconds from sending a request to its refusal."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Play rounds of streams at the limit with refused requests beside them, on one server."""
+    """Run rounds of streams at the limit with refused requests beside them, on one server."""
     with watched_server(repository) as watched:
         url = watched.server.grpc_url
         known = asyncio.run(references(url))
@@ -50,7 +50,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 def row_of(results: Sequence[RoundResult], left: Sequence[int], faults: Sequence[str]) -> Row:
-    """Judge the rounds; `left`: requests still in flight after each."""
+    """Return the row of all rounds; `left`: requests still in flight after each."""
     rounds = len(results)
     others = [each for result in results for each in result.others]
     slowest = [each.slowest_refusal_s for each in results]
@@ -67,7 +67,7 @@ def row_of(results: Sequence[RoundResult], left: Sequence[int], faults: Sequence
 
 
 def requests_of(count: int, seed: int) -> list[GenerationRequest]:
-    """Return `count` requests of 100 to 400 tokens."""
+    """Return `count` requests that allow 100 to 400 tokens each."""
     draw = random.Random(seed)
     return [
         GenerationRequest(text_input=PROMPTS[n % len(PROMPTS)], max_tokens=draw.randint(100, 400))
@@ -76,7 +76,7 @@ def requests_of(count: int, seed: int) -> list[GenerationRequest]:
 
 
 async def references(url: str) -> dict[str, list[int]]:
-    """Return the longest answer to each prompt, asked alone and without speculation."""
+    """Return the longest answer to each prompt, one at a time and without speculation."""
     async with Channels(url, 1) as channels:
         found = {}
         for prompt in PROMPTS:
@@ -86,7 +86,7 @@ async def references(url: str) -> dict[str, list[int]]:
 
 
 async def play_round(url: str, known: dict[str, list[int]], seed: int) -> RoundResult:
-    """Start the streams, then ask for more than the limit allows, at once."""
+    """Start the streams, then send more requests at once than the server takes."""
     streams = requests_of(NUM_STREAMS, seed)
     async with Channels(url, NUM_STREAMS) as inside, Channels(url, NUM_REFUSED) as outside:
         started = [asyncio.Event() for _ in streams]

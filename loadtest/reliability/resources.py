@@ -1,4 +1,4 @@
-"""Measure what a server's processes hold, and read its counters."""
+"""Measure the resources that a server's processes hold, and read its counters."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 MIB = 2**20
 SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5
 NO_PAGE = (OSError, http.client.HTTPException)
-"""Errors of a metrics page that does not answer, such as during a restart."""
+"""Errors of a metrics page that does not answer, for example during a restart."""
 _INFLIGHT = "specdec_inflight_requests"
 _OUTCOME = re.compile(r'specdec_requests_total\{.*\boutcome="(\w+)".*\} (\S+)')
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Sums over tritonserver and its model processes at one moment."""
+    """Resources of tritonserver and its model processes at one moment, added up.
+
+    `time_s` is time.monotonic(). Memory is in MiB.
+    """
 
     time_s: float
     rss_mb: float
@@ -44,11 +47,11 @@ class Resources:
 def resources_of(server: TritonServer) -> Resources:
     """Measure a running server.
 
-    Raises psutil.Error, OSError or ValueError where a process or a file goes meanwhile.
+    Raises psutil.Error, OSError or ValueError if a process or a file goes meanwhile.
     """
     parent = psutil.Process(server.pid)
     processes = [parent, *parent.children(recursive=True)]
-    # Shared memory is named after the supervisor: other servers may run on this machine.
+    # Shared memory is named after the supervisor, as other servers may run on this machine.
     regions = SHARED_MEMORY.rglob(f"{REGION_PREFIX}{parent.ppid()}_*")
     shared = sum(file.stat().st_blocks * 512 for file in regions if file.is_file())
     return Resources(
@@ -61,7 +64,7 @@ def resources_of(server: TritonServer) -> Resources:
 
 
 def slopes_per_hour(samples: Sequence[Resources]) -> dict[str, float]:
-    """Return how fast each figure grows, by least squares over the later two thirds."""
+    """Return the growth of each figure per hour, by least squares over the last two thirds."""
     later = samples[len(samples) // 3 :]
     hours = np.asarray([each.time_s for each in later]) / 3600
     names = [field.name for field in fields(Resources) if field.name != "time_s"]
@@ -72,7 +75,7 @@ def slopes_per_hour(samples: Sequence[Resources]) -> dict[str, float]:
 
 
 def num_inflight(server: TritonServer) -> int:
-    """Return how many requests the server's metrics count as being served."""
+    """Return how many requests are in flight by the server's metrics."""
     lines = _metrics_page(server).splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_INFLIGHT))
 
@@ -92,7 +95,7 @@ def outcomes_on(page: str) -> Counter[str]:
 
 
 async def settled(server: TritonServer) -> int:
-    """Wait until nothing is in flight; return how many requests still are at the limit.
+    """Wait until nothing is in flight, at most for SETTLE_LIMIT_S; return what still is.
 
     Raises TimeoutError if the metrics page never answered.
     """

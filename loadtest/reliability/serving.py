@@ -10,7 +10,7 @@ from specdec.serving.server_command import ServeSettings
 from specdec.serving.triton_server import is_ready
 
 START_LIMIT_S = 120.0
-"""Seconds that a start may take where kernels have to be compiled first."""
+"""Seconds that a start may take if kernels have to be compiled first."""
 
 
 def serve_command(settings: ServeSettings, *options: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Readers that stop reading for a minute, beside others that read on."""
+"""Clients that stop reading for a minute, beside others that read on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPS_READING_S = 60.0
 NUM_TOKENS = 1500
 NUM_WITNESSES = 4
 RECEIVE_BUFFER_BYTES = 4096
-"""About a dozen events, of some 300 bytes each; the kernel doubles it."""
+"""Receive buffer, which the kernel doubles: about a dozen events of some 300 bytes each."""
 WITNESS = GenerationRequest(text_input="Count: one, two, three,", max_tokens=100, min_tokens=100)
 SLOW = GenerationRequest(
     text_input="Tell a long story.", max_tokens=NUM_TOKENS, min_tokens=NUM_TOKENS
@@ -31,10 +31,10 @@ SLOW = GenerationRequest(
 
 @dataclass(frozen=True, slots=True)
 class SlowResult:
-    """The answers of readers that stopped reading, and of those beside them."""
+    """The answers of clients that stopped reading, and of those beside them."""
 
     slow: tuple[str, ...]
-    """`exact`, or what else came, over gRPC and over HTTP."""
+    """`exact` or the failure, first over gRPC and then over HTTP."""
     num_witnesses: int
     num_changed: int
     slowest_witness_s: float
@@ -109,7 +109,7 @@ async def _over_grpc(url: str, expected: list[int]) -> str:
 
 
 async def _over_http(server: TritonServer, expected: list[int]) -> str:
-    # With buffers of its own size, the kernel would take in the whole answer.
+    # With a buffer of its own size, the kernel would take in the whole answer.
     reader, writer = await post_stream(
         server.settings, SLOW, receive_buffer_bytes=RECEIVE_BUFFER_BYTES
     )

@@ -1,4 +1,4 @@
-"""Stop a server in every state: how long it takes, what clients get, and what is left behind."""
+"""Stop a server in every situation: its time, what clients get, and what is left over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRAIN_S = 8.0
 END_LIMIT_S = 60.0
 """Seconds after which a server that does not end is killed; its status is then -9."""
 LOADING_S = 1.0
-"""Seconds after the start of tritonserver in which it has begun to load its models."""
+"""Seconds after its start at which tritonserver is loading its models."""
 SITUATIONS = (
     "idle",
     "8 gRPC and 4 HTTP streams",
@@ -46,14 +46,14 @@ EXPECTED = {
     "8 gRPC and 4 HTTP streams": {WHOLE},
     "under overload": {WHOLE, "shutting_down", "overloaded"},
 }
-"""Outcomes that a stream may have, where they differ from whole or `shutting_down`."""
+"""Outcomes that a stream may have, if not `whole` or `shutting_down`."""
 SHORT, LONG = 32, 4000
 """Tokens of an answer that ends within the drain limit, and of one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """One stop."""
+    """The result of one stop."""
 
     situation: str
     seconds: float
@@ -61,9 +61,9 @@ class StopResult:
     outcomes: tuple[str, ...]
     """Answer.outcome of each stream."""
     num_open: int
-    """Streams whose answers were under way at the SIGTERM."""
+    """Streams that had not ended at the SIGTERM."""
     leftovers: tuple[str, ...]
-    """Processes and /dev/shm entries a moment after the end, and crashes in the kernel's log."""
+    """Processes and /dev/shm entries left a moment after the end, and crashes that were found."""
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
@@ -73,7 +73,7 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 def row_of(results: Sequence[StopResult]) -> Row:
-    """Judge the stops in one situation."""
+    """Return the row of all stops in one situation."""
     situation, limit_s = results[0].situation, DRAIN_S + STOP_GRACE_S
     seconds = [each.seconds for each in results]
     leftovers = [each for result in results for each in result.leftovers]
@@ -96,7 +96,10 @@ def row_of(results: Sequence[StopResult]) -> Row:
 
 
 async def stop_in(situation: str, repository: Path) -> StopResult:
-    """Start a server, bring it into the situation, stop it by SIGTERM, and look."""
+    """Start a server, bring it into the situation, stop it by SIGTERM, and collect the results.
+
+    Raises TimeoutError with the end of the log if the server does not start.
+    """
     with tempfile.TemporaryDirectory(prefix="specdec-stops-") as scratch:
         folder = Path(scratch)
         crashes = CrashWatch(folder)
@@ -114,7 +117,7 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
             process.kill()
             raise TimeoutError((folder / "log").read_text()[-2000:])
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(process.kill)  # where the bench itself fails
+            stack.callback(process.kill)  # Ends the server if the bench itself fails.
             running = await _bring_into(situation, settings, stack)
             num_open = sum(not each.done() for each in running)
             start_s = time.monotonic()
@@ -141,7 +144,7 @@ async def stop_in(situation: str, repository: Path) -> StopResult:
 
 
 def _wait_until_loading(process: subprocess.Popen[bytes], pid_file: Path) -> None:
-    """Wait until tritonserver loads its models; raise TimeoutError if it does not get there."""
+    """Wait until tritonserver loads its models. Raises TimeoutError if it does not get there."""
     limit_s = time.monotonic() + START_LIMIT_S
     while not pid_file.exists():
         if process.poll() is not None or time.monotonic() > limit_s:
@@ -162,11 +165,12 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
 async def _bring_into(
     situation: str, settings: ServeSettings, stack: contextlib.AsyncExitStack
 ) -> list[asyncio.Task[Answer]]:
-    """Return the answers that are under way when the stop comes."""
+    """Bring the server into the situation and return the answers that are under way."""
     grpc_url = f"{settings.url_host}:{settings.grpc_port}"
-    if situation in {"idle keep-alive connections", "streams longer than the drain limit"}:
+    if situation == "idle keep-alive connections":
         for port in (settings.http_port, settings.metrics_port, settings.health_port):
             await _open_connection(settings.reachable_host, port, stack)
+        return []
     counts = {"8 gRPC and 4 HTTP streams": 8, "streams longer than the drain limit": 8}
     count = counts.get(situation, 64 if situation == "under overload" else 0)
     if situation == "open gRPC stream, idle":

@@ -27,19 +27,22 @@ SURROUNDINGS = ("64 MB of shared memory", "no HOME, unknown user", "IPv6")
 
 @dataclass(frozen=True, slots=True)
 class SurroundingResult:
-    """How a server did there."""
+    """The result of a server in one of the surroundings."""
 
     start_s: float
-    """Infinity if it did not come up; `detail` has the end of its log then."""
+    """Seconds to readiness; infinity if the server did not start.
+
+    `detail` then has its log's end.
+    """
     num_whole: int
-    """Whole answers among NUM_STREAMS asked at once."""
+    """Whole answers among NUM_STREAMS requests sent at once."""
     status: int
     """The exit status."""
     detail: str
 
 
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
-    """Serve once in each; `rounds` is for scenarios that repeat."""
+    """Serve once in each of the surroundings; `rounds` is for scenarios that repeat."""
     del rounds
     for surrounding in SURROUNDINGS:
         result = serve_in(surrounding, repository)
@@ -53,7 +56,10 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
 
 
 def serve_in(surrounding: str, repository: Path) -> SurroundingResult:
-    """Start a server there, ask NUM_STREAMS at once, and stop it. The first needs root."""
+    """Start a server there, send NUM_STREAMS requests at once, and stop it.
+
+    The small /dev/shm needs root.
+    """
     address = "::1" if surrounding == "IPv6" else "127.0.0.1"
     settings = with_free_ports(ServeSettings(repository, address, 0, 0, 0, 0))
     command = serve_command(settings)

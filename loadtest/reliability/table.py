@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MAX_LISTED = 5
-"""Texts of errors that one cell of the table shows."""
+"""Largest number of error texts in one cell of the table."""
 MAX_TEXT_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """One line of the table: the situation, the figure, the goal, and whether it was met."""
 
     what: str
     figure: str
@@ -23,7 +23,7 @@ class Row:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """Return the median, and the maximum where there are several."""
+    """Return the median, with the maximum if there are several values."""
     median = f"{statistics.median(seconds):.2f} s"
     return f"{median} (at most {max(seconds):.2f})" if len(seconds) > 1 else median
 
@@ -34,7 +34,7 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text as a cell of a Markdown table can hold it, cut to MAX_TEXT_CHARS."""
+    """Return a text that fits into a cell of a Markdown table, cut to MAX_TEXT_CHARS."""
     return " ".join(text.split()).replace("|", "/")[:MAX_TEXT_CHARS]
 
 

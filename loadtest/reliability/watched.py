@@ -1,4 +1,4 @@
-"""Start a server and find out afterwards whether any process of it died, crashed or failed."""
+"""Start a server and find out afterwards whether one of its processes died, crashed or failed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ from loadtest.reliability.table import listed
 from specdec.serving.triton_server import TritonServer
 
 NOTICE_S = 3.0
-"""Seconds with nothing in flight in which the supervisor reports a death: it notices one within 2 s
-and replaces a dead draft once nothing is in flight."""
+"""Seconds with nothing in flight in which the supervisor reports a death.
+
+It notices a death within 2 s, and replaces a dead draft engine once nothing is in flight.
+"""
 _BAD_LINE = re.compile(
     r"Traceback \(most recent|Signal \(\d+\)|free\(\)|malloc|corrupted|terminate called"
     r"|starting again|giving up|requests in flight get an error|Failed to process the request"
 )
-"""Log lines of an unexpected failure: Python's, Triton's signal handler, glibc's checks, C++, a
-death that the supervisor or the orchestrator noticed, an exception that left a model."""
+"""Log lines of an unexpected failure.
+
+They come from Python, Triton's signal handler, glibc's checks and C++, from a death that supervisor
+or orchestrator noticed, and from an exception that left a model.
+"""
 
 
 class WatchedServer:
-    """A running server, and what went wrong in it since its start."""
+    """A running server, and everything that went wrong in it since its start."""
 
     def __init__(self, server: TritonServer, folder: Path) -> None:
         self.server = server
         self._crashes = CrashWatch(folder)
         self._pid = server.pid
         self._known: Counter[str] = Counter()
-        """Crashes and bad lines that `faults` has returned."""
+        """Crashes and bad lines that `faults` has returned already."""
 
     def faults(self) -> list[str]:
         """Return crashes, restarts and bad lines of the log since the last call, a line each.
@@ -74,5 +79,5 @@ def watched_server(repository: Path) -> Iterator[WatchedServer]:
 
 
 def described(faults: Sequence[str]) -> str:
-    """Return the faults as a figure of the table says them."""
+    """Return the faults as text for the table's column of figures."""
     return f"crashes, restarts, tracebacks: {len(faults)}{listed(faults)}"

@@ -1,4 +1,4 @@
-"""What the target adapter asks of an engine, and what it makes of the answers."""
+"""The adapter to an engine: the calls that it makes, and how it reads the responses."""
 
 import weakref
 from types import SimpleNamespace
@@ -13,13 +13,13 @@ CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 
 
 class FakeCalls:
-    """Answers every call with the same."""
+    """Engine calls that all get the same response."""
 
     def __init__(self, said):
         self._said = said
 
     def run(self, *_, **__):
-        """Give the one response."""
+        """Yield the one response."""
         yield self._said
 
 
@@ -30,17 +30,20 @@ class FakeCalls:
         ((), (5, 6), None, True),
         ((), (), None, True),
         ((), (9,), None, False),
-        # Block verification may draw the draft's own token again as its correction.
+        # After a rejection, block verification may draw the same token as the target's own.
         ((), (5,), 0, False),
         ((), (5,), 1, True),
-        # The correction is a token of a branch that the engine did not verify.
+        # The target's own token equals a token of a branch that the engine did not follow.
         ((-1, -1), (6,), 0, False),
         ((-1, -1), (6, 7), 1, False),
         ((-1, -1), (6,), 1, True),
     ],
 )
-def test_end_and_correction_are_told_apart(inside_triton, parents, tokens, num_accepted, ended):
-    """By the tokens where they tell it, else by the engine's own count."""
+def test_end_of_the_answer_is_detected(inside_triton, parents, tokens, num_accepted, ended):
+    """An answer has ended if the result has no token after the accepted draft tokens.
+
+    The adapter takes the engine's count of accepted tokens; without one it compares the tokens.
+    """
     adapter = inside_triton("specdec.engines.contract_engines")
     said = inside_triton("specdec.engines.calls").Said(tokens, num_accepted=num_accepted)
     draft = adapter.Draft((5, 6), parents=parents)
@@ -53,7 +56,7 @@ def test_end_and_correction_are_told_apart(inside_triton, parents, tokens, num_a
 
 
 class Counting:
-    """An engine that may not be asked to stream: it counts on from its context, up to `end`."""
+    """An engine that must not stream; it continues the context by counting, up to `end`."""
 
     can_stream = False
 
@@ -62,22 +65,22 @@ class Counting:
         self.calls = []
 
     def run(self, call):
-        """Give the one response."""
+        """Yield the only response of the call."""
         self.calls.append(call)
         first = int(call.context[-1]) + 1
         tokens = tuple(range(first, min(first + call.max_new_tokens, self._end)))
         yield self._said(tokens, log_probs=tuple(-float(token) for token in tokens))
 
     def begin(self, module):
-        """Answer in what `module` has for it."""
+        """Take the response type from `module`; return the engine."""
         self._said = module.Said
         return self
 
 
 @pytest.mark.parametrize("end", [4, 5, 19, 35, 36, 1000])
 @pytest.mark.parametrize("max_tokens", [1, 2, 31, 60])
-def test_what_may_not_stream_answers_in_parts(inside_triton, max_tokens, end):
-    """Calls of one response each, longer and longer, that say what one call would have said."""
+def test_engine_that_must_not_stream_gets_several_calls(inside_triton, max_tokens, end):
+    """Calls of 1, 2, 4, 8 and then 16 tokens together give the tokens of one long call."""
     adapter = inside_triton("specdec.engines.contract_engines")
     calls = Counting(end).begin(inside_triton("specdec.engines.calls"))
     target = adapter.ContractTarget(calls, end_id=0)
@@ -95,8 +98,8 @@ def test_what_may_not_stream_answers_in_parts(inside_triton, max_tokens, end):
     assert max(lengths) <= adapter.MAX_PART_LEN
 
 
-def test_parts_go_on_growing_in_the_next_stretch(inside_triton):
-    """A request that is answered in stretches of its target alone does not begin anew each time."""
+def test_length_of_calls_keeps_growing_in_the_next_stream(inside_triton):
+    """A request's second stretch without speculation does not begin with a call of one token."""
     adapter = inside_triton("specdec.engines.contract_engines")
     calls = Counting(1000).begin(inside_triton("specdec.engines.calls"))
     target = adapter.ContractTarget(calls, end_id=0)
@@ -108,7 +111,7 @@ def test_parts_go_on_growing_in_the_next_stretch(inside_triton):
 
 
 class Streaming:
-    """An engine that streams a token a response, and counts the stop requests."""
+    """An engine that streams one token per response, and counts the stop requests."""
 
     can_stream = True
 
@@ -117,19 +120,19 @@ class Streaming:
         self.num_stops = 0
 
     def run(self, call):
-        """Give all responses, and at last the empty one."""
+        """Yield a response for each token, then an empty one."""
         for token in range(call.max_new_tokens):
             yield self._said((token,))
         yield self._said(())
 
     def abort(self):
-        """Count."""
+        """Count a stop request."""
         self.num_stops += 1
 
 
 @pytest.mark.parametrize(("num_read", "num_stops"), [(1, 1), (4, 1), (5, 0)])
 def test_only_a_stream_left_before_its_last_token_is_stopped(inside_triton, num_read, num_stops):
-    """An engine that has said all it was asked for has nothing to stop."""
+    """The engine gets a stop request only if it has not yet sent all tokens."""
     adapter = inside_triton("specdec.engines.contract_engines")
     calls = Streaming(inside_triton("specdec.engines.calls").Said)
 
@@ -142,18 +145,21 @@ def test_only_a_stream_left_before_its_last_token_is_stopped(inside_triton, num_
 
 
 def test_responses_are_kept_after_a_long_call(inside_triton, monkeypatch):
-    """Counted from the end of the call: Triton's background thread may let go of them later."""
+    """Responses stay in memory for KEPT_S seconds after the call's end, not after its start.
+
+    Triton's background thread may drop its references to them later than the call ends.
+    """
     requests = inside_triton("specdec.engines.bls_requests")
     now_s = [0.0]
-    monkeypatch.setattr(requests.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     finished = requests.FinishedCalls()
     monkeypatch.setattr(requests, "_FINISHED", finished)
 
     class Responses(list):
-        """A list that can be referred to weakly."""
+        """A list that allows weak references."""
 
     class Response:
-        """No error."""
+        """A response without an error."""
 
         def has_error(self):
             """Return False."""
@@ -179,8 +185,11 @@ def test_responses_are_kept_after_a_long_call(inside_triton, monkeypatch):
     assert is_alive() is None
 
 
-def test_engine_says_whose_fault_it_is(inside_triton):
-    """A request that the engine refuses is invalid; whatever else it says, the engine failed."""
+def test_error_type_of_an_engine_decides_who_is_at_fault(inside_triton):
+    """`invalid_request` and `unsupported` blame the request; any other message is `engine_failed`.
+
+    A message about an unhealthy stub process is an EngineLostError.
+    """
     requests = inside_triton("specdec.engines.bls_requests").BlsRequests("target", "id", list, ())
 
     texts = ("invalid_request: too long", "unsupported: x", "internal: y", "broken", LOST)

@@ -1,4 +1,4 @@
-"""A request that cannot go on after its admission gets its error, and its slot is free again."""
+"""A request that fails just after its admission gets an error, and its slot is free again."""
 
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -12,20 +12,20 @@ from specdec.serving.tenant_shares import TenantShares
 
 
 class Watch:
-    """Lets a request in at the first question and refuses it at the second."""
+    """A server watch that admits a request at the first check and refuses it at the second."""
 
     def __init__(self):
         self._answers = [None, ShuttingDownError("the server is stopping")]
 
     def check_admission(self):
-        """Raise what is next."""
+        """Raise ShuttingDownError at the second check."""
         if (error := self._answers.pop(0)) is not None:
             raise error
 
 
 @pytest.fixture
 def model(inside_triton, monkeypatch):
-    """Return an orchestrator with room for one request, and what its clients get."""
+    """Return an orchestrator with one slot, whose error responses are plain texts."""
     orchestrator = inside_triton("specdec.serving.orchestrator")
     monkeypatch.setattr(orchestrator, "error_response", str)
     model = orchestrator.TritonPythonModel.__new__(orchestrator.TritonPythonModel)
@@ -33,13 +33,13 @@ def model(inside_triton, monkeypatch):
     model._limits = orchestrator.RequestLimits(100, 16, ("auto",), 512, 4096)
     model._control = FlightControl(TenantShares(1, 1.0), 0.01, lambda _: None)
     model._watch, model._tracing, model._threads, model._metrics = (MagicMock() for _ in range(4))
-    model._outbox = SimpleNamespace(put=lambda send: send())
+    model._outbox = SimpleNamespace(put_last=lambda sender, make: sender.send(make()))
     yield model
     model._control.close()
 
 
 def request(sender):
-    """Return a request as Triton hands it over."""
+    """Return a request as Triton passes it, for 4 tokens; `sender` gets the responses."""
     inputs = {"text_input": np.asarray([[b"x"]], dtype=object), "max_tokens": np.int32([[4]])}
     return SimpleNamespace(
         get_response_sender=lambda: sender,
@@ -53,8 +53,8 @@ def request(sender):
     )
 
 
-def test_stop_that_begins_meanwhile_is_told(model):
-    """It has not counted the request, and would not wait for it."""
+def test_stop_that_begins_during_the_admission_refuses_the_request(model):
+    """A stop that has not counted the request would not wait for its answer."""
     model._watch = Watch()
     sender = MagicMock()
 
@@ -66,8 +66,8 @@ def test_stop_that_begins_meanwhile_is_told(model):
 
 
 @pytest.mark.parametrize("part", ["_tracing.begin", "_threads.submit"])
-def test_failure_inside_gives_the_slot_back(model, part):
-    """No thread could be started, for example; the next request is served."""
+def test_failure_after_the_admission_frees_the_slot(model, part):
+    """After an exception, such as no free thread, the next request gets the only slot."""
     owner, method = part.split(".")
     getattr(getattr(model, owner), method).side_effect = [RuntimeError("no thread"), None]
     first, second = MagicMock(), MagicMock()

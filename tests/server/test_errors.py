@@ -1,4 +1,4 @@
-"""Bad input gets the documented error on both transports, and the server goes on."""
+"""Bad input gets the documented error over gRPC and HTTP, and the next request is served."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.server.live import Failure, ask_http, raw_client, tensor
 NAN = float("nan")
 HALF_A_PAIR = '[{"role": "user", "content": "\\ud83d"}]'
 
-# name: (inputs as JSON values, error type, what the message holds)
+# name: (inputs as JSON values, error type, part of the message)
 REFUSED = {
     "no prompt": ({"max_tokens": 4}, "invalid_request", "exactly one of"),
     "two prompts": ({"text_input": "x", "input_ids": [5]}, "invalid_request", "exactly one of"),
@@ -40,14 +40,14 @@ LISTS = {"input_ids"}
 
 @pytest.fixture(scope="module")
 def raw(server):
-    """Return a raw client."""
+    """Return a raw client of the server."""
     with raw_client(server) as opened:
         yield opened
 
 
 @pytest.fixture(autouse=True)
 def server_goes_on(request, server):
-    """After every refusal the next request is served."""
+    """Check after each test that the next request is served."""
     yield
     with raw_client(server) as opened:
         answer = opened.infer("specdec", {"text_input": tensor("x"), "max_tokens": tensor(1)})
@@ -55,14 +55,14 @@ def server_goes_on(request, server):
 
 
 def as_tensors(inputs):
-    """Return the inputs as arrays."""
+    """Return the inputs as arrays with a batch dimension."""
     return {
         name: tensor(*value) if name in LISTS else tensor(value) for name, value in inputs.items()
     }
 
 
 def post(server, path, body):
-    """Post JSON; return (status, text)."""
+    """Post a body to a path of the model `specdec`; return (status, text)."""
     url = f"http://{server.http_url}/v2/models/specdec/{path}"
     response = ask_http("POST", url, body=body, retries=False, timeout=60.0)
     return response.status, response.data.decode()
@@ -73,7 +73,10 @@ UNKNOWN = {"temprature": "temperature", "drafterr": "drafter", "MAX_TOKENS": "ma
 
 @pytest.mark.parametrize("field", UNKNOWN)
 def test_unknown_field_is_refused_with_the_nearest_name(server, raw, field):
-    """A misspelt field is not dropped in silence, in the body, among its parameters, or by gRPC."""
+    """The error suggests the right name.
+
+    This holds for fields of a JSON body, for its `parameters`, and for parameters over gRPC.
+    """
     bodies = {"text_input": "x", field: 1}, {"text_input": "x", "parameters": {field: 1}}
     messages = []
     for body in bodies:
@@ -88,13 +91,13 @@ def test_unknown_field_is_refused_with_the_nearest_name(server, raw, field):
 
 
 def test_input_sent_as_a_grpc_parameter_is_refused(raw):
-    """It would have no effect there."""
+    """An input among the request parameters would have no effect, so it is an error."""
     with pytest.raises(Failure, match="max_tokens came as a request parameter"):
         raw.infer("specdec", {"text_input": tensor("x")}, parameters={"max_tokens": "5"})
 
 
 def test_fields_of_nvidias_clients_are_taken_at_their_neutral_values(server):
-    """Its clients send them always; another value is refused by name."""
+    """NVIDIA's clients always send these fields; any other value is refused by name."""
     neutral = {"beam_width": 1, "length_penalty": 1.0, "early_stopping": False}
     body = {"text_input": "x", "max_tokens": 1, **neutral}
     status, text = post(server, "generate", json.dumps(body))
@@ -106,7 +109,7 @@ def test_fields_of_nvidias_clients_are_taken_at_their_neutral_values(server):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_over_grpc(raw, name):
-    """The error_type is the documented one; limit and value are in the message."""
+    """The error has the documented type, and its message the limit or the given value."""
     inputs, error_type, told = REFUSED[name]
 
     with pytest.raises(Failure) as caught:
@@ -120,7 +123,7 @@ def test_refused_over_grpc(raw, name):
 @pytest.mark.parametrize("path", ["generate", "generate_stream"])
 @pytest.mark.parametrize("name", [name for name in REFUSED if name != "not a number"])
 def test_refused_over_http(server, path, name):
-    """The same message as JSON, with a client error's status; NaN has no JSON to travel in."""
+    """The same message comes as JSON with status 400 or 501. NaN is left out: JSON has none."""
     inputs, error_type, told = REFUSED[name]
 
     status, text = post(server, path, json.dumps(inputs))
@@ -145,10 +148,10 @@ def test_refused_over_http(server, path, name):
     ],
 )
 def test_wrong_json_is_refused_by_triton(server, body):
-    """Broken JSON, wrong types and shapes: an error in Triton's own words."""
+    """Broken JSON, wrong types and wrong shapes get an error with Triton's own message."""
     status, text = post(server, "generate", body)
 
-    assert status >= 400  # Triton has 500 for what it cannot parse
+    assert status >= 400  # Triton answers 500 if it cannot parse the body
     assert "error" in json.loads(text)
 
 
@@ -174,7 +177,7 @@ def test_wrong_json_is_refused_by_triton(server, body):
     ],
 )
 def test_wrong_tensors_are_refused_by_triton(raw, inputs):
-    """Types, shapes and names that config.pbtxt does not have never reach our code."""
+    """Types, shapes and names that config.pbtxt does not declare get an error, no traceback."""
     with pytest.raises(Failure) as caught:
         raw.infer("specdec", inputs)
 
@@ -183,7 +186,7 @@ def test_wrong_tensors_are_refused_by_triton(raw, inputs):
 
 
 def test_batch_of_two_is_refused_by_us(raw):
-    """One request is one sequence; the message says so."""
+    """The message says that a batch has at most one sequence."""
     inputs = {"text_input": np.asarray([[b"a"], [b"b"]], dtype=np.object_)}
 
     with pytest.raises(Failure, match=r"^invalid_request: .* batch of 2, the limit is 1"):
@@ -191,14 +194,14 @@ def test_batch_of_two_is_refused_by_us(raw):
 
 
 def test_empty_list_of_tokens_is_refused_by_us(raw):
-    """A prompt of no tokens is as empty as a text of no characters."""
+    """A prompt without tokens is `invalid_request`, as an empty text is."""
     with pytest.raises(Failure, match="invalid_request: input_ids"):
         raw.infer("specdec", {"input_ids": np.zeros((1, 0), dtype=np.int32)})
 
 
 @pytest.mark.parametrize("field", [b'"ma\xfe": 1', b'"id": "\xfe"', b'"tenan": "\xfe"'])
-def test_bytes_that_are_no_text_are_refused_by_us(server, field):
-    """Triton's HTTP endpoint takes them for parameters of the request, or for its id."""
+def test_bytes_that_are_not_utf_8_are_refused_by_us(server, field):
+    """Triton's HTTP endpoint passes such bytes on, as parameters of the request or as its id."""
     url = f"http://{server.http_url}/v2/models/specdec/generate"
     answer = ask_http("POST", url, body=b'{"text_input": "x", "max_tokens": 4, ' + field + b"}")
 
@@ -209,8 +212,12 @@ def test_bytes_that_are_no_text_are_refused_by_us(server, field):
 
 @pytest.mark.engines("torch")
 def test_request_that_the_engine_refuses_is_the_clients_fault(faulty_server):
-    """An engine of ours says by its error's type that the request is the cause, not the engine."""
-    request = GenerationRequest(text_input="x", max_tokens=CACHE_TOKENS + 1)
+    """The error type of our engine says that the request is the cause, here its length.
+
+    The client gets `invalid_request`, not `engine_failed`.
+    """
+    # Without speculation the whole answer is one call, which the engine refuses at once.
+    request = GenerationRequest(text_input="x", max_tokens=CACHE_TOKENS + 1, drafter="none")
     with GrpcClient(faulty_server.grpc_url) as client, pytest.raises(SpecdecError) as caught:
         client.generate(request)
 

@@ -1,8 +1,11 @@
-"""`specdec serve` with the default pair: deaths are told and mended, stops leave nothing."""
+"""`specdec serve` recovers from dead processes, and after a stop it leaves nothing."""
 
 import asyncio
+import http.client
 import os
 import signal
+import subprocess
+import time
 
 import pytest
 
@@ -12,15 +15,16 @@ from loadtest.reliability.deaths import (
     TOLD_LIMIT_S,
     UNREADY_LIMIT_S,
     inject,
-    process_of,
 )
 from loadtest.reliability.faulty_engine import with_planted_faults
 from loadtest.reliability.http_answers import CLOSED
+from loadtest.reliability.serving import serve_command
 from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
+from specdec.health.processes import all_processes, environment_of, model_run_by
 from specdec.serving.launcher import TritonServer
-from specdec.serving.leftovers import remove_leftovers
-from specdec.serving.server_command import REGION_PREFIX
+from specdec.serving.leftovers import BOARD_SUFFIX, remove_leftovers
+from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import STOP_GRACE_S
 from tests.server.live import (
     MODEL_REPOSITORY,
@@ -28,19 +32,22 @@ from tests.server.live import (
 )
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.engines("torch")  # NVIDIA's engine dies with the whole server
+pytestmark = pytest.mark.engines("torch")  # NVIDIA's engines run in the server's own process
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """Return a server whose processes may come to harm, fewer times than it gives up after."""
+    """Return a server for all tests that harm its processes.
+
+    They do it too few times for the supervisor to give up.
+    """
     folder = tmp_path_factory.mktemp("deaths")
     repository = with_planted_faults(MODEL_REPOSITORY, folder)
     with TritonServer(repository, log_path=folder / "log") as server:
         yield server
 
 
-# test_unsupervised.py kills the target, test_lifecycle.py kills and stops tritonserver.
+# test_unsupervised.py kills the target, test_lifecycle.py kills and pauses tritonserver.
 @pytest.mark.parametrize(
     ("victim", "fault", "told"),
     [
@@ -48,8 +55,11 @@ def running(tmp_path_factory):
         ("specdec", "SIGKILL", ("UNAVAILABLE", CLOSED)),
     ],
 )
-def test_death_is_told_and_mended(running, victim, fault, told):
-    """Each gRPC and HTTP stream gets its error, the probe says no at once, answers come again."""
+def test_streams_get_an_error_and_the_server_recovers_after_a_death(running, victim, fault, told):
+    """Each gRPC and HTTP stream gets its error within 3 s; the probe says no within 2 s.
+
+    The server answers again within 60 s, and no slot stays taken.
+    """
     result = asyncio.run(inject(running, victim, fault))
 
     over_grpc, over_http = told
@@ -62,8 +72,8 @@ def test_death_is_told_and_mended(running, victim, fault, told):
     wait_for(lambda: num_inflight(running) == 0)
 
 
-def test_dead_draft_fails_nobody(running):
-    """Streams go on without it; the server is started again when nothing is in flight."""
+def test_dead_draft_model_fails_no_request(running):
+    """Streams go on without it; the server is restarted once no request is in flight."""
     result = asyncio.run(inject(running, "draft", "SIGKILL"))
 
     assert set(result.errors) == {"whole"}
@@ -72,18 +82,53 @@ def test_dead_draft_fails_nobody(running):
     assert result.num_false_ready == 0
 
 
-def test_next_start_clears_what_a_killed_server_left(running):
-    """Model processes that outlive a killed supervisor, and their shared memory, go."""
-    stub, supervisor = process_of(running, "draft"), running._process
-    os.kill(stub, signal.SIGSTOP)  # cannot notice that its parent dies
+def test_idle_connections_do_not_delay_a_stop(running):
+    """With an open connection to each HTTP port, the server ends in 5 s and leaves nothing."""
+    settings = running.settings
+    connections = [
+        http.client.HTTPConnection("127.0.0.1", port)
+        for port in (settings.http_port, settings.metrics_port, settings.health_port)
+    ]
+    for connection in connections:
+        connection.request("GET", "/metrics")
+        connection.getresponse().read()
+    supervisor = running._process.pid
+    start_s = time.monotonic()
+
+    assert running.stop() == 0
+    assert time.monotonic() - start_s < STOP_GRACE_S
+    assert all(connection.sock is not None for connection in connections)
+    assert not list(SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor}_*"))
+
+
+def test_next_start_clears_what_a_killed_server_left():
+    """Model processes that outlive a killed supervisor are ended, and shared memory is removed."""
+    settings = with_free_ports(ServeSettings(MODEL_REPOSITORY, "127.0.0.1", 0, 0, 0, 0))
+    supervisor = subprocess.Popen(serve_command(settings), stdout=subprocess.DEVNULL)
+    mark = f"{REGION_PREFIX}{supervisor.pid}_"
+
+    def draft_process():
+        return next(
+            (
+                each.pid
+                for each in all_processes()
+                if model_run_by(each.pid) == "draft"
+                and any(mark in entry for entry in environment_of(each.pid))
+            ),
+            None,
+        )
+
+    stub = wait_for(draft_process)
+    wait_for(lambda: list(SHARED_MEMORY.glob(f"{mark}*{BOARD_SUFFIX}")))
+    # A paused process cannot notice that its parent dies.
+    os.kill(stub, signal.SIGSTOP)
 
     supervisor.kill()
     supervisor.wait()
     found = remove_leftovers()
-    running.stop()
 
     assert f"process {stub}" in found
-    assert not list(SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor.pid}_*"))
+    assert not list(SHARED_MEMORY.glob(f"{mark}*"))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +139,10 @@ def test_next_start_clears_what_a_killed_server_left(running):
     ],
 )
 def test_stop_ends_in_time_and_leaves_nothing(situation, limit_s, outcomes):
-    """Exit status 0, every stream told, no process, no shared memory, no crash."""
+    """The server exits with 0 in time, every stream gets `shutting_down`, and nothing is left.
+
+    That includes processes, shared memory and crashes in the kernel's log.
+    """
     result = asyncio.run(stop_in(situation, MODEL_REPOSITORY))
 
     assert result.status == 0

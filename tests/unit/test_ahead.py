@@ -1,4 +1,4 @@
-"""Drafting ahead of the target: the same tokens, sooner where the guesses are right."""
+"""Tests of drafting ahead: the tokens stay the same, and come sooner if drafts are accepted."""
 
 import threading
 import time
@@ -22,12 +22,12 @@ from tests.unit.scripted import END_ID, PROMPT, KnowingTarget, make_round
 TEXT = tuple(range(100, 140))
 VOCAB_SIZE = 1000
 LIMIT_S = 10.0
-"""No test may hang longer."""
+"""Longest time in seconds for which a test waits."""
 
 
 @pytest.fixture(scope="module")
 def threads():
-    """Return the threads on which calls ahead run."""
+    """Return the executor on whose threads calls ahead run."""
     with ThreadPoolExecutor(4) as pool:
         yield pool
 
@@ -38,11 +38,20 @@ def new_context(max_tokens):
 
 
 class ScriptedEngine:
-    """Continues the text, but for some places; each call may fail, take long or come late.
+    """A draft engine that continues `text`, with wrong tokens at some positions of the answer.
+
+    `manners` says how each call behaves, in order; all later calls are "prompt".
+
+    - "prompt": returns at once.
+    - "late": returns after 2 ms.
+    - "short": returns half of the tokens.
+    - "failing": raises EngineFailedError.
+    - "hanging": raises DraftTimeoutError after 2 ms.
+    - "foreign": returns tokens outside the vocabulary.
 
     Attributes:
         calls: (context, most tokens) of each call.
-        num_open: calls that have begun and not ended.
+        num_open: number of calls that have begun and not ended.
     """
 
     def __init__(self, text=TEXT, wrong_places=(), manners=()):
@@ -68,7 +77,8 @@ class ScriptedEngine:
             raise EngineFailedError("gone")
         if manner in {"late", "hanging"}:
             time.sleep(0.002)
-        if manner == "hanging":  # The adapter gives a call up that takes too long.
+        # The engine's adapter gives up a call that takes too long.
+        if manner == "hanging":
             raise DraftTimeoutError("slow")
         if manner == "foreign":
             return Draft((VOCAB_SIZE,) * num_tokens)
@@ -80,7 +90,7 @@ class ScriptedEngine:
 
 
 def engine_drafter(engine, k, health=None, failures=None):
-    """Return an EngineDrafter of `k` tokens."""
+    """Return an EngineDrafter of `k` tokens; it appends its failures to `failures`."""
     failures = [] if failures is None else failures
     return EngineDrafter(
         name="draft",
@@ -94,7 +104,7 @@ def engine_drafter(engine, k, health=None, failures=None):
 
 
 def ahead_drafter(threads, engine, k, *, health=None, failures=None, abort=None):
-    """Return an AheadDrafter over one scripted engine."""
+    """Return an AheadDrafter of `k` tokens that asks `engine` for all its drafts."""
     health = health or DraftHealth()
     return AheadDrafter(
         engine_drafter(engine, k, health, failures),
@@ -106,7 +116,7 @@ def ahead_drafter(threads, engine, k, *, health=None, failures=None, abort=None)
 
 
 class PatientTarget(KnowingTarget):
-    """Verifies only when no call of the draft engine is open any more."""
+    """A target that verifies only after all open calls of the draft engine have ended."""
 
     def __init__(self, text, engine):
         super().__init__(text)
@@ -122,7 +132,10 @@ class PatientTarget(KnowingTarget):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_output_is_the_targets_own(threads, data):
-    """Right, wrong, short, late, failing or hanging: with calls ahead the target's tokens come."""
+    """Drafting ahead changes no token, however the draft engine behaves.
+
+    Its drafts may be right, wrong, short, late or outside the vocabulary, and its calls may fail.
+    """
     text = tuple(data.draw(st.lists(st.integers(1, 5), max_size=24), label="text"))
     k = data.draw(st.integers(1, 5), label="k")
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
@@ -144,7 +157,10 @@ def test_output_is_the_targets_own(threads, data):
 
 
 class DrawingEngine:
-    """Target and draft in one: laws of the last token, drawn by the noise of (seed, position)."""
+    """An engine that can be target or draft model; it draws with the noise of (seed, position).
+
+    `laws` [n, vocab] are logits. The last token of the text, modulo n, chooses the row.
+    """
 
     def __init__(self, laws, seed):
         self._laws, self._seed = laws, seed
@@ -173,7 +189,7 @@ class DrawingEngine:
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.0, 3.0))
 def test_seeded_draws_are_the_targets_own(threads, seed, k, distance):
-    """Sampled with a seed, near drafts and far ones: the text is that of the target alone."""
+    """Sampled with a seed, the text is the target's own, however much the draft model differs."""
     rng = np.random.default_rng(seed)
     laws = rng.normal(size=(8, 8))
     target = DrawingEngine(laws, seed)
@@ -185,10 +201,10 @@ def test_seeded_draws_are_the_targets_own(threads, seed, k, distance):
     assert tuple(token for each in rounds for token in each.tokens) == expected
 
 
-def test_right_guesses_are_waiting(threads):
-    """A draft that is always right is asked ahead alone; each pass but one confirms k + 1 tokens.
+def test_draft_is_ready_when_the_one_before_was_accepted(threads):
+    """A draft model that is always right is only asked ahead; later rounds confirm k + 1 tokens.
 
-    The first pass is a plain one: both engines work on the prompt meanwhile.
+    The first round is a plain step, in which both engines process the prompt.
     """
     engine = ScriptedEngine()
     target = PatientTarget(TEXT, engine)
@@ -202,14 +218,18 @@ def test_right_guesses_are_waiting(threads):
 
 
 @pytest.mark.parametrize("is_short", [True, False])
-def test_behind_a_miss_short_drafts_are_waited_for(threads, is_short):
-    """A cheap draft is asked at once; the target makes a plain pass beside an expensive one."""
+def test_after_a_rejection_waits_for_short_drafts(threads, is_short):
+    """After a rejection the drafter waits for the next draft if drafting takes little time.
+
+    If it takes long, the drafter has no proposal, and the target makes a plain step meanwhile.
+    """
     clock = iter([0.0, 0.0, 0.3 if is_short else 1.2, 0.0, 0.0])
     engine = ScriptedEngine()
     draft, longer = engine_drafter(engine, 4), engine_drafter(engine, 5)
     drafter = AheadDrafter(draft, longer, 4, lambda: None, threads, clock.__next__)
     context = np.asarray(PROMPT, dtype=np.int32)
-    for said in (0, 1):  # The first round is not measured, the second is.
+    # Only the second round is measured: in the first, both engines process the prompt.
+    for said in (0, 1):
         drafter.propose(np.append(context, np.asarray(TEXT[:said], dtype=np.int32)), 20)
         drafter._call.result()
         drafter.observe(make_round(target_s=1.0))
@@ -219,8 +239,8 @@ def test_behind_a_miss_short_drafts_are_waited_for(threads, is_short):
     assert len(proposal.tokens) == (4 if is_short else 0)
 
 
-def test_wrong_guesses_end_the_call(threads):
-    """A call behind a draft that fell is ended, once, and its answer is never used."""
+def test_rejection_ends_the_call_ahead(threads):
+    """A call ahead that assumed a rejected draft is ended once, and its tokens are never used."""
     is_asked, released, aborted = threading.Event(), threading.Event(), []
     engine = ScriptedEngine()
 
@@ -249,7 +269,7 @@ def test_wrong_guesses_end_the_call(threads):
 
 
 def test_engine_that_hangs_holds_few_threads(threads):
-    """However many rounds go by, MAX_RUNNING calls wait for an engine that does not answer."""
+    """At most MAX_RUNNING calls wait for an engine that hangs, however many rounds follow."""
     release, is_asked = threading.Event(), threading.Event()
     num_begun = []
 
@@ -266,7 +286,8 @@ def test_engine_that_hangs_holds_few_threads(threads):
     try:
         drafter.propose(context, 20)
         assert is_asked.wait(LIMIT_S)
-        for token in range(1, 8):  # None of them what the call continues.
+        # Each of these contexts differs from the one that the call ahead assumes.
+        for token in range(1, 8):
             assert drafter.propose(np.append(context[:-1], np.int32(token)), 20) == NO_PROPOSAL
             assert len(drafter._running) <= MAX_RUNNING
     finally:
@@ -278,8 +299,8 @@ def test_engine_that_hangs_holds_few_threads(threads):
     assert {type(error) for _, error in failures} == {DraftTimeoutError}
 
 
-def test_failure_ahead_counts_and_pauses(threads):
-    """A call ahead that fails is a failure of the draft engine: reported, and left alone after."""
+def test_failed_call_ahead_is_reported_and_pauses_the_engine(threads):
+    """A call ahead that fails counts as a failure of the draft engine, which then gets a pause."""
     failures, health = [], DraftHealth(clock=lambda: 0.0)
     engine = ScriptedEngine(manners=["failing"])
     drafter = ahead_drafter(threads, engine, 3, health=health, failures=failures)
@@ -289,11 +310,14 @@ def test_failure_ahead_counts_and_pauses(threads):
     assert [len(each.tokens) for each in rounds] == [1] * 10
     assert [(name, type(error)) for name, error in failures] == [("draft", EngineFailedError)]
     assert len(engine.calls) == 1
-    assert not health.usable()
+    assert health.begin() is None
 
 
 def test_measures_neither_prompts_nor_ended_calls(threads):
-    """The first round pays for the prompt; a call without tokens may have been ended early."""
+    """Times of the first round and of calls without tokens are not used.
+
+    The first round includes the prompt. A call without tokens may have been ended early.
+    """
     engine = ScriptedEngine()
     usable = DraftHealth(clock=iter(range(0, 10**6, 1000)).__next__)
     drafter = ahead_drafter(threads, engine, 2, health=usable)
@@ -312,8 +336,11 @@ def test_measures_neither_prompts_nor_ended_calls(threads):
     assert [each[0] for each in measured if isinstance(each, tuple)] == [3]
 
 
-def test_who_is_asked_now_and_then_is_answered_at_once(threads):
-    """`auto` tries a draft that does not pay in single rounds: a plain pass tells it nothing."""
+def test_drafter_asked_for_a_single_round_drafts_at_once(threads):
+    """The drafter waits for a draft if other drafters had the rounds before.
+
+    `auto` tries a drafter that does not pay off in single rounds; a plain step would tell nothing.
+    """
     drafter = ahead_drafter(threads, ScriptedEngine(), 2)
     context = np.asarray(PROMPT, dtype=np.int32)
     assert drafter.propose(context, 9) == NO_PROPOSAL

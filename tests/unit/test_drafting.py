@@ -1,4 +1,4 @@
-"""A draft engine that fails harms nobody; of several drafters the first offer counts."""
+"""Tests of the drafter that asks a draft model, and of the one that takes the first proposal."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 
 
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test moves by hand; the time is in seconds."""
 
     def __init__(self):
         self.now_s = 100.0
@@ -31,7 +31,7 @@ VOCAB_SIZE = 100
 
 
 class FakeDraftEngine:
-    """Answers with `tokens`, or raises `error`."""
+    """A draft engine that answers with `tokens`, or raises `error`."""
 
     def __init__(self, tokens=(4, 5), error=None):
         self.tokens, self.error = tokens, error
@@ -45,7 +45,7 @@ class FakeDraftEngine:
 
 
 def engine_drafter(engine, health=None, failures=None):
-    """Return an EngineDrafter of 4 tokens that appends its failures to a list."""
+    """Return an EngineDrafter of 4 tokens, which appends its failures to a list."""
     failures = [] if failures is None else failures
     return EngineDrafter(
         name="draft",
@@ -60,7 +60,7 @@ def engine_drafter(engine, health=None, failures=None):
 
 @pytest.mark.parametrize("most", [1, 3, 9])
 def test_engine_is_asked_for_no_more_than_can_be_used(most):
-    """The loop's limit and the drafter's number both hold."""
+    """The number of draft tokens obeys both the loop's limit and the drafter's own."""
     engine = FakeDraftEngine(tokens=(4, 5, 6, 7, 8))
 
     proposal = engine_drafter(engine).propose(CONTEXT, most)
@@ -69,8 +69,8 @@ def test_engine_is_asked_for_no_more_than_can_be_used(most):
     assert proposal == Proposal((4, 5, 6, 7)[:most], "draft", 2)
 
 
-def test_more_than_was_asked_for_is_cut():
-    """An engine that says too much must not push the answer over its limit."""
+def test_tokens_beyond_the_number_asked_for_are_cut():
+    """An engine that returns too many tokens cannot push the answer over its limit."""
 
     class Talkative(FakeDraftEngine):
         def draft(self, _context, num_tokens):
@@ -80,8 +80,8 @@ def test_more_than_was_asked_for_is_cut():
 
 
 @pytest.mark.parametrize("foreign", [-1, VOCAB_SIZE])
-def test_token_that_the_target_does_not_know_is_a_failure(foreign):
-    """A draft of another vocabulary is counted as failing; the target never sees its tokens."""
+def test_token_outside_the_targets_vocabulary_is_a_failure(foreign):
+    """A foreign token counts as the draft engine's failure, and the target never sees it."""
     failures = []
     engine = FakeDraftEngine(tokens=(4, foreign))
 
@@ -93,8 +93,8 @@ def test_token_that_the_target_does_not_know_is_a_failure(foreign):
     assert str(VOCAB_SIZE) in str(error)
 
 
-def test_engine_that_sees_the_end_offers_nothing():
-    """No guess is no failure."""
+def test_empty_draft_is_no_failure():
+    """An engine that expects the answer to end returns no token: no proposal, and no failure."""
     failures = []
 
     assert engine_drafter(FakeDraftEngine(()), failures=failures).propose(CONTEXT, 4) == NO_PROPOSAL
@@ -106,7 +106,7 @@ def test_engine_that_sees_the_end_offers_nothing():
     [EngineFailedError("gone"), DraftTimeoutError("slow"), ValueError("shape"), OSError("pipe")],
 )
 def test_failure_is_reported_and_never_raised(error):
-    """Whatever the engine raises, the request goes on without a draft and the failure counts."""
+    """Whatever the engine raises, it counts as a failure and the request goes on."""
     failures = []
 
     proposal = engine_drafter(FakeDraftEngine(error=error), failures=failures).propose(CONTEXT, 4)
@@ -122,11 +122,11 @@ def test_cancelled_request_is_no_failure_of_the_draft():
 
     assert engine_drafter(engine, health, failures).propose(CONTEXT, 4) == NO_PROPOSAL
     assert failures == []
-    assert health.usable()
+    assert health.begin() is not None
 
 
-def test_failing_engine_is_left_alone_for_longer_and_longer():
-    """The pause doubles with each failure in a row up to its limit, for all requests together."""
+def test_pause_of_a_failing_engine_doubles_up_to_its_limit():
+    """All requests share the pause, which doubles with each failure in a row."""
     clock, failures = Clock(), []
     health = DraftHealth(clock)
     engine = FakeDraftEngine(error=EngineFailedError("gone"))
@@ -143,29 +143,50 @@ def test_failing_engine_is_left_alone_for_longer_and_longer():
 
 
 def test_calls_that_fail_together_make_one_pause():
-    """Those that were under way when the engine failed do not lengthen it."""
+    """Calls that were under way when the engine failed do not lengthen the pause."""
     clock = Clock()
     health = DraftHealth(clock)
 
-    for _ in range(8):
-        health.failed()
+    calls = [health.begin() for _ in range(8)]
+    for begun_s in calls:
+        clock.now_s += 0.01
+        health.failed(begun_s)
 
     clock.now_s += FIRST_PAUSE_S
-    assert health.usable()
+    assert health.begin() is not None
+
+
+@pytest.mark.parametrize("end", ["succeeded", "failed", "ended"])
+def test_after_a_pause_one_call_tries_the_engine(end):
+    """Others wait for its end: a hung engine keeps a thread of Triton's for each call."""
+    clock = Clock()
+    health = DraftHealth(clock)
+    health.failed(health.begin())
+    clock.now_s += FIRST_PAUSE_S
+
+    tried_s = health.begin()
+    assert tried_s is not None
+    assert health.begin() is None
+    getattr(health, end)(tried_s)
+
+    assert (health.begin() is None) == (end == "failed")
+    clock.now_s += 2 * FIRST_PAUSE_S
+    assert (health.begin() is None) == (end == "ended")  # That one is being tried.
 
 
 def test_refused_request_does_not_pause_the_drafts_of_others():
-    """It is counted; the engine is well."""
+    """The refusal is counted as a failure, but the engine works and other requests may use it."""
     failures, health = [], DraftHealth(Clock())
     engine = FakeDraftEngine(error=InvalidRequestError("too long"))
 
-    assert engine_drafter(engine, health, failures).propose(CONTEXT, 4) == NO_PROPOSAL
-    assert len(failures) == 1
-    assert health.usable()
+    drafter = engine_drafter(engine, health, failures)
+    assert [drafter.propose(CONTEXT, 4) for _ in range(3)] == [NO_PROPOSAL] * 3
+    assert len(failures) == len(engine.asked) == 1
+    assert health.begin() is not None
 
 
 def test_recovered_engine_is_used_at_once():
-    """A success ends the row of failures: the next pause is the first one again."""
+    """A success ends the row of failures: the next failure makes the shortest pause again."""
     clock = Clock()
     health = DraftHealth(clock)
     engine = FakeDraftEngine(error=EngineFailedError("gone"))
@@ -180,11 +201,11 @@ def test_recovered_engine_is_used_at_once():
     engine.error = EngineFailedError("again")
     drafter.propose(CONTEXT, 4)
     clock.now_s += FIRST_PAUSE_S
-    assert health.usable()
+    assert health.begin() is not None
 
 
 class FixedDrafter:
-    """Always offers the same."""
+    """A drafter that always proposes the same tokens."""
 
     def __init__(self, *tokens, name="lookup", source=1):
         self._proposal = Proposal(tokens, name, source) if tokens else NO_PROPOSAL
@@ -195,11 +216,11 @@ class FixedDrafter:
         return self._proposal
 
     def observe(self, confirmed):
-        """Learn nothing."""
+        """Do nothing: this drafter does not learn."""
 
 
-def test_first_offer_is_taken():
-    """In order; who comes behind it is not asked."""
+def test_first_proposal_is_taken():
+    """Drafters are asked in order, and those after the first with a proposal are not asked."""
     engine = FixedDrafter(9, name="draft", source=2)
 
     proposal = FirstOffer([FixedDrafter(), FixedDrafter(5), engine]).propose(CONTEXT, 4)

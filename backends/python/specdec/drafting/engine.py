@@ -18,44 +18,67 @@ from specdec.rounds import Round
 
 FIRST_PAUSE_S = 1.0
 """Seconds for which a draft engine is not asked after its first failure."""
-LONGEST_PAUSE_S = 60.0
-"""Limit in seconds for that pause, which doubles with each further failure."""
+LONGEST_PAUSE_S = 300.0
+"""Limit in seconds for that pause, which doubles with each further failure. An engine that hangs
+keeps a thread of Triton's for each call, for ever; hours of such calls must not use them up."""
 
 
 class DraftHealth:
     """Decides whether a draft engine may be asked. Shared by all requests; thread-safe.
 
-    After a failure the engine is not asked for a while. The next failure makes a pause of twice
-    the length, until a call succeeds, so that a dead engine seldom costs a request a failed call.
+    After a failure the engine is not asked for a while. Then one call may try it, and no other
+    until that one has ended. If it fails too, the next pause is twice as long.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._pause_s = FIRST_PAUSE_S
-        self._resume_at = 0.0
+        self._failed_s: float | None = None
+        """When the engine last failed; None since a call has succeeded."""
+        self._is_tried = False
 
-    def usable(self) -> bool:
-        """Return whether no pause is running."""
-        return self._clock() >= self._resume_at
+    def begin(self) -> float | None:
+        """Return when the call begins that the caller may make now; None if it may make none.
 
-    def failed(self) -> None:
+        The caller must then call `failed`, `succeeded` or `ended` with this time.
+        """
         with self._lock:
             now_s = self._clock()
-            if now_s < self._resume_at:
-                return  # The call began before the pause, and failed with those that caused it.
-            self._resume_at = now_s + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            if self._failed_s is not None:
+                if self._is_tried or now_s < self._failed_s + self._pause_s:
+                    return None
+                self._is_tried = True
+            return now_s
 
-    def succeeded(self) -> None:
-        self._pause_s = FIRST_PAUSE_S
+    def failed(self, begun_s: float) -> None:
+        """Begin a pause, unless the call began before the last failure."""
+        with self._lock:
+            if self._failed_s is not None:
+                if begun_s <= self._failed_s:
+                    return
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._failed_s, self._is_tried = self._clock(), False
+
+    def succeeded(self, _begun_s: float) -> None:
+        """End all pauses."""
+        with self._lock:
+            self._failed_s, self._is_tried = None, False
+            self._pause_s = FIRST_PAUSE_S
+
+    def ended(self, begun_s: float) -> None:
+        """Take note of a call that ended without saying anything of the engine."""
+        with self._lock:
+            if self._failed_s is not None and begun_s > self._failed_s:
+                self._is_tried = False
 
 
 class EngineDrafter:
     """Proposes what a draft engine drafts, up to `num_tokens` tokens a round.
 
     If the engine fails, the drafter reports it, has no proposal and does not raise. Draft tokens
-    outside the target's vocabulary (`vocab_size`) count as a failure.
+    outside the target's vocabulary (`vocab_size`) count as a failure. If the engine refuses the
+    request, the drafter reports it once and proposes nothing more.
     """
 
     def __init__(
@@ -75,9 +98,10 @@ class EngineDrafter:
         self._engine = engine
         self._health = health
         self._report_failure = report_failure
+        self._is_refused = False
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        if not self._health.usable():
+        if self._is_refused or (begun_s := self._health.begin()) is None:
             return NO_PROPOSAL
         try:
             num_tokens = min(self._num_tokens, max_tokens)
@@ -85,15 +109,19 @@ class EngineDrafter:
             tokens = guess.tokens[:num_tokens]
             self._check(tokens)
         except RequestCancelledError:
+            self._health.ended(begun_s)
             return NO_PROPOSAL  # The loop's next call of the target raises it again.
         except (InvalidRequestError, UnsupportedError) as error:
-            self._report_failure(self._name, error)  # Other requests may well be drafted for.
-            return NO_PROPOSAL
-        except Exception as error:  # noqa: BLE001 - a failing draft never fails a request
-            self._health.failed()
+            # Contexts only grow, so that the next round would be refused too.
+            self._is_refused = True
+            self._health.ended(begun_s)
             self._report_failure(self._name, error)
             return NO_PROPOSAL
-        self._health.succeeded()
+        except Exception as error:  # noqa: BLE001 - a failing draft never fails a request
+            self._health.failed(begun_s)
+            self._report_failure(self._name, error)
+            return NO_PROPOSAL
+        self._health.succeeded(begun_s)
         if not tokens:
             return NO_PROPOSAL
         return Proposal(

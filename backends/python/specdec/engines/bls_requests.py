@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -60,6 +60,14 @@ LOST = "is not healthy"
 REQUESTS_FAULTS = {each.error_type: each for each in (InvalidRequestError, UnsupportedError)}
 """Errors of our engines that mean that the request is at fault, by `error_type`. All other errors
 are failures of the engine."""
+
+
+MAX_STOPS = 8
+"""Stop requests to one model that may be unanswered at a time. One that hangs answers none, and
+each keeps a thread of Triton's, which other models' calls need."""
+
+_num_stops: Counter[str] = Counter()
+_stops_lock = threading.Lock()
 
 
 class BlsRequests:
@@ -121,11 +129,14 @@ class BlsRequests:
         either, and neither the client's request nor the watchdog of all requests may hang with it.
         """
         request_id = self._current
-        if request_id is not None and not self._is_aborting:
-            self._is_aborting = True
-            threading.Thread(
-                target=self._stop, args=(request_id,), name="stop", daemon=True
-            ).start()
+        if request_id is None or self._is_aborting:
+            return
+        with _stops_lock:
+            if _num_stops[self._model] >= MAX_STOPS:
+                return
+            _num_stops[self._model] += 1
+        self._is_aborting = True
+        threading.Thread(target=self._stop, args=(request_id,), name="stop", daemon=True).start()
 
     def check(self) -> None:
         """Raise EngineLostError if the model's process has died; may wait for a slow model."""
@@ -156,6 +167,8 @@ class BlsRequests:
             pass  # The calls of a dead engine have ended with it.
         finally:
             self._is_aborting = False
+            with _stops_lock:
+                _num_stops[self._model] -= 1
 
     def _exec(
         self, request_id: str, inputs: Sequence[Any], outputs: Sequence[str]

@@ -76,7 +76,7 @@ class ReceiptDesk:
     def _run(self) -> None:
         check_s = time.monotonic() + _CHECK_S
         while self._is_open:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(OSError):  # Such as the time limit.
                 self._settle(self._socket.recv(64).decode(errors="replace"))
             if time.monotonic() > check_s:
                 with self._lock:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from specdec.serving.installation import LaunchError
@@ -36,13 +38,7 @@ def read_admin_key(file: Path) -> str:
     """
     try:
         if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            made = file.with_name(
-                f"{file.name}.{os.getpid()}"
-            )  # A killed start leaves no empty key.
-            made.touch(mode=0o600, exist_ok=False)
-            made.write_text(secrets.token_urlsafe(32) + "\n", "utf-8")
-            made.rename(file)
+            _make_key(file)
         key = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(f"cannot read or make the admin key {file}: {error}") from error
@@ -52,6 +48,22 @@ def read_admin_key(file: Path) -> str:
             f"given: {len(key)} characters"
         )
     return key
+
+
+def _make_key(file: Path) -> None:
+    """Write a random key, unless another start has just made one. Raises OSError.
+
+    It is written under another name first, so that a start that is killed leaves no empty key.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, made = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(secrets.token_urlsafe(32) + "\n")
+        with suppress(FileExistsError):
+            os.link(made, file)
+    finally:
+        Path(made).unlink()
 
 
 def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[str]:

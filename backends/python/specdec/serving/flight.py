@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from specdec.errors import (
@@ -143,7 +144,9 @@ class Flight:
     def abort_calls(self) -> None:
         """Ask every engine to end its call for this request."""
         for call in self._calls:
-            call.abort()
+            # An engine that has ended takes no stop; the others must hear of it all the same.
+            with suppress(Exception):
+                call.abort()
 
 
 class FlightControl:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from specdec.serving.manifest import record
 from specdec.serving.versions import ENGINE
+
+logger = logging.getLogger(__name__)
 
 FINGERPRINT_FILE = "fingerprint.json"
 """File in a target's checkpoint: `{"sha256": …}`, the hash of its weights by
@@ -94,7 +97,9 @@ def _read(path: Path, key: str) -> str | None:
 
 
 def _write(path: Path, key: str, value: str) -> None:
-    path.write_text(json.dumps({key: value}) + "\n", "utf-8")
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps({key: value}) + "\n", "utf-8")
+    new.replace(path)
 
 
 class FreshnessWatch:
@@ -135,7 +140,10 @@ class FreshnessWatch:
 
     def _run(self, period_s: float) -> None:
         while not self._closing.wait(period_s):
-            self._look()
+            try:
+                self._look()
+            except Exception:  # Such as a folder that was replaced meanwhile: look again.
+                logger.exception("the served drafts could not be looked at")
 
     def _look(self) -> None:
         place, drafters = self._find()

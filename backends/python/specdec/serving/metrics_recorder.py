@@ -86,12 +86,15 @@ class MetricsRecorder:
                     break
             else:
                 closing.set()
-            try:
-                self._send(updates)
-            except Exception as error:  # noqa: BLE001 - without this thread the queue only grows
-                pb_utils.Logger.log_error(f"[specdec] metrics are incomplete: {error!r}")
+            self._try_to_send(updates)
             closing.wait(FLUSH_PERIOD_S)
-        self._send([(gauge, labels, 0.0) for gauge, labels in self._summed])
+        self._try_to_send([(gauge, labels, 0.0) for gauge, labels in self._summed])
+
+    def _try_to_send(self, updates: list[_Update]) -> None:
+        try:
+            self._send(updates)
+        except Exception as error:  # noqa: BLE001 - without this thread the queue only grows
+            pb_utils.Logger.log_error(f"[specdec] metrics are incomplete: {error!r}")
 
     def _send(self, updates: list[_Update]) -> None:
         sums: dict[tuple[Enum, Labels], float] = {}

@@ -10,6 +10,7 @@ import traceback
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,6 @@ from specdec.serving.tenant_shares import TenantShares
 from specdec.serving.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
 from specdec.serving.triton_tensors import (
-    FINAL,
     error_response,
     input_arrays,
     response,
@@ -233,8 +233,10 @@ class TritonPythonModel:
                 raise RequestCancelledError("the watchdog has answered")
             # Filtered here, because Triton 24.10 drops unrequested outputs without holding the GIL.
             asked = {name: array for name, array in outputs.items() if name in wanted}
-            flags = FINAL if is_last else 0
-            self._outbox.put(lambda: sender.send(response(asked), flags=flags))
+            if is_last:
+                self._outbox.put_last(sender, lambda: response(asked))
+            else:
+                self._outbox.put(lambda: sender.send(response(asked)))
 
         job: Job | None = None
         try:
@@ -245,7 +247,8 @@ class TritonPythonModel:
             self._drafters.memory.learn(request.tenant, text)
         except Exception as error:  # noqa: BLE001 - the client gets it
             # After an abort the client gets its reason, not the error that it caused in a call.
-            flight.poll()
+            with suppress(Exception):  # Triton may know the request no more.
+                flight.poll()
             outcome = self._end(flight, sender, flight.reason_to_end() or error)
             if isinstance(error, EngineLostError):
                 self._control.fail_all(error)
@@ -260,7 +263,7 @@ class TritonPythonModel:
         outcome = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._log_unexpected(error)
         if self._control.release(flight):
-            self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
+            self._outbox.put_last(sender, lambda: error_response(error))
             self._metrics.add(Counter.requests_total, outcome=outcome)
         return outcome
 
@@ -313,7 +316,7 @@ class TritonPythonModel:
         if isinstance(error, OverloadedError | ShuttingDownError):
             self._metrics.add(Counter.shed_total, reason=error_type)
         self._metrics.add(Counter.requests_total, outcome=error_type)
-        self._outbox.put(lambda: sender.send(error_response(error), flags=FINAL))
+        self._outbox.put_last(sender, lambda: error_response(error))
 
     @staticmethod
     def _inform(text: str) -> None:

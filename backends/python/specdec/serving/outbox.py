@@ -5,8 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import triton_python_backend_utils as pb_utils
+
+from specdec.serving.triton_tensors import FINAL, error_response
 
 
 class Outbox:
@@ -22,6 +25,21 @@ class Outbox:
 
     def put(self, send: Callable[[], None]) -> None:
         """Queue `send`, which is called once and may raise; an error is logged."""
+        self._queue.put(send)
+
+    def put_last(self, sender: Any, make: Callable[[], Any]) -> None:
+        """Queue the last response of `sender`, which `make` returns; None for an empty one.
+
+        If it cannot be made or sent, an error is sent in its place, because its reader waits.
+        """
+
+        def send() -> None:
+            try:
+                sender.send(make(), flags=FINAL)
+            except Exception as error:
+                sender.send(error_response(error), flags=FINAL)
+                raise
+
         self._queue.put(send)
 
     def flush(self) -> None:

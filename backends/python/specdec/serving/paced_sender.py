@@ -84,7 +84,7 @@ class PacedSender:
             return
         response, self._waiting = self._waiting, None
         if self._is_last:
-            self._outbox.put(lambda: self._sender.send(response, flags=FINAL))
+            self._outbox.put_last(self._sender, lambda: response)
             return
         self._is_unread = True
         response = _with_receipt(response, self._desk.expect(self._go_on))

@@ -97,8 +97,9 @@ class PromptLog:
 
     def close(self) -> None:
         """Write the prompts that wait and end the thread; wait 10 s for that at most."""
-        self._waiting.put(None)
-        self._thread.join(timeout=10)
+        with suppress(queue.Full):  # A disk that hangs.
+            self._waiting.put(None, timeout=5)
+            self._thread.join(timeout=5)
 
     def _run(self) -> None:
         while (logged := self._waiting.get()) is not None:

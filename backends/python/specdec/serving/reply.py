@@ -12,7 +12,8 @@ from specdec.engines import contract
 from specdec.engines.engine_call import EngineCall
 from specdec.engines.receipts import ReceiptDesk, receipt_outputs
 from specdec.serving.outbox import Outbox
-from specdec.serving.triton_tensors import FINAL, error_response, response
+from specdec.serving.triton_tensors import error_response, response
+from specdec.torch_engine.failures import failure_of
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 
@@ -59,14 +60,21 @@ class Reply:
         self._waiting = None
         if output.error is not None:
             error = output.error
-            self._outbox.put(lambda: self._sender.send(error_response(error), flags=FINAL))
+            self._outbox.put_last(self._sender, lambda: error_response(error))
             return
-        outputs = self._outputs(output)
-        if self._gives_receipts and not output.is_final:
+        try:
+            outputs = self._outputs(output)
+        except Exception as error:  # noqa: BLE001 - the caller waits for an answer
+            failure = failure_of("making a response", error)
+            self._outbox.put_last(self._sender, lambda: error_response(failure))
+            return
+        if output.is_final:
+            self._outbox.put_last(self._sender, lambda: response(outputs))
+            return
+        if self._gives_receipts:
             self._is_unread = True
             outputs |= receipt_outputs(self._desk.expect(self._go_on))
-        flags = FINAL if output.is_final else 0
-        self._outbox.put(lambda: self._sender.send(response(outputs), flags=flags))
+        self._outbox.put(lambda: self._sender.send(response(outputs)))
 
     def _outputs(self, output: TaskOutput) -> dict[str, npt.NDArray[Any]]:
         call = self._call

@@ -138,12 +138,12 @@ class ServerWatch:
         answer: Future[str | None] = Future()
         answer.set_result("")
         while not self._closing.wait(PROBE_PERIOD_S):
-            target = self._flights.any_target() or (target if self._target_fault else None)
-            if target is None or any(
-                each.model == self._target for each in read_board(self._board)
-            ):
-                continue
             try:
+                target = self._flights.any_target() or (target if self._target_fault else None)
+                if target is None or any(
+                    each.model == self._target for each in read_board(self._board)
+                ):
+                    continue
                 # One probe at a time, because a hung engine keeps the thread of its probe.
                 if answer.done():
                     answer = _asked(target)
@@ -151,8 +151,7 @@ class ServerWatch:
             # In Python 3.10 this is another class than TimeoutError.
             except FutureTimeoutError:
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
-            # No thread for the probe could be started.
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 - such as no thread to ask on; ask again
                 self._warn(f"{self._target} could not be probed: {error}")
                 continue
             if fault:

@@ -79,13 +79,15 @@ class Admission:
             index = rounds[-1] + 1 if rounds else 0
         self._waiting.insert(index, group)
 
-    def enter(self) -> Iterator[RunningTask]:
-        """Admit groups in queue order while there is room, and yield their tasks."""
+    def enter(self) -> Iterator[list[RunningTask]]:
+        """Admit groups in queue order while there is room, and yield them."""
         while self._waiting and self._has_room(self._waiting[0]):
-            for running in self._waiting.popleft():
+            group = self._waiting.popleft()
+            for running in group:
+                running.is_admitted = True
                 self._num_inside += 1
                 self._num_reserved_blocks += running.num_blocks
-                yield running
+            yield group
 
     def leave(self, running: RunningTask) -> None:
         """Give back the reservations of an admitted task that has ended."""

@@ -143,6 +143,8 @@ class TorchEngine:
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
         """Return the list of bad texts, prepared and kept; used on the thread "bad texts" only."""
         with self._entry:
+            if self._stopping:
+                raise _shutting_down()
             banned = self._banned.get(texts)
         if banned is None:
             if self._vocabulary is None:
@@ -163,9 +165,11 @@ class TorchEngine:
         def cancel(scheduler: Scheduler) -> None:
             scheduler.cancel(request_id)
 
-        self._post(cancel)
         with self._entry:
-            if self._num_preparing and not self._stopping:
+            if self._stopping:
+                raise _shutting_down()
+            self._put(cancel)
+            if self._num_preparing:
                 # The task may still wait for its bad texts; it is queued before this runs.
                 self._preparer.submit(self._post, cancel)
 

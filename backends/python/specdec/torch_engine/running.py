@@ -27,8 +27,10 @@ class RunningTask:
     text: TokenIds
     """[input + draft + max_new_tokens] int32: a buffer that begins with the input. The draft or the
     generated tokens follow it."""
+    is_admitted: bool = False
+    """Whether the task holds its place and its blocks."""
     sequence: CachedSequence | None = None
-    """The task's tokens in the KV cache; None until the task is admitted."""
+    """The task's tokens in the KV cache; None until the task is started."""
     pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
     """[n] int32: the tokens that still have to run through the model."""
     num_asked: int = 1

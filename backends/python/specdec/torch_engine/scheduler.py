@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from specdec.acceptance.sampling import Draw
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.admission import Admission
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.failures import PassFailures, send_last
+from specdec.torch_engine.failures import PassFailures, failure_of, send_last
 from specdec.torch_engine.following import read, readings_of
 from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses
 from specdec.torch_engine.judging import judge, shared_with
@@ -27,6 +28,8 @@ from specdec.torch_engine.running import RunningTask
 from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.selection import select
 from specdec.torch_engine.task import NOTHING_SAID, Receiver, Task, TaskOutput, fit
+
+logger = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -106,8 +109,8 @@ class Scheduler:
         Errors that concern one task end that task only. Any other error is raised, and the caller
         must then end all tasks with `fail_all`.
         """
-        for running in self._admission.enter():
-            self._start(running)
+        for group in self._admission.enter():
+            self._start(group)
         failures = PassFailures()
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         start_s = time.perf_counter()
@@ -229,7 +232,10 @@ class Scheduler:
     def fail_all(self, error: Exception) -> None:
         """End every task, waiting or running, with `error`."""
         for running in self._all():
-            self._finish(running, error=error)
+            try:
+                self._finish(running, error=error)
+            except Exception:  # Such as a device that takes no more; the others are told as well.
+                logger.exception("a task that failed left something behind")
 
     def check_integrity(self) -> None:
         """Assert that no task runs and that no sequence or cache block is reserved."""
@@ -240,7 +246,19 @@ class Scheduler:
     def _all(self) -> list[RunningTask]:
         return [*self._admission.waiting, *self._running]
 
-    def _start(self, running: RunningTask) -> None:
+    def _start(self, group: list[RunningTask]) -> None:
+        """Start the tasks of an admitted group; end them all if one of them cannot start."""
+        try:
+            for running in group:
+                self._acquire(running)
+        except Exception as error:
+            logger.exception("a task could not be started")
+            for running in group:
+                self._finish(running, error=failure_of("starting a task", error))
+            return
+        self._running += group
+
+    def _acquire(self, running: RunningTask) -> None:
         task = running.task
         is_read = task.num_next is not None
         running.sequence = self._model.cache.acquire(
@@ -252,7 +270,6 @@ class Scheduler:
             (task.input_ids[running.sequence.length :], task.draft_ids)
         )
         running.num_asked = 1 + len(task.draft_ids)
-        self._running.append(running)
 
     def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
         """Verify a task whose pending rows have all run; return the verdicts that this yields.
@@ -329,19 +346,27 @@ class Scheduler:
         said: TaskOutput = NOTHING_SAID,
         error: Exception | None = None,
     ) -> None:
-        if running.sequence is None:
+        try:
+            self._release(running, is_failed=error is not None)
+        finally:
+            send_last(running.receive, replace(said, stats=running.stats, error=error))
+
+    def _release(self, running: RunningTask, *, is_failed: bool) -> None:
+        """Give back all that a task holds."""
+        if not running.is_admitted:
             self._admission.give_up(running)
-        else:
+            return
+        if running in self._running:
             self._running.remove(running)
-            self._admission.leave(running)
+        self._admission.leave(running)
+        if running.sequence is not None:
             running.stats.num_new_blocks = (
                 len(running.sequence.blocks) - running.stats.num_reused_blocks
             )
-            if error is None:
+            if not is_failed:
                 self._model.cache.release(running.sequence)
                 if running.task.branch is not None:
                     self._model.cache.drop_copies(running.sequence)
             else:
                 # The failed pass may have written only some of the keys and values.
                 self._model.cache.discard(running.sequence, is_failed=True)
-        send_last(running.receive, replace(said, stats=running.stats, error=error))
