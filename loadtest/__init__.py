@@ -1,1 +1,1 @@
-"""Load tests of the model `specdec`: Locust users, raw samples, measures, gates, reports."""
+"""Load tests of the model `specdec`: Locust users, raw samples, measures, limits and reports."""

@@ -1,4 +1,4 @@
-"""Kinds of command-line options that several commands take."""
+"""Types of command-line options that several commands share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import argparse
 
 
 def positive(text: str) -> int:
-    """A whole number, 1 or more."""
+    """Return the whole number that `text` spells.
+
+    Raises ArgumentTypeError below 1, and ValueError for what is no whole number.
+    """
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"1 or more, not {number}")

@@ -1,4 +1,4 @@
-"""When requests of an open load start."""
+"""Start times of requests in an open load, where no request waits for another's answer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# A start later than this is a load other than the one asked for, and is said so.
+# Seconds. Later starts mean another load than the one asked for, so they are logged.
 LATE_S = 0.05
 
 
 def poisson_arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
-    """Give the start times (s from the beginning) of a Poisson process."""
+    """Yield the start times of a Poisson process, in seconds since its beginning, without end.
+
+    `rate_per_s` is the mean number of starts per second.
+    """
     gaps = random.Random(seed)
     now_s = 0.0
     while True:
@@ -27,10 +30,11 @@ def poisson_arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
 def keep_pace(
     due_times_s: Iterable[float], clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[tuple[float, float]]:
-    """Wait for each due time and give (due_s, lateness_s).
+    """Wait for each due time and yield (due_s, lateness_s), both in seconds.
 
-    Times are absolute, so that one late start delays no later one; nobody waits for an answer.
-    Warns when starts come late: the load generator is then the bottleneck.
+    `clock` returns seconds since the beginning, and `sleep` waits that many seconds. Due times are
+    absolute, so that one late start delays no later one. Logs a warning when starts come late: then
+    the load generator is the bottleneck.
     """
     num_late = 0
     for due_s in due_times_s:
@@ -40,6 +44,7 @@ def keep_pace(
         lateness_s = max(0.0, clock() - due_s)
         if lateness_s > LATE_S:
             num_late += 1
-            if num_late.bit_count() == 1:  # the 1st, 2nd, 4th, 8th …: often enough
+            # Warns at the 1st, 2nd, 4th, 8th … late start, so that the log stays short.
+            if num_late.bit_count() == 1:
                 _logger.warning("%d starts late, now by %.3f s", num_late, lateness_s)
         yield due_s, lateness_s

@@ -1,4 +1,4 @@
-"""`specdec load`: a load test with a report and a verdict."""
+"""`specdec load`: run a load test, write its report, and check its limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _REQUEST_OPTIONS: dict[str, type] = {
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if a limit was broken, nothing was answered, or the test did not run."""
+    """Run the command and return its exit status.
+
+    The status is 1 if a limit was broken, nothing was answered, or the test did not run.
+    """
     parser = _parser()
     args = parser.parse_args(argv)
     try:

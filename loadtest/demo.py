@@ -19,7 +19,7 @@ from clients import GenerationRequest, GenerationResult, GrpcClient, SpecdecErro
 from loadtest.demo_prompts import DEMO_PROMPTS
 from specdec.serving.launcher import LaunchError, TritonServer, port_from_environment
 
-NO_SPECULATION = 0  # num_draft_tokens that switches drafting off
+NO_SPECULATION = 0  # The `num_draft_tokens` that switches speculation off.
 HEADER = ("task", "tokens/s off", "tokens/s on", "speed-up", "acceptance", "identical")
 
 
@@ -33,7 +33,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One prompt answered with speculation off and on."""
+    """The answers to one prompt, with speculation off and on."""
 
     task: str
     off: Timed
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def is_identical(self) -> bool:
-        """Same tokens, same text, same reason to stop."""
+        """Tell whether both answers have the same tokens, text and finish reason."""
         off, on = self.off.result, self.on.result
         return (off.token_ids, off.text, off.final.finish_reason) == (
             on.token_ids,
@@ -51,7 +51,11 @@ class Comparison:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the demo; return 0 only if every answer was the same with speculation on and off."""
+    """Run the demo and return its exit status.
+
+    The status is 0 if every answer was the same with speculation on and off, 1 if one differed or
+    failed, and 130 after Ctrl-C.
+    """
     arguments = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         with ExitStack() as stack:
@@ -93,7 +97,11 @@ def _start_server(stack: ExitStack, model_repository: Path) -> str:
 def compare(
     client: GrpcClient, prompts: Sequence[tuple[str, str]], max_tokens: int
 ) -> Iterator[Comparison]:
-    """Ask every (task, prompt) in both arms and print a line for each; raises SpecdecError."""
+    """Ask every (task, prompt) with speculation off and on, and print a line for each.
+
+    Each prompt is first asked for one token, so that both answers find it in the prefix cache.
+    Raises SpecdecError if a request fails.
+    """
     for number, (task, prompt) in enumerate(prompts):
         ask(client, task, prompt, 1, NO_SPECULATION)
         arms: list[int | None] = [NO_SPECULATION, None]
@@ -108,7 +116,10 @@ def compare(
 def ask(
     client: GrpcClient, task: str, prompt: str, max_tokens: int, num_draft_tokens: int | None
 ) -> Timed:
-    """Stream one greedy answer; raises SpecdecError."""
+    """Stream one greedy answer and time it. Raises SpecdecError if the request fails.
+
+    `num_draft_tokens`: 0 switches speculation off, None leaves it to the server.
+    """
     request = GenerationRequest(
         messages=[{"role": "user", "content": prompt}],
         max_tokens=max_tokens,
@@ -122,7 +133,7 @@ def ask(
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
-    """Return the table: a row per task and one over all of them."""
+    """Return the results as text: one row for each task and one for all tasks together."""
     tasks = list(dict.fromkeys(comparison.task for comparison in comparisons))
     groups = [(task, [item for item in comparisons if item.task == task]) for task in tasks]
     rows = [HEADER, *(_row(*group) for group in [*groups, ("all", list(comparisons))])]
@@ -146,13 +157,13 @@ def _row(task: str, group: Sequence[Comparison]) -> tuple[str, ...]:
 
 
 def _tokens_per_s(answers: Sequence[Timed]) -> float:
-    """Tokens given out / time from request to last response, prefill included."""
+    """Return tokens divided by the time from request to last response, prompt included."""
     num_tokens = sum(len(answer.result.token_ids) for answer in answers)
     return num_tokens / sum(answer.duration_s for answer in answers)
 
 
 def _acceptance(group: Sequence[Comparison]) -> str:
-    """Accepted / drafted tokens over the group; a dash where nothing was drafted."""
+    """Return accepted ÷ drafted tokens of the group, or a dash if nothing was drafted."""
     finals = [item.on.result.final for item in group]
     num_drafted = sum(final.total_draft_tokens or 0 for final in finals)
     num_accepted = sum(final.total_accepted_draft_tokens or 0 for final in finals)

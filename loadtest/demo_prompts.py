@@ -1,4 +1,4 @@
-"""The prompts of `make demo`: two of each task, written for this project."""
+"""The prompts of `make demo`: two for each task, written for this project."""
 
 _HARBOUR = (
     "The harbour was rebuilt after the storm of 1911. The new wall was twice as high as the old "

@@ -1,4 +1,4 @@
-"""One request of a load test, asked, timed and judged."""
+"""One request of a load test: asking, timing, and checking the answer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ WRONG_ANSWER = "wrong_answer"
 
 
 class StreamingClient(Protocol):
-    """What is needed of a client; the gRPC and the HTTP one have it."""
+    """The part of a client that a load test needs; the gRPC and the HTTP client both have it."""
 
     def stream(self, request: GenerationRequest) -> Generator[Chunk, None, None]:
-        """Yield the answer chunk by chunk."""
+        """Yield the answer chunk by chunk. Raises SpecdecError if the request fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request that is about to be asked, and what its answer must be if that is known."""
+    """A request about to be sent.
+
+    `expected_ids` are the tokens that its answer must have; None means that they are not known.
+    `lateness_s` is how much later than due it starts (open load).
+    """
 
     prompt: Prompt
     request: GenerationRequest
@@ -40,7 +44,11 @@ class Question:
 
 @dataclass(slots=True)
 class Exchange:
-    """A question and what has come of it so far; `start_s` is on the clock of the load test."""
+    """A question and its answer so far.
+
+    `start_s` is on the clock of the load test. `outcome` is `ok`, an `error_type` of the server, or
+    one of INCOMPLETE, UNFINISHED and WRONG_ANSWER.
+    """
 
     question: Question
     start_s: float
@@ -54,8 +62,8 @@ class Exchange:
     def run(self, client: StreamingClient) -> None:
         """Ask and wait for the whole answer.
 
-        A failed request is an outcome and raises nothing; what ends the asking itself (the load
-        test being stopped) passes through, leaving the outcome `unfinished`.
+        A failed request becomes an outcome and raises nothing. An exception that ends the load test
+        itself passes through and leaves the outcome `unfinished`.
         """
         request = self.question.request
         start = time.perf_counter()
@@ -87,7 +95,7 @@ class Exchange:
         return OK, ""
 
     def sample(self) -> RequestSample:
-        """Give the row of this request."""
+        """Return the sample of this request, as it is written to requests.csv."""
         final = self.final
         statistics = (final.speculative_decoding if final else None) or {}
         return RequestSample(

@@ -1,4 +1,4 @@
-"""Triton's own load tool, `perf_analyzer`: getting it, feeding it, reading what it recorded."""
+"""Triton's own load tool `perf_analyzer`: fetch it, run it, and read what it recorded."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from loadtest.settings import LoadSettings
 
-# The last client wheel that carries the binary, and the two libraries that it wants.
+# The last client wheel with the binary, and the wheel of a library that the binary needs.
 _WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
 _DEBIAN_PACKAGE = "libb64-0d"
 _WANTED = ("perf_analyzer", "libcudart.so.12", "libb64.so.0d")
 
 
 def install(directory: Path) -> None:
-    """Fetch the tool from PyPI and Debian into a folder of its own, installing nothing.
+    """Download the tool from PyPI and Debian into `directory`; nothing is installed.
 
     Needs `apt-get` and `dpkg` for libb64. Raises CalledProcessError if a download fails.
     """
@@ -51,7 +51,10 @@ def install(directory: Path) -> None:
 
 
 def write_inputs(settings: LoadSettings, path: Path) -> None:
-    """Write the same questions that our own load test asks as the tool's input file."""
+    """Write the questions of our own load test as an input file of the tool.
+
+    `settings` must limit the number of requests: without a limit the questions have no end.
+    """
     plan = Plan(settings)
     rows: list[dict[str, Any]] = []
     while question := plan.next_question(now_s=0.0):
@@ -61,11 +64,11 @@ def write_inputs(settings: LoadSettings, path: Path) -> None:
 
 
 def run_tool(tool: Path, settings: LoadSettings) -> Samples:
-    """Put the same load on the server as `run_load` does and read what the tool recorded.
+    """Put the same load on the server as `run_load` does, and return what the tool recorded.
 
-    The tool has no timeouts of its own and waits for ever on a server that died under it, so it
-    gets `settings.timeout_s` for every round of its users, and is ended then.
-    Raises RuntimeError with the tool's own words if it fails.
+    The tool has no timeouts and waits for ever if the server dies. It is therefore killed after
+    `settings.timeout_s` for each request that a user has to send one after another. Raises
+    RuntimeError if the tool fails or takes longer, with the end of its output if there is any.
     """
     num_rounds = -(-(settings.num_requests or 1) // settings.users)
     inputs, export = settings.out / "inputs.json", settings.out / "profile_export.json"
@@ -94,7 +97,7 @@ def run_tool(tool: Path, settings: LoadSettings) -> Samples:
 
 
 def command_line(tool: Path, settings: LoadSettings, inputs: Path, export: Path) -> list[str]:
-    """Give the command that measures one gRPC streaming setting, each input sent once."""
+    """Return the command that measures one gRPC streaming setting and sends each input once."""
     return [
         str(tool),
         *("-m", settings.model),
@@ -111,7 +114,7 @@ def command_line(tool: Path, settings: LoadSettings, inputs: Path, export: Path)
 
 
 def read_export(export: Mapping[str, Any]) -> Samples:
-    """Turn a profile export into our samples, so that the same formulas apply to both."""
+    """Turn a profile export into our samples, so that the same formulas apply to both tools."""
     rows = export["experiments"][0]["requests"]
     begin_ns = min(row["timestamp"] for row in rows)
     requests: list[RequestSample] = []
@@ -124,7 +127,10 @@ def read_export(export: Mapping[str, Any]) -> Samples:
 
 
 def _real_outputs(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Leave out the flags-only response at the end: the tool fills it with stray memory."""
+    """Return the responses up to the one with a finish reason; none if no response has one.
+
+    The tool also records the empty response that ends the stream, and fills it with stray memory.
+    """
     outputs: Sequence[Mapping[str, Any]] = row["response_outputs"]
     ends = (number for number, output in enumerate(outputs) if output.get("finish_reason"))
     return outputs[: next(ends, -1) + 1]
@@ -143,10 +149,10 @@ def _arrivals(row: Mapping[str, Any], request_id: str) -> list[ChunkSample]:
 
 
 def _num_tokens(output: Mapping[str, Any], num_before: int) -> int:
-    """Count the tokens of one response, `num_before` having come earlier.
+    """Count the tokens of one response that follows `num_before` earlier tokens.
 
-    The tool writes one element as a bare value, and no element as a bare value of stray memory;
-    on the last response the server's own count tells the two apart.
+    The tool writes one token as a bare number, and no token as a bare number from stray memory. On
+    the last response the server's own count tells the two apart.
     """
     ids = output["output_ids"]
     if isinstance(ids, list):

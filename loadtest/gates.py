@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The limits; None is no limit. Any failed request breaks the default."""
+    """The limits of a load test; None means no limit. By default no request may fail."""
 
     max_p95_ttft_ms: float | None = None
     max_p95_itl_ms: float | None = None
@@ -25,7 +25,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A limit that was not kept; `value` is None when there was nothing to measure."""
+    """A limit that was broken; `value` is None if there was nothing to measure."""
 
     name: str
     limit: float
@@ -37,10 +37,11 @@ class Violation:
 
 
 def find_violations(summary: Summary, thresholds: Thresholds) -> list[Violation]:
-    """Compare a load test's figures with its limits.
+    """Return the limits that a load test broke.
 
-    A limit on something that was not measured is broken: a gate that saw nothing must not pass.
-    A test without any complete answer breaks the limit `min_complete_answers`, which always holds.
+    A limit on something that was not measured counts as broken: a check that saw nothing must not
+    pass. A test without any complete answer breaks the limit `min_complete_answers`, which always
+    holds.
     """
     upper = {
         "max_p95_ttft_ms": _p95_ms(summary.ttft),
@@ -60,7 +61,7 @@ def find_violations(summary: Summary, thresholds: Thresholds) -> list[Violation]
         limit = getattr(thresholds, name)
         if limit is None:
             continue
-        # Written so that NaN, of which no comparison is true, breaks the limit too.
+        # NaN compares false with everything; written like this, it breaks the limit.
         keeps = value is not None and (value <= limit if name in upper else value >= limit)
         if not keeps:
             violations.append(Violation(name, limit, value))

@@ -1,6 +1,6 @@
-"""What `locust -f` runs; `specdec load` starts it with the settings file in the environment."""
+"""The file that `locust -f` runs; `specdec load` starts it and names the settings file."""
 
-# Locust first (it patches the standard library), then gRPC's side of it, before any channel.
+# Locust patches the standard library, so it comes first; gRPC's patch must precede any channel.
 from locust import events  # isort: skip
 import grpc.experimental.gevent
 
@@ -24,7 +24,7 @@ _PROGRESS_PERIOD_S = 5.0
 if SETTINGS_VARIABLE not in os.environ:
     sys.exit(f"{SETTINGS_VARIABLE} names no settings file: start load tests by `specdec load`")
 settings = LoadSettings.read(Path(os.environ[SETTINGS_VARIABLE]))
-# Locust takes the user classes that it finds here: just the one asked for.
+# Locust runs every user class that it finds in this module, so only the chosen one is here.
 ChosenUser: type[users.StreamUser] = (
     users.GrpcStreamUser if settings.protocol == "grpc" else users.GenerateStreamUser
 )
@@ -33,7 +33,7 @@ ChosenUser: type[users.StreamUser] = (
 @events.test_start.add_listener
 def begin(environment: Environment, **_: object) -> None:
     """Start the clock and the recorder, and watch for the end."""
-    # Its table of rounded percentiles is no figure of ours; it stays in the CSV and the HTML.
+    # Locust's table of rounded percentiles would look like our figures; it is also in the CSV.
     logging.getLogger("locust.stats_logger").setLevel(logging.ERROR)
     ChosenUser.run_state = users.Run(settings, Plan(settings), Recorder(settings.out))
     gevent.spawn(_watch, environment)
@@ -41,18 +41,18 @@ def begin(environment: Environment, **_: object) -> None:
 
 @events.quitting.add_listener
 def leave_the_verdict(environment: Environment, **_: object) -> None:
-    """Exit as if all was well: the gates judge, Locust would count failures only."""
+    """Set exit code 0: our limits decide about the result, Locust would only count failures."""
     environment.process_exit_code = 0
 
 
 @events.quit.add_listener
 def end(**_: object) -> None:
-    """Close the files, after the last user has been stopped and has reported."""
+    """Close the files once the last user has stopped and reported."""
     ChosenUser.run_state.recorder.close()
 
 
 def _watch(environment: Environment) -> None:
-    """Show progress; stop when every user has asked its last question, or grace has run out."""
+    """Show progress; stop when every user has sent its last question or the grace time is over."""
     run = ChosenUser.run_state
     runner = environment.runner
     if runner is None:
@@ -66,7 +66,7 @@ def _watch(environment: Environment) -> None:
         is_overdue = (
             settings.duration_s is not None and run.now_s() > settings.duration_s + settings.grace_s
         )
-        # A load that nobody waits for any more must not go on.
+        # If `specdec load` was killed, the load must end too.
         is_orphan = os.getppid() != parent_pid
         if is_overdue or is_orphan or (has_begun and runner.user_count == 0):
             break

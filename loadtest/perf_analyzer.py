@@ -1,4 +1,4 @@
-"""`python -m loadtest.perf_analyzer`: does Triton's own load tool see what ours sees?"""
+"""`python -m loadtest.perf_analyzer`: compare our load test with Triton's own load tool."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ _FOLDER = Path(".cache/perf_analyzer")
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if the tools disagree by more than the tolerance, or one failed."""
+    """Run the command and return its exit status.
+
+    The status is 1 if the tools disagree by more than the tolerance, or one of them failed.
+    """
     args = _parser().parse_args(argv)
     tool = args.folder / "perf_analyzer"
     try:
         if not tool.exists():
             install(args.folder)
         settings = _settings(args)
-        # Unmeasured: from here on every prompt is cached, for both tools alike.
+        # Not measured: afterwards every prompt is cached, for both tools alike.
         run_load(replace(settings, out=args.out / "warm-up"))
         pairs = [_measure_both(tool, settings, number) for number in range(args.repeats)]
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
@@ -49,7 +52,7 @@ def main(argv: list[str]) -> int:
 def compare(
     ours: Sequence[Summary], theirs: Sequence[Summary]
 ) -> list[tuple[str, float | None, float | None]]:
-    """Give each figure by both tools: the median of the runs; times in ms."""
+    """Return (figure, ours, theirs) for each figure, as medians over the runs; times are in ms."""
     return [
         (name, _median(map(figures, ours), name), _median(map(figures, theirs), name))
         for name in figures(ours[0])
@@ -57,7 +60,7 @@ def compare(
 
 
 def figures(summary: Summary) -> dict[str, float | None]:
-    """Give the figures of one run that are compared."""
+    """Return the figures of one run that are compared, by name; times are in ms."""
     latencies = {"TTFT": summary.ttft, "ITL": summary.itl, "e2e": summary.e2e}
     return {
         "tokens/s": summary.tokens_per_s,
@@ -71,7 +74,7 @@ def figures(summary: Summary) -> dict[str, float | None]:
 
 
 def describe(rows: Sequence[tuple[str, float | None, float | None]], tolerance: float) -> str:
-    """Give the comparison as a Markdown table."""
+    """Return the comparison as a Markdown table; `tolerance` is a share of the tool's figure."""
     lines = ["| | ours | perf_analyzer | difference | |", "|---|---|---|---|---|"]
     for name, ours, theirs in rows:
         verdict = "" if _agree(ours, theirs, tolerance) else f"BROKEN (limit {tolerance:.0%})"
@@ -95,10 +98,10 @@ def _median(runs: Iterable[Mapping[str, float | None]], name: str) -> float | No
 
 
 def while_all_are_busy(samples: Samples, users: int) -> Samples:
-    """Give the requests that ended while every user still had one under way.
+    """Keep the requests that ended while every user still had a request in flight.
 
-    perf_analyzer deals its requests out to its threads beforehand, ours go to whoever is free, so
-    the two tools run out of questions differently, and a server with fewer users answers faster.
+    perf_analyzer assigns its requests to threads beforehand, while ours go to whichever user is
+    free. The tools therefore end differently, and a server with fewer users left answers faster.
     """
     starts_s = sorted(request.start_s for request in samples.requests)
     ends_s = sorted(request.start_s + request.e2e_s for request in samples.requests)
@@ -117,7 +120,7 @@ def while_all_are_busy(samples: Samples, users: int) -> Samples:
 
 
 def _measure_both(tool: Path, settings: LoadSettings, number: int) -> tuple[Summary, Summary]:
-    """Measure with both tools, the second pair in the opposite order of the first."""
+    """Measure with both tools; every other pair runs in the opposite order."""
     ours, theirs = settings.out / f"{number}-ours", settings.out / f"{number}-theirs"
     theirs.mkdir(parents=True, exist_ok=True)
     if number % 2 == 0:

@@ -1,4 +1,4 @@
-"""Which questions a load test asks, and when it has asked enough."""
+"""The questions of a load test, and the condition that ends it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ class Plan:
         if settings.is_verified:
             path = settings.out / REFERENCES_FILE
             self._references = json.loads(path.read_text(encoding="utf-8"))
-        # The server may still hold what an earlier test of the same settings asked.
+        # Without salt, the server might still have the prompts of an earlier test in its cache.
         self._salt = secrets.token_hex(3) if settings.is_salted else ""
         self.num_asked = 0
 
     def next_question(self, now_s: float, lateness_s: float = 0.0) -> Question | None:
-        """Give the question to ask `now_s` after the beginning; None after the last one."""
+        """Return the question to ask `now_s` seconds after the beginning; None after the last one.
+
+        `lateness_s` is how much later than due it starts.
+        """
         limit, duration_s = self._settings.num_requests, self._settings.duration_s
         if limit is not None and self.num_asked >= limit:
             return None
@@ -49,7 +52,7 @@ class Plan:
 def make_request(
     settings: LoadSettings, prompt: Prompt, request_id: str, salt: str = ""
 ) -> GenerationRequest:
-    """Make the request that asks a prompt's first turn, behind the salt if there is one."""
+    """Return the request for a prompt's first turn; the text begins with the salt, if given."""
     text = prompt.turns[0]
     if salt:
         text = f"({salt}-{request_id}) {text}"
@@ -63,7 +66,10 @@ def make_request(
 
 
 def prompts_of_test(settings: LoadSettings) -> tuple[Prompt, ...]:
-    """Give the different prompts that a test will ask, as far as its settings tell."""
+    """Return the different prompts that a test asks.
+
+    If only its duration is limited, these are all prompts of the file.
+    """
     prompts = load_prompts(settings.prompts)
     num_asked = min(len(prompts), settings.num_requests or len(prompts))
     return tuple(islice(shuffled_rounds(prompts, settings.seed), num_asked))

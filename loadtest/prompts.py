@@ -1,4 +1,4 @@
-"""Prompt files and the order in which a load test asks them."""
+"""Prompt files, and the order in which a load test asks the prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One line of a prompt file; a load test asks the first turn."""
+    """One line of a prompt file; a load test asks its first turn."""
 
     prompt_id: str
     category: str
@@ -22,9 +22,10 @@ class Prompt:
 
 
 def load_prompts(path: Path) -> tuple[Prompt, ...]:
-    """Read a JSONL file in Spec-Bench's shape (question_id, category, turns).
+    """Read a JSONL file in Spec-Bench's format (question_id, category, turns).
 
-    Raises ValueError naming the line that is not in that shape, or for a file without prompts.
+    Raises ValueError for a line in another format, for a question_id that is used twice, and for a
+    file without prompts; OSError if the file cannot be read.
     """
     prompts: list[Prompt] = []
     with path.open(encoding="utf-8") as lines:
@@ -50,7 +51,7 @@ def _parse(fields: dict[str, Any]) -> Prompt:
 
 
 def shuffled_rounds(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:
-    """Give the prompts for ever, each once before any comes again, in a new order each time."""
+    """Yield the prompts for ever, each once before any comes again, each time in a new order."""
     order = random.Random(seed)
     while True:
         yield from order.sample(list(prompts), len(prompts))

@@ -1,4 +1,4 @@
-"""The plain target's answers, to compare a load test's answers with."""
+"""Answers of the target without speculation, to compare a load test's answers with."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def fetch_references(settings: LoadSettings) -> None:
     """Ask every prompt of the test once, without speculation, and save the answers' tokens.
 
-    This warms the target's prefix cache: a verified load test is no benchmark.
-    Raises SpecdecError if one of them fails.
+    This fills the target's prefix cache, so a verified load test is no benchmark. Raises
+    SpecdecError if a request fails.
     """
     prompts = prompts_of_test(settings)
     references: dict[str, tuple[int, ...]] = {}

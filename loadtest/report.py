@@ -1,4 +1,4 @@
-"""What a load test leaves to read: summary.json, summary.md, latency.png."""
+"""The report of a load test: summary.json, summary.md and latency.png."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LATENCIES = {
 def write_report(
     settings: LoadSettings, samples: Samples, summary: Summary, violations: Sequence[Violation]
 ) -> str:
-    """Write the three files into the test's folder; give the text of summary.md."""
+    """Write the three files into the test's folder and return the text of summary.md."""
     facts: dict[str, Any] = {
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "client_machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -53,7 +53,7 @@ def write_report(
 
 
 def describe_load(settings: LoadSettings) -> str:
-    """Say in one line what the load was."""
+    """Describe the load in one line."""
     if settings.rate_per_s is None:
         users = f"{settings.users} user{'s' if settings.users > 1 else ''}"
     else:
@@ -64,7 +64,7 @@ def describe_load(settings: LoadSettings) -> str:
 
 
 def describe(settings: LoadSettings, summary: Summary, violations: Sequence[Violation]) -> str:
-    """Give the figures as Markdown."""
+    """Return the figures as Markdown."""
     window = summary.window
     lines = [
         "# Load test",

@@ -1,4 +1,4 @@
-"""Runs one load test: Locust in a process of its own, then the figures from what it left."""
+"""Run one load test: Locust in a process of its own, then the figures from what it recorded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_load(settings: LoadSettings) -> tuple[Samples, Summary]:
-    """Run a load test to its end, showing progress on standard error.
+    """Run a load test to its end, with progress on standard error.
 
-    A fresh process is what lets Locust patch the standard library before anything else is
-    imported, and gRPC follow it. Raises RuntimeError if Locust itself failed, SpecdecError if a
-    reference answer did.
+    Locust must patch the standard library before anything else is imported, hence the process of
+    its own. Raises RuntimeError if Locust fails, and SpecdecError if a reference answer fails.
     """
     settings.out.mkdir(parents=True, exist_ok=True)
     for name in (REQUESTS_FILE, CHUNKS_FILE):
@@ -43,7 +42,7 @@ def run_load(settings: LoadSettings) -> tuple[Samples, Summary]:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            # Ctrl-C went to Locust too, which ends its users and leaves what was recorded.
+            # Ctrl-C reaches Locust too; it stops its users and keeps what was recorded.
             code = process.wait()
         finally:
             process.terminate()

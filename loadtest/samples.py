@@ -1,4 +1,4 @@
-"""Raw samples: one row per request and one per chunk. Every figure is computed from these."""
+"""Raw samples: one row per request and one per chunk. Every figure is computed from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ CHUNKS_FILE = "chunks.csv"
 
 @dataclass(frozen=True, slots=True)
 class RequestSample:
-    """One request. Times in seconds: `start_s` since the test began, the others since `start_s`.
+    """One request, failed or not; times are in seconds.
 
-    `lateness_s` is how much later than due it started (open load). `outcome` is `ok` or the
-    error_type; `detail` says more. `num_rounds` are those with a draft, `num_trials` is
-    Σ min(accepted + 1, k) over them, `acceptance_histogram` counts them by accepted tokens.
+    `start_s` counts from the start of the test, the other times from `start_s`. `lateness_s` is how
+    much later than due the request started (open load). `outcome` is `ok`, an `error_type`, or an
+    outcome of exchange.py; `detail` says more. `num_rounds` counts rounds with a draft.
+    `num_trials` is Σ min(accepted + 1, k) over these rounds, the number of draft tokens that were
+    compared with the target. `acceptance_histogram` counts these rounds by accepted tokens.
     """
 
     request_id: str
@@ -46,7 +48,7 @@ class RequestSample:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSample:
-    """One response that carried tokens, `arrival_s` after its request started."""
+    """One response that carried tokens, `arrival_s` seconds after its request started."""
 
     request_id: str
     arrival_s: float
@@ -54,7 +56,7 @@ class ChunkSample:
 
 
 class Recorder:
-    """Writes samples as they come, so that an aborted test leaves what it had.
+    """Writes samples as they come, so that an aborted test keeps what it had.
 
     Failed requests are samples too.
     """
@@ -68,7 +70,7 @@ class Recorder:
         self._chunk_rows.writerow([field.name for field in fields(ChunkSample)])
 
     def add(self, request: RequestSample, chunks: Iterable[ChunkSample]) -> None:
-        """Write one finished request with its chunks."""
+        """Write one finished request and its chunks."""
         row = asdict(request)
         row["acceptance_histogram"] = " ".join(map(str, request.acceptance_histogram))
         self._request_rows.writerow(row.values())
@@ -91,9 +93,9 @@ class Samples:
 
 
 def read_samples(directory: Path) -> Samples:
-    """Read what a Recorder wrote.
+    """Read the files that a `Recorder` wrote.
 
-    Raises FileNotFoundError where no load test ran.
+    Raises FileNotFoundError if no load test ran in this folder.
     """
     requests = _read_rows(directory / REQUESTS_FILE, _REQUEST_READERS)
     chunks = _read_rows(directory / CHUNKS_FILE, _CHUNK_READERS)

@@ -1,4 +1,4 @@
-"""What a load test does; handed from the command to Locust's process as a JSON file."""
+"""Settings of a load test, passed from the command to Locust's process as a JSON file."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-# Where Locust's process finds the file.
+# The environment variable that names the settings file to Locust's process.
 SETTINGS_VARIABLE = "SPECDEC_LOAD_SETTINGS"
 SHIPPED_PROMPTS = Path(__file__).parent / "prompts" / "shipped.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """One load test. It ends by `duration_s` or `num_requests`, whichever comes first.
+    """The settings of one load test, which ends by `duration_s` or `num_requests`.
 
-    `out` is the folder for everything that is left behind. `request` holds the parameters of
-    every request by their names on the wire (max_tokens, num_draft_tokens, …). Salt begins
-    every prompt with a line of its own, so that no cached prefix of another request helps.
-    `timeout_s` is how long a request may take before its user gives it up: a server that hangs
-    must not hang its load test. `grace_s` is how long requests in flight may take to finish when
-    the time is up.
+    The limit that is reached first ends it. Times are in seconds.
+
+    - `out` is the folder of everything that the test leaves.
+    - `request` holds the parameters of every request by their names on the wire (max_tokens,
+      num_draft_tokens, …).
+    - `is_salted` begins every prompt with a text of its own, so that no cached prefix helps.
+    - `has_tasks` sends a prompt's category as its task.
+    - `is_verified` compares every answer with the target's without speculation.
+    - `timeout_s` is the time after which a request is given up: a server that hangs must not hang
+      its load test.
+    - `grace_s` is how long requests in flight may continue after `duration_s`.
     """
 
     out: Path
@@ -68,15 +73,15 @@ class LoadSettings:
                 raise ValueError(f"{name} must be above 0, {value} given")
 
     def write(self, path: Path) -> None:
-        """Save as JSON."""
+        """Save the settings as JSON."""
         path.write_text(json.dumps(self.as_json(), indent=1), encoding="utf-8")
 
     def as_json(self) -> dict[str, Any]:
-        """Give the settings as plain JSON values."""
+        """Return the settings as plain JSON values."""
         return asdict(self) | {"out": str(self.out), "prompts": str(self.prompts)}
 
     @classmethod
     def read(cls, path: Path) -> LoadSettings:
-        """Load what `write` saved."""
+        """Load settings that `write` saved."""
         values = json.loads(path.read_text(encoding="utf-8"))
         return cls(**values | {"out": Path(values["out"]), "prompts": Path(values["prompts"])})

@@ -1,4 +1,4 @@
-"""All figures of one load test, put together from its samples."""
+"""All figures of one load test, computed from its samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """The figures of one category of prompts."""
+    """The figures of one category of prompts; times are in seconds."""
 
     num_ok: int
     ttft_p50_s: float | None
@@ -26,10 +26,10 @@ class CategorySummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a load test, of requests that started inside `window`.
+    """The figures of a load test, from requests that started inside `window`.
 
-    Latencies are those of requests that were answered in full; `tokens_per_s` counts every token
-    that arrived inside the window.
+    Latencies come from requests that were answered in full. `tokens_per_s` counts every token that
+    arrived inside the window, and `requests_per_s` every answer that ended in it.
     """
 
     window: Window
@@ -54,9 +54,9 @@ class Summary:
 
 
 def measured_window(samples: Samples, warmup_s: float, duration_s: float | None) -> Window:
-    """Give the window from the first start after the warm-up to the end of the test.
+    """Return the window from the first start after the warm-up to the end of the test.
 
-    A test that a number of requests ended before its duration has its end at the last answer.
+    The test ends with its last answer, or after `duration_s` if that is earlier.
     """
     last_end_s = max((request.start_s + request.e2e_s for request in samples.requests), default=0)
     end_s = last_end_s if duration_s is None else min(duration_s, last_end_s)
@@ -66,7 +66,7 @@ def measured_window(samples: Samples, warmup_s: float, duration_s: float | None)
 
 
 def latency_samples(samples: Samples, window: Window) -> dict[str, list[float]]:
-    """Give the raw latencies (s) by metric: `ttft`, `itl`, `icl`, `e2e`."""
+    """Return the raw latencies in seconds by metric: `ttft`, `itl`, `icl` and `e2e`."""
     good = [request for request in _inside(samples, window) if request.outcome == OK]
     ids = {request.request_id for request in good}
     ttft = [measures.time_to_first_token_s(request) for request in good]

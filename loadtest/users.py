@@ -1,6 +1,6 @@
 """Locust users of the model `specdec`.
 
-Import only where Locust has patched the standard library (see locustfile.py).
+Import this module only after Locust has patched the standard library (see locustfile.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Run:
-    """What the users of one load test share."""
+    """The state that all users of one load test share."""
 
     def __init__(self, settings: LoadSettings, plan: Plan, recorder: Recorder) -> None:
         self.settings = settings
@@ -41,15 +41,15 @@ class Run:
         self._begin = time.perf_counter()
 
     def now_s(self) -> float:
-        """Give the time since the test began."""
+        """Return the seconds since the test began."""
         return time.perf_counter() - self._begin
 
 
 class StreamUser(User):
-    """Asks one question after the other, or (open load) starts each at its time.
+    """Sends the questions of the plan until there are no more.
 
-    With Poisson arrivals one user starts them all; with closed ones each user waits for its
-    answer. Both end when the plan has no more questions.
+    With closed arrivals each user waits for its answer before it asks again. With Poisson arrivals
+    one user starts every request at its due time.
     """
 
     abstract = True
@@ -57,7 +57,7 @@ class StreamUser(User):
     run_state: Run
 
     def on_start(self) -> None:
-        """Connect, so that the first request's time is that of the request."""
+        """Connect now, so that the first request's time does not include it."""
         self.client = self.open_client(self.run_state.settings)
         if not self.client.is_ready():
             _logger.warning("%s is not ready", self.run_state.settings.model)
@@ -67,12 +67,12 @@ class StreamUser(User):
         self.client.close()
 
     def open_client(self, settings: LoadSettings) -> GrpcClient | HttpClient:
-        """Make the client of this protocol."""
+        """Return a client for this protocol."""
         raise NotImplementedError
 
     @task
     def work(self) -> None:
-        """Ask until there is nothing more to ask."""
+        """Ask until the plan has no more questions."""
         if self.run_state.settings.rate_per_s is None:
             self._ask_in_turn()
         else:
@@ -82,7 +82,7 @@ class StreamUser(User):
     def _ask_in_turn(self) -> None:
         while question := self.run_state.plan.next_question(self.run_state.now_s()):
             if self._ask(question) != OK:
-                # Asking again at once would put a refusing server under another load than meant.
+                # Asking again at once would put more load on a refusing server than was asked for.
                 gevent.sleep(_PAUSE_AFTER_FAILURE_S)
 
     def _ask_at_rate(self, rate_per_s: float) -> None:
@@ -136,7 +136,7 @@ class GrpcStreamUser(StreamUser):
     request_type = "grpc_stream"
 
     def open_client(self, settings: LoadSettings) -> GrpcClient | HttpClient:
-        """Connect apart from the others: gRPC would share one connection among the users."""
+        """Open a connection of its own; by default gRPC would share one among all users."""
         return GrpcClient(
             settings.url,
             model_name=settings.model,
@@ -151,5 +151,5 @@ class GenerateStreamUser(StreamUser):
     request_type = "generate_stream"
 
     def open_client(self, settings: LoadSettings) -> GrpcClient | HttpClient:
-        """Connect."""
+        """Return an HTTP client."""
         return HttpClient(settings.url, model_name=settings.model, timeout_s=settings.timeout_s)

@@ -1,4 +1,4 @@
-"""Prometheus and promtool for tests, and what our rules and dashboard ask of them."""
+"""Prometheus and promtool for tests, and the queries of our rules and dashboard."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CACHE = ROOT / ".cache" / "prometheus"
 
 @cache
 def program(name: str) -> Path:
-    """Return the path of `prometheus` or `promtool`: the one on PATH, else Debian's package.
+    """Return the path of `prometheus` or `promtool`: from PATH, else from Debian's package.
 
-    The package is unpacked into .cache, nothing is installed. Skips the test where there is none.
+    The package is unpacked into .cache and not installed. Skip the test if it cannot be downloaded.
     """
     on_path = shutil.which(name)
     if on_path is not None:
@@ -41,7 +41,7 @@ def program(name: str) -> Path:
 
 
 def _download() -> None:
-    """Fetch the package with package lists of our own: fresh machines have none."""
+    """Download and unpack the package, with package lists of our own: a new machine has none."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         for folder in ("lists/partial", "archives/partial"):
@@ -64,24 +64,24 @@ def rules() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    """Return the dashboard's panels, rows left out."""
+    """Return the dashboard's panels, without its rows."""
     found = json.loads(DASHBOARD.read_text())["panels"]
     return [panel for panel in found if panel["type"] != "row"]
 
 
 def expressions() -> list[str]:
-    """Return every query of rules and dashboard, the dashboard's variables filled in."""
+    """Return every query of rules and dashboard, with values for the dashboard's variables."""
     asked = [rule["expr"] for rule in rules()]
     asked += [target["expr"] for panel in panels() for target in panel["targets"]]
     return [filled(each) for each in asked]
 
 
 def filled(expression: str) -> str:
-    """Put everything for the dashboard's variables, and a minute for its interval."""
+    """Return the query with `.*` for the dashboard's variables and `1m` for its rate interval."""
     return re.sub(r"\$(model|task|drafter)", ".*", expression.replace("$__rate_interval", "1m"))
 
 
 def metric_names(text: str) -> set[str]:
-    """Return the names of our metrics in a query or a page, histograms by their family."""
+    """Return the names of our metrics in a query or a metrics page; for histograms, the family."""
     names = re.findall(r"\bspecdec_[a-z0-9_]+", text)
     return {re.sub(r"(?<=seconds)_(bucket|sum|count)$", "", name) for name in names}

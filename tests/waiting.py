@@ -1,4 +1,4 @@
-"""Wait for what another thread or process will do."""
+"""Wait until another thread or process has done something."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 120.0
-"""The longest wait for anything; the machine may be busy with other work."""
+"""Longest wait in seconds; long, because the machine may be busy with other work."""
 
 
 def wait_for(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition holds; return its value, or fail after the limit.
+    """Call `condition` every 20 ms until it returns a true value, and return that value.
 
-    A file that is not there yet counts as a condition that does not hold yet.
+    Raise AssertionError after `limit_s` seconds. FileNotFoundError counts as a false value.
     """
     deadline_s = time.monotonic() + limit_s
     while True:

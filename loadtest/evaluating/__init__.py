@@ -1,1 +1,1 @@
-"""`specdec evaluate`: acceptance and gain by domain, measured before anything is deployed."""
+"""`specdec evaluate`: measure acceptance and gain by domain before anything is deployed."""

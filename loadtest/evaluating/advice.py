@@ -1,4 +1,4 @@
-"""Deploy, or not, or measure more; and what to look at where acceptance is low."""
+"""Advice per domain: deploy, do not deploy, or measure more, with causes of low acceptance."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
 TOO_FEW = "too few prompts to say"
 
 MIN_PROMPTS = 5
-"""Of a domain: resampling fewer gives intervals that mean nothing."""
+"""Prompts that a domain needs: an interval from fewer prompts means nothing."""
 
 ARTICLE_DEPLOY, ARTICLE_SKIP = 0.6, 0.5
-"""Of "Speculative Decoding for LLM Acceleration", for accepted ÷ drafted."""
+"""The thresholds of "Speculative Decoding for LLM Acceleration" for accepted ÷ drafted."""
 
 OUR_RULE = "the 95 % interval of the measured gain is above 1 (do not: below 1)"
 ARTICLE_RULE = f"accepted ÷ drafted above {ARTICLE_DEPLOY} (do not: below {ARTICLE_SKIP})"
 
 LOW_RATE = ARTICLE_SKIP
-"""Accepted ÷ drafted below which causes are looked for."""
+"""Accepted ÷ drafted below which likely causes are named."""
 LOW_FIRST = 0.5
-"""Acceptance of the first guess below which later ones hardly matter."""
+"""Acceptance of the first draft token below which later draft tokens hardly matter."""
 FALLING = 0.75
-"""Of the first guess's acceptance that later ones must have."""
+"""Share of the first draft token's acceptance that the later ones must reach."""
 NOTICEABLE = 1.03
-"""Times the predicted gain that another number of guesses must promise to be named."""
+"""Factor over the best predicted gain of the measured k from which another k is named."""
 MIN_HALF = 3
-"""Prompts that a half needs, to compare short with long ones."""
+"""Prompts that each half needs, to compare short prompts with long ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """By our rule and by the article's."""
+    """Advice for one domain and drafter, by our rule and by the article's.
+
+    `article` is None if nothing was drafted.
+    """
 
     ours: str
     article: str | None
@@ -46,14 +49,14 @@ class Advice:
 
 
 def by_gain(gain: Ratio) -> str:
-    """What the measured gain allows to say."""
+    """Return our advice from the interval of the measured gain."""
     if gain.low > 1.0:
         return DEPLOY
     return DO_NOT if gain.high < 1.0 else BETWEEN
 
 
 def by_article(rate: float) -> str:
-    """What the article's thresholds say about its α."""
+    """Return the article's advice; `rate` is accepted ÷ drafted, which it calls α."""
     if rate > ARTICLE_DEPLOY:
         return DEPLOY
     return DO_NOT if rate < ARTICLE_SKIP else BETWEEN
@@ -66,10 +69,11 @@ def advise(
     num_tokens: Mapping[str, int],
     probe: Probe | None,
 ) -> Advice:
-    """On one domain with one drafter.
+    """Return the advice for one domain with one drafter.
 
-    `others` are the same drafter's other domains; `measured` its answers here; `num_tokens` the
-    prompts' lengths; `probe` what the tokenizers made of the domain's texts.
+    `others` are the same drafter's findings in other domains, `measured` its answers in this
+    domain. `num_tokens` has the prompts' lengths in tokens by prompt id. `probe` compares the
+    tokenizers on the domain's texts; None if one of them is not at hand.
     """
     enough = finding.num_prompts >= MIN_PROMPTS
     ours = by_gain(finding.measured_best.gain) if enough else TOO_FEW
@@ -132,7 +136,7 @@ def _against_others(finding: Finding, others: Sequence[Finding]) -> str | None:
 
 
 def _by_length(measured: Sequence[Measurement], num_tokens: Mapping[str, int]) -> str | None:
-    """Long prompts against short ones, split at the median."""
+    """Compare acceptance on long and short prompts, split at the median length."""
     lengths = sorted(num_tokens[prompt_id] for prompt_id in {each.prompt_id for each in measured})
     if len(lengths) < 2 * MIN_HALF:
         return None

@@ -1,8 +1,11 @@
-"""Every prompt asked in every way, on one server, so that no way profits from another.
+"""Ask every prompt in every arm on one server, so that no arm gains from another.
 
-Each prompt is first read without being measured, so that all ways find the target's cache filled:
-what is compared is the answer, not the reading of the prompt. Then the ways take turns over the
-prompts, in random order, and each has a tenant of its own.
+An arm is speculation off, or a drafter with its k. Each prompt is first read for one token, which
+is not measured and tells the prompt's length. The arms then take turns over the prompts, in random
+order. Each arm has a tenant of its own, so that the `suffix` drafter learns from its arm only.
+
+Engines keep the prefix cache apart by tenant, so the first reading fills it for the arm `off` only.
+Gains count the time after the first response, not the time to read a prompt.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from loadtest.evaluating.domains import DomainPrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How everything is asked."""
+    """The settings that all requests share: answer length, sampling and seed."""
 
     max_tokens: int
     case: Case
@@ -31,7 +34,11 @@ class Way:
 def ask_all(
     client: GrpcClient, prompts: Sequence[DomainPrompt], arms: Sequence[str], way: Way
 ) -> tuple[list[Measurement], dict[str, int]]:
-    """One answer of each arm to each prompt, and the prompts' tokens. Raises SpecdecError."""
+    """Return one answer of each arm to each prompt, and the prompts' tokens by prompt id.
+
+    Each arm answers the first prompt once before, unmeasured. Raises SpecdecError if a request
+    fails.
+    """
     lengths = {prompt.prompt_id: _read(client, prompt, way) for prompt in prompts}
     for arm in arms:
         _ask(client, prompts[0], arm, way)

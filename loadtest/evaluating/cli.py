@@ -1,4 +1,4 @@
-"""`specdec evaluate`: is speculation worth deploying for these prompts, domain by domain?"""
+"""`specdec evaluate`: find out, domain by domain, whether speculation is worth deploying."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from loadtest.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import LaunchError, TritonServer
 
 SERVED = "auto"
-"""The drafter that chooses its own number of guesses."""
+"""The drafter whose k the server chooses."""
 
 
 def main(argv: list[str]) -> int:
-    """Measure and report; 1 if there was no server or an answer failed."""
+    """Measure and report; return 1 if no server started or a request failed, else 0."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -102,7 +102,10 @@ def _advice(
 
 
 def _probe(repository: Path, drafter: str, texts: Sequence[str]) -> Probe | None:
-    """None: the drafter has no tokenizer of its own, or its model lies elsewhere."""
+    """Compare the tokenizers of target and drafter.
+
+    Returns None if the drafter has no tokenizer of its own, or a tokenizer is not in `repository`.
+    """
     target, draft = (find_tokenizer(repository, model) for model in ("target", drafter))
     return compare(target, draft, texts) if target and draft else None
 

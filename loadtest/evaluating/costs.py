@@ -1,4 +1,4 @@
-"""What a plain step and a round take, from the client's clock, over all domains together."""
+"""Times of a plain step and of a round by the client's clock, over all domains together."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from loadtest.bench.speed_tables import Measurement, later, of, rate_of
 
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
-    """Of one drafter: a straight line over the guesses of a round, through the ways measured."""
+    """The time of one drafter's rounds: a straight line over the draft tokens of a round.
+
+    Times are in seconds.
+    """
 
     plain_s: float
-    """A token without speculation."""
+    """Time of a token without speculation."""
     base_s: float
     per_guess_s: float
 
     def round_s(self, num_guesses: float) -> float:
-        """Of a round with so many guesses on average; 0 is a plain step."""
+        """Return the seconds of a round with `num_guesses` draft tokens on average.
+
+        A round with 0 draft tokens is a plain step.
+        """
         if num_guesses == 0:
             return self.plain_s
         return self.base_s + self.per_guess_s * num_guesses
 
 
 def counts_of(measured: Sequence[Measurement]) -> DraftCounts:
-    """What became of the guesses of these answers together."""
+    """Return the draft counts of these answers together."""
     return together(count(each.num_tokens, each.statistics or {}) for each in measured)
 
 
 def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:
-    """Of the drafter of these arms, behind the first response.
+    """Return the costs of the drafter of these arms, from the time after each first response.
 
-    With one number of guesses the line begins at the plain step: a round's own cost beside the
-    guesses cannot be told apart then.
+    If the arms have one k only, the line begins at the plain step: a round's fixed cost cannot be
+    separated from that of its draft tokens then. `found` must also hold answers of the arm `off`.
     """
     plain_s = 1.0 / rate_of(of(found, OFF), later)
     points = [_point(of(found, arm)) for arm in arms]
@@ -45,13 +51,16 @@ def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:
     if len({Arm.parse(arm).num_draft_tokens for arm in arms}) < 2:
         slope = (times[0] - plain_s) / guesses[0] if guesses[0] else 0.0
         return RoundCosts(plain_s, plain_s, slope)
-    # Noise alone can make a longer round seem shorter; guesses never save time.
+    # Noise alone can make a longer round seem faster, but draft tokens never save time.
     slope = max(0.0, float(np.polyfit(guesses, times, 1)[0]))
     return RoundCosts(plain_s, float(np.mean(times) - slope * np.mean(guesses)), slope)
 
 
 def _point(measured: list[Measurement]) -> tuple[float, float]:
-    """Guesses of a round on average, those without any included, and its time."""
+    """Return mean draft tokens per round and mean seconds per round.
+
+    Rounds without a draft count too.
+    """
     counts = counts_of(measured)
     round_s = sum(each.last_s - each.first_s for each in measured) / sum(
         (each.statistics or {})["round_times"]["num_rounds"] for each in measured

@@ -1,4 +1,4 @@
-"""A user's prompts, each with the domain it belongs to."""
+"""A user's prompts, each with the domain that it belongs to."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from specdec.control.classify import classify
 
 AUTO = "auto"
-"""Instead of a column: domains by the rules that classify requests without a task."""
+"""The `column` for domains by the rules that classify requests without a task."""
 UNKNOWN = "other"
 COLUMNS = ("task", "category")
-"""Looked for where no column is named."""
+"""The columns that are looked for, in this order, if none is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,16 @@ class DomainPrompt:
 
     @property
     def text(self) -> str:
-        """All that is said in it."""
+        """The text of all messages, one after another."""
         return "\n".join(message["content"] for message in self.messages)
 
 
 def load_domain_prompts(path: Path, column: str | None) -> tuple[DomainPrompt, ...]:
-    """Read a JSONL file: a prompt a line, as `prompt`, `messages` or `turns` (the first is asked).
+    """Read a JSONL file with one prompt a line.
 
-    `column` names the field that has the domain; None: the first of `COLUMNS` that is there;
-    `auto`: by rules. Raises ValueError that names the line.
+    A line has `prompt`, `messages`, or `turns`, whose first is asked. `column` names the field with
+    the domain. None takes the first of `COLUMNS` that the line has, and `auto` classifies by rules.
+    Raises ValueError for a file without prompts or a line in another format, and names that line.
     """
     prompts = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""What the answers say about one domain and drafter: acceptance, gain, both with intervals."""
+"""Acceptance and gain of one domain and drafter, both with intervals."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ from specdec.control.expectation import (
 from specdec.control.judged import Acceptance, acceptance_by_position
 
 ALL = "all"
-"""Every domain together."""
+"""The name for all domains together."""
 MIN_JUDGED = 20
-"""Guesses judged at a position before its acceptance counts; further ones are as the last."""
+"""Draft tokens compared with the target before a position's acceptance counts.
+
+A position with fewer takes the acceptance of the position before it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFinding:
-    """One number of guesses; `num_draft_tokens` None: as the server chooses."""
+    """The results of one arm in one domain.
+
+    `num_draft_tokens` is None if the server chooses k.
+    """
 
     arm: str
     num_draft_tokens: int | None
     counts: DraftCounts
     rate: Ratio | None
-    """Accepted ÷ drafted, the article's α; None: nothing was drafted."""
+    """Accepted ÷ drafted, the article's α; None if nothing was drafted."""
     tau: Ratio | None
     gain: Ratio
-    """Tokens per second behind the first response, over those without speculation."""
+    """Tokens per second after the first response ÷ the same without speculation."""
     predicted: Ratio | None
-    """The same by α and costs; None where the server chooses."""
+    """The same gain, predicted from α and costs; None if the server chooses k."""
 
     @property
     def by_article(self) -> float | None:
-        """The article's formula, from its own α at this number of guesses."""
+        """The speed-up by the article's formula, from its own α at this k."""
         if self.rate is None or self.num_draft_tokens is None:
             return None
         return article_speed_up(self.rate.middle, self.num_draft_tokens)
@@ -49,26 +55,26 @@ class ArmFinding:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One domain with one drafter."""
+    """The results of one drafter in one domain."""
 
     domain: str
     drafter: str
     num_prompts: int
     alpha: Ratio | None
-    """α̂ over all numbers of guesses."""
+    """α̂ over all arms."""
     positions: tuple[Acceptance, ...]
     arms: tuple[ArmFinding, ...]
     best: DraftLength | None
-    """By α by position and costs; None where the server chooses."""
+    """The best k, predicted from α by position and costs; None if the server chooses k."""
 
     @property
     def measured_best(self) -> ArmFinding:
-        """The way with the largest measured gain."""
+        """The arm with the largest measured gain."""
         return max(self.arms, key=lambda each: each.gain.middle)
 
     @property
     def rules_arm(self) -> ArmFinding | None:
-        """The way nearest to the article's usual 4 guesses: its rules are about those."""
+        """The arm whose k is nearest to 4, the article's usual number; its rules are about that."""
         known = [each for each in self.arms if each.rate is not None]
         return min(known, key=lambda each: abs((each.num_draft_tokens or 4) - 4), default=None)
 
@@ -76,7 +82,10 @@ class Finding:
 def find(
     found: list[Measurement], domain: str, drafter: str, arms: Sequence[str], costs: RoundCosts
 ) -> Finding:
-    """Of the answers to one domain's prompts, or to those of `ALL`."""
+    """Return the results of a drafter's `arms` in one domain, or in `ALL` of them.
+
+    `found` must also hold answers of the arm `off`.
+    """
     if domain != ALL:
         found = [each for each in found if each.column == domain]
     own = [each for arm in arms for each in of(found, arm)]
@@ -97,7 +106,7 @@ def find(
 
 
 def positions_of(measured: Sequence[Measurement]) -> tuple[Acceptance, ...]:
-    """Of the first guess, the second, …, over these answers."""
+    """Return the acceptance at the first draft position, the second, …, over these answers."""
     histograms = (
         (each.statistics or {})["acceptance_histogram_by_draft_length"] for each in measured
     )
@@ -108,7 +117,7 @@ def positions_of(measured: Sequence[Measurement]) -> tuple[Acceptance, ...]:
 
 
 def summed(parts: Iterable[Sequence[Acceptance]]) -> tuple[Acceptance, ...]:
-    """Position by position."""
+    """Add up acceptances position by position."""
     return tuple(
         Acceptance(
             sum(each.num_accepted for each in column), sum(each.num_judged for each in column)
@@ -118,7 +127,11 @@ def summed(parts: Iterable[Sequence[Acceptance]]) -> tuple[Acceptance, ...]:
 
 
 def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
-    """Conditional acceptance of so many positions; where too little is known, as the last known."""
+    """Return the conditional acceptance of the first `length` positions.
+
+    A position with fewer than MIN_JUDGED compared draft tokens takes that of the position before
+    it.
+    """
     alphas: list[float] = []
     for place in range(length):
         known = positions[place] if place < len(positions) else Acceptance()
@@ -132,10 +145,10 @@ def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
 def predicted(
     positions: Sequence[Acceptance], share: float, length: int, costs: RoundCosts
 ) -> tuple[DraftLength, ...]:
-    """All choices up to `length` guesses, if `share` of the rounds can draft.
+    """Predict tokens and speed-up for k = 0 to `length`, if `share` of the rounds can draft.
 
-    The first guess of a round is then as rare as it is uncertain, which gives
-    1 + share · (E − 1) tokens over all rounds.
+    The first position's α is multiplied by `share`, which gives 1 + share · (E − 1) tokens over all
+    rounds.
     """
     alphas = alphas_of(positions, length)
     alphas[0] *= share
@@ -143,7 +156,7 @@ def predicted(
 
 
 def predicted_best(positions: Sequence[Acceptance], share: float, costs: RoundCosts) -> DraftLength:
-    """The choice with the largest predicted gain among positions that were measured; 0: off."""
+    """Return the k with the largest predicted gain among the measured positions; 0 means off."""
     measured = sum(each.num_judged >= MIN_JUDGED for each in positions)
     choices = predicted(positions, share, max(1, measured), costs)
     return max(choices, key=lambda choice: choice.speed_up)
@@ -152,7 +165,10 @@ def predicted_best(positions: Sequence[Acceptance], share: float, costs: RoundCo
 def _arm(
     found: list[Measurement], arm: str, every: Sequence[Measurement], costs: RoundCosts
 ) -> ArmFinding:
-    """`found` are the domain's answers, `every` those of the drafter at any number of guesses."""
+    """Return the results of one arm.
+
+    `found` are the domain's answers, and `every` the drafter's answers at any k.
+    """
     on, off = of(found, arm), of(found, OFF)
     by_id, all_by_id = _grouped(on), _grouped(every)
     ids, k = sorted(by_id), Arm.parse(arm).num_draft_tokens
@@ -195,7 +211,7 @@ def _ratio_of(
     ids: Sequence[str],
     parts: Callable[[DraftCounts], tuple[int, int]],
 ) -> Ratio | None:
-    """A ratio of sums over prompts; None if the divisor is 0 over all of them."""
+    """Return a ratio of sums over prompts; None if the sum of the divisors is 0."""
     known = {i: parts(counts_of(by_id[i])) for i in ids}
 
     def value(drawn: Sequence[str]) -> float:

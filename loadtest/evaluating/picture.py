@@ -16,12 +16,12 @@ from loadtest.evaluating.findings import ArmFinding, Finding
 
 _COLOURS = ("#1f4e79", "#c0504d", "#4f8f3a", "#8064a2", "#e08e0b", "#2aa1a8")
 _HEIGHT = 0.7
-"""Of a domain's row, over which its marks are spread."""
+"""The part of a domain's row, from 0 to 1, over which its marks are spread."""
 _MEASURED, _PREDICTED, _RATE = "o", "D", "x"
 
 
 def plot_findings(found: list[Finding], title: str, path: Path) -> None:
-    """Left α̂ and the article's α, right the gain of each way."""
+    """Draw α̂ and the article's α on the left, and each arm's gain on the right."""
     domains = list(dict.fromkeys(each.domain for each in found))
     ways = list(dict.fromkeys(arm.arm for each in found for arm in each.arms))
     figure = Figure(figsize=(12, 2.0 + 0.3 * len(ways) * len(domains)), layout="constrained")

@@ -1,4 +1,4 @@
-"""Do draft and target cut a text into the same tokens? Ids of the domain's own texts, compared."""
+"""Compare the token ids that target and draft model give to a domain's own texts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 EXCERPT = 24
-"""Characters shown from the first difference on."""
+"""Characters that are shown from the first difference on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Of the texts of one domain."""
+    """The comparison of two tokenizers on the texts of one domain."""
 
     num_texts: int
     num_alike: int
     first_difference: str
-    """The text from the first token that differs; empty if none does."""
+    """The text from the first different token on; empty if there is none."""
 
 
 def find_tokenizer(repository: Path, model: str) -> Path | None:
-    """The tokenizer of an engine model's newest version; None: it has none, or is not here."""
+    """Return the tokenizer.json of the newest version of an engine model that has one.
+
+    Returns None if the model has no tokenizer, or is not in `repository`.
+    """
     versions = [each for each in (repository / model).glob("*") if each.name.isdigit()]
     for version in sorted(versions, key=lambda each: -int(each.name)):
         file = version / "checkpoint" / "tokenizer.json"
@@ -33,7 +36,7 @@ def find_tokenizer(repository: Path, model: str) -> Path | None:
 
 
 def compare(target: Path, draft: Path, texts: Sequence[str]) -> Probe:
-    """Ids that two tokenizer.json give the texts, position by position."""
+    """Compare the ids that two files tokenizer.json give the texts, position by position."""
     cutters = [Tokenizer.from_file(str(file)) for file in (target, draft)]
     num_alike, first = 0, ""
     for text in texts:

@@ -1,4 +1,4 @@
-"""The tables of `specdec evaluate`: advice first, figures by number of guesses, causes."""
+"""The tables of `specdec evaluate`: advice, figures by k, acceptance by position, costs, causes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ at least {MIN_PROMPTS} prompts of a domain. By the article ("Speculative Decodin
 Acceleration"): {ARTICLE_RULE}, at the number of guesses
 nearest to its usual 4. Its α falls with k at the same α̂.
 
-Gains are tokens per second behind the first response over those without speculation: prompts were
-in the target's cache for every way. Intervals, of 95 %, are by resampling whole prompts. Predicted:
+Gains are tokens per second after the first response over those without speculation: the time to
+read the prompt does not count. Intervals, of 95 %, are by resampling whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
-such a round (a straight line over its guesses, all domains together). The costs are of these same
+such a round (a straight line over its draft tokens, all domains together). The costs are of these same
 answers: over all domains both gains agree nearly by construction, by domain they need not. The
 article's formula is 1 at k = 1 for every α and knows no costs; it decides nothing."""
 
 
 FEW = 8
-"""Prompts of a domain below which resampling them says little."""
+"""Prompts of a domain below which an interval is too narrow."""
 
 
 def report(found: Findings, costs: Mapping[str, RoundCosts]) -> str:
-    """Everything as Markdown."""
+    """Return all tables and notes as Markdown."""
     parts = [_advice_table(found), _figures_table(found), _positions_table(found)]
     parts += [_costs_table(costs), _causes(found), _few(found), NOTES]
     return "\n\n".join(part for part in parts if part)
 
 
 def facts(found: Findings) -> list[dict[str, Any]]:
-    """The same for the result's JSON."""
+    """Return the same results for the JSON file."""
     return [
         {**asdict(finding), "advice": asdict(advice), "measured_best": finding.measured_best.arm}
         for finding, advice in found

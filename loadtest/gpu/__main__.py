@@ -25,14 +25,18 @@ CHECKPOINTS = "checkpoints"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when everything went well, 1 when a step is missing or failed."""
+    """Run a command and return its exit status.
+
+    The status is 0 if everything went well, and 1 if pieces are missing or a step failed or is
+    missing.
+    """
     arguments = _parser().parse_args(argv)
     command = {"run": _run, "rehearse": _rehearse, "pack": _pack, "collect": _collect}
     return command[arguments.command](arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run what fits on this machine's GPU."""
+    """Run the steps that fit into the time on this machine's GPU."""
     start_s = time.monotonic()
     places = Places(home())
     out = arguments.out or Path(os.environ.get("OUT") or BUILD / "out")
@@ -57,8 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _rehearse(arguments: argparse.Namespace) -> int:
     """Pack, unpack and run everything in miniature on this machine's CPU.
 
-    Given pieces are unpacked instead of packing here: for an environment that has only what the
-    machine with the GPU has.
+    With `--pieces`, the given pieces are unpacked instead of new ones being packed. This rehearses
+    in an environment that has only what the machine with the GPU has.
     """
     start_s = time.monotonic()
     kind = "quick" if arguments.quick else "bare" if arguments.pieces else "rehearsal"
@@ -89,7 +93,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
     is_whole = Runner(options, places, identity, Ledger.read(out / LEDGER)).run(steps)
     print(f"rehearsed in {time.monotonic() - start_s:.0f} s")
     if is_whole:
-        shutil.rmtree(folder)  # the next rehearsal packs anew
+        shutil.rmtree(folder)  # The next rehearsal packs anew.
     return 0 if is_whole else 1
 
 
@@ -117,7 +121,7 @@ def _pack(arguments: argparse.Namespace) -> int:
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    """Merge a ledger that came back, and keep trained weights that are better."""
+    """Merge a ledger that came back, and keep trained weights if they are better."""
     from loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
     from loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
 

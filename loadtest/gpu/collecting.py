@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "gpu"
 def collect(came_back: Path, results: Path = RESULTS) -> Ledger:
     """Merge the ledger in `came_back` into the one in `results` and return it.
 
-    Raises FileNotFoundError where no ledger came back.
+    Raises FileNotFoundError if no ledger came back.
     """
     if not (came_back / LEDGER).is_file():
         raise FileNotFoundError(f"{came_back} holds no {LEDGER}")

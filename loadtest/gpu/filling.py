@@ -1,7 +1,7 @@
-"""Make the default pair's model repository from what travelled; run in the serving environment.
+"""Make the default pair's model repository from the unpacked pieces, in the serving environment.
 
-The target comes as its quantised file. Its weights are expanded here, and the fingerprint that
-travelled with it proves that they are the ones that `make setup` makes.
+The target comes as its quantised file and is expanded here. A fingerprint that came with it proves
+that these are the weights that `make setup` makes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specdec.torch_engine.config import ModelConfig
 
 
 def fill(places: Places) -> None:
-    """Write target, draft, head and orchestrator. Raises ValueError for wrong weights."""
+    """Write target, draft model, head and orchestrator. Raises ValueError for wrong weights."""
     for model in ("target", "draft", "specdec"):
         source, copy = ROOT / "model_repository" / model, places.model_repository / model
         (copy / "1").mkdir(parents=True, exist_ok=True)
@@ -38,10 +38,10 @@ def fill(places: Places) -> None:
 
 
 def expand(file: Path, small: Path, checkpoint: Path) -> None:
-    """Write a GGUF file of a Llama model as a checkpoint in bf16.
+    """Write a GGUF file of a Llama model as a bf16 checkpoint.
 
-    `small`: the checkpoint's other files. Raises ValueError where the fingerprint among them is not
-    that of the expanded weights.
+    `small` is the folder of the checkpoint's other files. Raises ValueError if the fingerprint in
+    it is not that of the expanded weights.
     """
     shutil.copytree(small, checkpoint, dirs_exist_ok=True)
     config = ModelConfig.from_directory(checkpoint)
@@ -63,7 +63,7 @@ def expand(file: Path, small: Path, checkpoint: Path) -> None:
 
 
 def _names(config: ModelConfig) -> list[str]:
-    """Name the tensors of a checkpoint with tied embeddings, as transformers does."""
+    """Return the tensor names of a checkpoint with tied embeddings, as transformers names them."""
     layer: tuple[str, ...] = (
         "self_attn.q_proj",
         "self_attn.k_proj",
@@ -77,9 +77,10 @@ def _names(config: ModelConfig) -> list[str]:
 
 
 def _with_halves(values: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
-    """Order the rows of a head as halves; GGUF stores them as pairs that are rotated together.
+    """Order the rows [heads · size, columns] of each head as two halves, as checkpoints do.
 
-    See `LlamaModel.permute` in llama.cpp's convert_hf_to_gguf.py, which this reverses.
+    GGUF stores them as pairs that are rotated together. This reverses `LlamaModel.permute` in
+    llama.cpp's convert_hf_to_gguf.py.
     """
     num_rows, num_columns = values.shape
     pairs = values.reshape(num_heads, num_rows // num_heads // 2, 2, num_columns)

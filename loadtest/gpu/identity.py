@@ -20,13 +20,19 @@ class Identity:
     sources: str
     """Hash of the code, the same with and without Git."""
     commit: str
-    """The commit; `-dirty` follows where files had changed."""
+    """Short name of the commit, with `-dirty` if files had changed.
+
+    `unknown` if neither Git nor the pieces name it.
+    """
     card: str
     """Name of the GPU; `rehearsal` without one."""
 
 
 def identify(root: Path, pieces: Path, card: str) -> Identity:
-    """Name what runs from the checkout `root`; without Git, `pieces` know the commit."""
+    """Return the identity of a run from the checkout `root`.
+
+    Without Git, the index of `pieces` names the commit.
+    """
     try:
         commit = commit_of(root)
     except (OSError, subprocess.CalledProcessError):
@@ -38,7 +44,7 @@ def identify(root: Path, pieces: Path, card: str) -> Identity:
 
 
 def sources_of(root: Path) -> str:
-    """Hash every file of code below `root`, by its path and content; results do not count."""
+    """Hash every file of code below `root`, by its path and content; results are left out."""
     digest = hashlib.sha256()
     for folder in _FOLDERS:
         for path in sorted((root / folder).rglob("*")):
@@ -51,8 +57,8 @@ def sources_of(root: Path) -> str:
 def commit_of(root: Path) -> str:
     """Return the short name of the commit that is checked out.
 
-    Raises CalledProcessError or OSError where Git does not answer. Deleted weights do not count as
-    a change: they do not travel with the checkout.
+    `-dirty` follows if files have changed. Weights that are missing do not count, because they do
+    not travel with the checkout. Raises CalledProcessError or OSError if Git does not answer.
     """
 
     def git(*arguments: str) -> str:
@@ -65,7 +71,7 @@ def commit_of(root: Path) -> str:
 
 
 def card_name() -> str:
-    """Return the name of the machine's first GPU. Raises OSError where there is none."""
+    """Return the name of the machine's first GPU. Raises OSError if there is none."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not done.stdout.strip():

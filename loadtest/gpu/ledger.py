@@ -1,4 +1,4 @@
-"""Which steps have run, on which sources and which card, and what came out."""
+"""The ledger: which steps ran, on which sources and which card, with their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def is_complete(self) -> bool:
-        """True if the step ran to its end and its answers were right."""
+        """True if the step ran to its end with correct answers."""
         return self.verdict in {Verdict.PASSED, Verdict.MISSED}
 
 
@@ -43,7 +43,7 @@ class Ledger:
 
     @classmethod
     def read(cls, *paths: Path) -> Ledger:
-        """Read and merge ledgers; a file that is not there holds nothing."""
+        """Read and merge ledgers; a file that does not exist counts as empty."""
         ledger = cls()
         for path in paths:
             if path.is_file():
@@ -56,11 +56,11 @@ class Ledger:
         return sorted(self._records.values(), key=lambda each: each.finished_at)
 
     def add(self, record: Record) -> None:
-        """Add a record; a second one of the same step, card and time changes nothing."""
+        """Add a record; a second one with the same step, card and time is ignored."""
         self._records.setdefault((record.step, record.card, record.finished_at), record)
 
     def latest(self, step: str, identity: Identity) -> Record | None:
-        """Return the last run of a step on these sources and this card."""
+        """Return the last run of a step on these sources and this card; None if there is none."""
         runs = [
             each
             for each in self.records
@@ -69,7 +69,10 @@ class Ledger:
         return runs[-1] if runs else None
 
     def pruned(self) -> Ledger:
-        """Keep, of each step and card, the last complete run and whatever came after it."""
+        """Return a ledger without superseded runs.
+
+        For each step and card it keeps the last complete run and all runs after it.
+        """
         kept: dict[tuple[str, str], list[Record]] = {}
         for each in self.records:
             runs = kept.setdefault((each.step, each.card), [])
@@ -79,7 +82,7 @@ class Ledger:
         return Ledger(each for runs in kept.values() for each in runs)
 
     def write(self, path: Path) -> None:
-        """Write the ledger, one line for each record; a reader never sees half a file."""
+        """Write the ledger, one line for each record; no reader ever sees half a file."""
         lines = [
             json.dumps({**asdict(each), "verdict": each.verdict.value}) for each in self.records
         ]

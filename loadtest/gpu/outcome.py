@@ -1,7 +1,7 @@
-"""The report of one step: facts as soon as they are known, and a verdict at its end.
+"""The report of one step: facts as soon as they are known, and a verdict at the end.
 
 The runner starts every step in a process of its own and may stop it at its time limit. A step
-therefore writes its file anew with every fact; what a stopped step had measured is kept.
+therefore rewrites its file with every fact, so that a stopped step keeps what it has measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Verdict(enum.Enum):
-    """How a step ended."""
+    """The way in which a step ended."""
 
     PASSED = "passed"
     """Everything ran, and every goal is met."""
@@ -31,20 +31,20 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """The options that the runner gives every step."""
+    """The options that the runner gives to every step."""
 
     out: Path
     """The step's result file (JSON)."""
     seconds: float
-    """The step's share of the time, from its start. It should end by itself before."""
+    """Seconds for the step, from its start; it should end by itself before."""
     is_rehearsal: bool
-    """Run the same code in miniature on a CPU."""
+    """True to run the same code in miniature on a CPU."""
     started_s: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when the step began."""
 
     @classmethod
     def parse(cls, argv: list[str] | None = None) -> StepOptions:
-        """Read the command line of a step."""
+        """Read a step's command line; without `argv`, that of this process."""
         parser = argparse.ArgumentParser()
         parser.add_argument("--out", type=Path, required=True, help="result file")
         parser.add_argument("--seconds", type=float, required=True, help="time limit")
@@ -59,15 +59,15 @@ class StepOptions:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left of the step's share; negative once it is used up."""
+        """Seconds left for the step; negative once the time is up."""
         return self.seconds - (time.monotonic() - self.started_s)
 
 
 class StepReport:
-    """The result file of one step, written anew with every fact."""
+    """The result file of one step, rewritten with every fact."""
 
     def __init__(self, path: Path) -> None:
-        """Start an empty report; it counts as cut until `finish` is called."""
+        """Start an empty report, which has the verdict CUT until `finish` is called."""
         self._path = path
         self._facts: dict[str, Any] = {}
         self._write(Verdict.CUT, "")
@@ -75,14 +75,17 @@ class StepReport:
     def add(self, name: str, value: Any) -> None:
         """Store a fact under `name` and write the file.
 
-        It may hold dataclasses, mappings and sequences, however deep. Floats are kept to four
+        A fact may nest dataclasses, mappings, lists and tuples. Floats are rounded to four
         significant digits.
         """
         self._facts[name] = _plain(value)
         self._write(Verdict.CUT, "")
 
     def finish(self, verdict: Verdict, figure: str) -> int:
-        """Write the verdict and the figure of the summary's line; return the exit status."""
+        """Write the verdict and the figure for the summary's line; return the exit status.
+
+        The status is 1 for FAILED, else 0.
+        """
         self._write(verdict, figure)
         return 1 if verdict is Verdict.FAILED else 0
 
@@ -91,11 +94,12 @@ class StepReport:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
         new.write_text(text + "\n", encoding="utf-8")
-        new.replace(self._path)  # a reader, or a stop, never sees half a file
+        # The rename makes sure that neither a reader nor a stop ever sees half a file.
+        new.replace(self._path)
 
 
 def _plain(value: Any) -> Any:
-    """Turn a fact into what JSON can hold."""
+    """Turn a fact into something that JSON can hold."""
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
 """Collect what the machine with the GPU lacks, and pack it into pieces.
 
-It has Python, PyTorch and transformers (docs/gpu.md lists what we count on). It lacks tritonserver,
-some packages and all weights. The stub of tritonserver's Python backend reads arrays of NumPy 1
-only, so NumPy 1 travels too.
+The machine has Python, PyTorch and transformers (docs/gpu.md lists what we count on). It lacks
+tritonserver, some packages and all weights. The stub of Triton's Python backend reads arrays of
+NumPy 1 only, so NumPy 1 travels too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from loadtest.gpu.places import ROOT
 from loadtest.gpu.training.prompts import prepare_prompts
 
 MAX_PIECE_BYTES = 60_000_000
-"""A transfer holds 64 MiB, and the checkout without weights takes 5 MB of it."""
+"""Largest piece in bytes.
+
+A transfer holds 64 MiB, and a checkout without weights takes 5 MB of them.
+"""
 PACKAGES = ("numpy", "tritonclient", "python-rapidjson", "gguf")
-"""Packages that the machine lacks, or has in a version that does not do; packed in our versions."""
+"""Packages that the machine lacks or has in an unsuitable version; packed in our versions."""
 _LIBRARY_OF = """
 import sys, sysconfig
 name = sysconfig.get_config_var("INSTSONAME")
@@ -54,7 +57,10 @@ class MachinePython:
 
     @classmethod
     def ask(cls, interpreter: str) -> MachinePython:
-        """Ask an interpreter of that version. Raises PackingError if it has no shared library."""
+        """Ask an interpreter of that version.
+
+        Raises PackingError if it does not run or has no shared library.
+        """
         try:
             found = subprocess.run(
                 [interpreter, "-c", _LIBRARY_OF], capture_output=True, text=True, check=True
@@ -82,9 +88,9 @@ def pack_all(
 ) -> Index:
     """Pack server, packages, weights and training prompts into pieces in `out`.
 
-    `model_repository` has been filled by `make setup`; `questions` are files of prompts that must
-    not be trained on. Pieces for a rehearsal are packed fast, with few prompts.
-    Raises PackingError and BuildError.
+    `model_repository` must have been filled by `make setup`. `questions` are files of prompts that
+    must not be trained on. Pieces for a rehearsal are packed fast, with few prompts. Raises
+    PackingError and BuildError.
     """
     python, pair = MachinePython.ask(interpreter), load_pair()
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as scratch:
@@ -109,7 +115,7 @@ def pack_all(
 def _server(python: MachinePython) -> Files:
     """Collect tritonserver with the stub for one version of Python.
 
-    The stubs for other versions stay here, and a Python library that only they load.
+    Stubs for other versions are left out, and so is the Python library that only they load.
     """
     spec = importlib.util.find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
@@ -126,7 +132,7 @@ def _server(python: MachinePython) -> Files:
 
 
 def _library(python: MachinePython, work: Path) -> Files:
-    """Take the Python library without its debugging symbols, where `strip` is installed."""
+    """Copy the Python library without its debugging symbols, if `strip` is installed."""
     library = work / python.library.name
     shutil.copy(python.library, library)
     if shutil.which("strip"):
@@ -155,7 +161,7 @@ def _is_used(path: Path) -> bool:
 
 
 def _target(pair: Pair, checkpoint: Path) -> Files:
-    """Take the target's quantised file and, of its checkpoint, what is no weight."""
+    """Collect the target's quantised file, and the files of its checkpoint that are no weights."""
     if not checkpoint.is_dir():
         raise PackingError(f"{checkpoint} is not filled; run `make setup`")
     small = [path for path in _files(checkpoint) if path.suffix != ".safetensors"]

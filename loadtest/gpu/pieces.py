@@ -1,7 +1,8 @@
-"""Files packed into pieces that are small enough to travel, and unpacked again.
+"""Pack files into pieces that are small enough for a transfer, and unpack them again.
 
 Each member is a compressed tar archive. All members follow one another in one stream, which is cut
-into pieces of equal size; `index.json` says where each member begins and what it hashes to.
+into pieces of equal size (the last one may be smaller). `index.json` has the length and the hash of
+each member.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The contents of the pieces, and the commit that they were packed at."""
+    """The contents of the pieces, and the commit at which they were packed."""
 
     members: tuple[Member, ...]
     pieces: tuple[tuple[str, int], ...]
     """Name and bytes of each piece, in the order of the stream."""
     commit: str
-    """The commit that was checked out at packing, marked if files had changed."""
+    """The commit that was checked out at packing, with `-dirty` if files had changed."""
 
     @classmethod
     def read(cls, folder: Path) -> Index:
-        """Read the index in `folder`. Raises OSError where there is none."""
+        """Read the index in `folder`. Raises OSError if there is none."""
         raw = json.loads((folder / INDEX).read_text("utf-8"))
         members = tuple(Member(**each) for each in raw["members"])
         pieces = tuple((name, num_bytes) for name, num_bytes in raw["pieces"])
@@ -50,7 +51,7 @@ class Index:
         (folder / INDEX).write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 
     def missing(self, folder: Path) -> list[str]:
-        """Return the pieces that `folder` does not hold in full."""
+        """Return the names of the pieces that `folder` does not hold in full."""
         return [
             name
             for name, num_bytes in self.pieces
@@ -66,15 +67,15 @@ def pack(
     preset: int,
     commit: str,
 ) -> Index:
-    """Pack files into pieces of at most `max_piece_bytes` in `folder`.
+    """Pack files into pieces of at most `max_piece_bytes` in `folder`, and write the index.
 
-    `members`: for each member its files, by the path that they unpack to. `preset`: of xz, 0 (fast)
-    to 9 (small).
+    `members` has the files of each member by the path that they unpack to. `preset` is that of xz,
+    from 0 (fast) to 9 (small). Pieces of an earlier packing are deleted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("piece-*"):
         old.unlink()
-    with ThreadPoolExecutor() as pool:  # xz lets other threads run
+    with ThreadPoolExecutor() as pool:  # Threads help here: xz releases Python's lock.
         archives = list(pool.map(lambda files: _archive(files, preset), members.values()))
     stream = b"".join(archives)
     num_pieces = max(1, -(-len(stream) // max_piece_bytes))
@@ -97,7 +98,8 @@ def pack(
 def unpack(folder: Path, into: Path) -> None:
     """Unpack every member of the pieces in `folder`.
 
-    Raises ValueError for a member that is not what was packed.
+    Raises ValueError for a member that differs from what was packed, and OSError for a missing
+    piece.
     """
     index = Index.read(folder)
     stream = b"".join((folder / name).read_bytes() for name, _ in index.pieces)
@@ -117,7 +119,10 @@ def unpack(folder: Path, into: Path) -> None:
 
 
 def _archive(files: Mapping[str, Path], preset: int) -> bytes:
-    """Return a compressed tar archive, the same for the same files whenever it is made."""
+    """Return a compressed tar archive.
+
+    Its bytes depend on the files' names, modes and contents only.
+    """
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", dereference=True) as tar:
         for name, path in sorted(files.items()):
@@ -125,6 +130,6 @@ def _archive(files: Mapping[str, Path], preset: int) -> bytes:
             info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
             with path.open("rb") as file:
                 tar.addfile(info, file)
-    # Most of the bytes that can be made smaller are x86 code, which this filter prepares.
+    # Most of the compressible bytes are x86 code; this filter makes it compress better.
     filters = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": preset}]
     return lzma.compress(raw.getvalue(), filters=filters)

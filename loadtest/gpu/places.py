@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def home() -> Path:
-    """Return the folder of everything that the programme unpacks and keeps."""
+    """Return the folder for everything that the programme unpacks and keeps."""
     return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().absolute()
 
 
@@ -40,12 +40,12 @@ class Places:
 
     @property
     def target(self) -> Path:
-        """The target as it travelled: its GGUF file and its tokenizer."""
+        """The target as it came: its GGUF file and the files of its checkpoint without weights."""
         return self.root / "target"
 
     @property
     def stored(self) -> Path:
-        """The stored weights of draft and head, one folder each."""
+        """The stored weights of draft model and head, one folder each."""
         return self.root / "stored"
 
     @property
@@ -65,5 +65,5 @@ class Places:
 
     @property
     def ledger(self) -> Path:
-        """A copy of the ledger that outlives a call."""
+        """A copy of the ledger that stays on the machine between calls."""
         return self.root / "ledger.json"

@@ -1,7 +1,7 @@
-"""The steps, most valuable first, with the minutes that each may take.
+"""The steps, most valuable first, with the seconds that each may take.
 
-Where the time is short, the runner leaves out steps from the end of this list and gives the last
-one that fits what remains. A step that needs the pieces waits until all of them have arrived.
+If the time is short, the runner leaves out steps from the end of this list. The last step that
+still fits gets the rest of the time. A step that needs the pieces waits until all have arrived.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class Step:
 
     name: str
     seconds: float
-    """Time limit on a GPU."""
+    """Time limit on a GPU, in seconds."""
     least_seconds: float
-    """With less time than this it is not worth starting."""
+    """Seconds below which the step is not worth starting."""
     rehearsal_seconds: float
-    """Time limit in a rehearsal, on two cores."""
+    """Time limit in a rehearsal on two cores, in seconds."""
     needs_pieces: bool = False
-    """Runs in the serving environment; the others take the machine's own Python."""
+    """True to run in the serving environment; other steps run in the machine's own Python."""
     is_quick: bool = False
-    """Belongs to the part of the rehearsal that continuous integration runs."""
+    """True for the part of the rehearsal that continuous integration runs."""
 
 
 PROGRAMME = (

@@ -41,17 +41,17 @@ class RunOptions:
     out: Path
     """Folder of everything that is to come back."""
     seconds: float
-    """For all steps together, from now."""
+    """Seconds for all steps together, from now."""
     is_rehearsal: bool
 
 
 class Runner:
-    """Runs steps and keeps the ledger in `out`, with a copy among the places."""
+    """Runs steps and keeps the ledger in `out`, with a copy at `places.ledger`."""
 
     def __init__(
         self, options: RunOptions, places: Places, identity: Identity, known: Ledger
     ) -> None:
-        """`known`: records of earlier runs."""
+        """Prepare a run; `known` holds the records of earlier runs."""
         self._options, self._places, self._identity = options, places, identity
         self._ledger = known
         self._deadline_s = time.monotonic() + options.seconds
@@ -59,7 +59,7 @@ class Runner:
         options.out.mkdir(parents=True, exist_ok=True)
 
     def run(self, steps: Sequence[Step]) -> bool:
-        """Run what is missing; return whether every step is complete.
+        """Run the steps without a complete record; return whether every step is complete.
 
         Steps that never ran come first, then those that were cut, then those that failed.
         """
@@ -181,7 +181,7 @@ class Runner:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a step and whatever it started in its process group."""
+    """End a step and everything that it started in its process group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -196,7 +196,7 @@ def _die_with_parent() -> None:
 
 @contextlib.contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that the step's result is still taken over."""
+    """Turn SIGTERM into KeyboardInterrupt, so that the step's result is still recorded."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(number)

@@ -1,4 +1,4 @@
-"""The default pair under a real tritonserver, its engines on the GPU or, rehearsed, on the CPU."""
+"""Serve the default pair with a real tritonserver, on the GPU or, in a rehearsal, on the CPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from loadtest.gpu.places import Places, home
 from specdec.serving.launcher import TritonServer
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
-"""Drafters that bench exact asks for by name.
+"""Drafters that `bench exact` asks for by name.
 
-The EAGLE-3 head is not among them: `kernels: graph` runs no drafting head.
+The EAGLE-3 head is not among them: `kernels: graph` runs no head.
 """
 
 
@@ -39,13 +39,13 @@ def served_pair(options: StepOptions, *, max_streams: int) -> Iterator[TritonSer
             )
         set_parameters(repository / "target", head_dir="")
         set_parameters(repository / "specdec", target_head_name="", inflight_limit=str(max_streams))
-        # `inflight_limit` here also sets the number of BLS threads, twice as many.
+        # This `inflight_limit` also sets the number of BLS threads, twice as many.
         with TritonServer(repository, inflight_limit=max_streams) as server:
             yield server
 
 
 def gpu_memory_mib() -> int | None:
-    """Return the memory in use on the first GPU, by all processes; None without one."""
+    """Return the MiB in use on the first GPU, by all processes; None without a GPU."""
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Set up a bare machine: unpack the pieces, make an environment that serves, fill its models."""
+"""Set up a bare machine: unpack the pieces, make a serving environment, fill its models."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ NEEDED = (
     "pytest", "pytest-timeout", "pyyaml", "safetensors", "setuptools", "tokenizers", "torch",
     "transformers", "urllib3",
 )  # fmt: skip
-"""Packages of the machine that the serving environment sees, with what they require.
+"""Packages of the machine that the serving environment sees, with those that they require.
 
-It sees no others: whatever was compiled for NumPy 2, SciPy for one, fails to import beside NumPy 1,
-and transformers imports SciPy where it finds it.
+It sees no others. Packages that were compiled for NumPy 2, such as SciPy, cannot be imported beside
+NumPy 1, and transformers imports SciPy if it finds it.
 """
 _READY = "ready"
 
 
 def receive(arrived: Path, places: Places) -> list[str]:
-    """Keep the pieces that have come with this call; return the names of those still missing."""
+    """Keep the pieces that have come with this call; return the names of those still missing.
+
+    Without any index, the list is ["all"]. Pieces that were packed at another time replace
+    everything below `places.root`.
+    """
     if (arrived / INDEX).is_file():
         index = Index.read(arrived)
         places.pieces.mkdir(parents=True, exist_ok=True)
         if not (places.pieces / INDEX).is_file() or Index.read(places.pieces) != index:
-            shutil.rmtree(places.root)  # pieces that were packed at another time
+            shutil.rmtree(places.root)  # The pieces kept so far were packed at another time.
             places.pieces.mkdir(parents=True)
             shutil.copy(arrived / INDEX, places.pieces)
         for name, _ in index.pieces:
@@ -45,7 +49,7 @@ def receive(arrived: Path, places: Places) -> list[str]:
 
 
 def is_set_up(places: Places) -> bool:
-    """Say whether `set_up` has finished here, for the checkout where it lies now."""
+    """Tell whether `set_up` has finished here for the checkout at its present path."""
     ready = places.root / _READY
     return ready.is_file() and ready.read_text("utf-8") == str(ROOT)
 
@@ -53,7 +57,7 @@ def is_set_up(places: Places) -> bool:
 def set_up(places: Places) -> None:
     """Unpack all pieces, make the serving environment and fill its model repository.
 
-    Raises ValueError, OSError or CalledProcessError; what was done is then done again.
+    Raises ValueError, OSError or CalledProcessError. The next call then starts from the beginning.
     """
     unpack(places.pieces, places.root)
     make_environment(places)
@@ -64,7 +68,7 @@ def set_up(places: Places) -> None:
 
 
 def make_environment(places: Places) -> None:
-    """Make a virtual environment of the unpacked packages and those that the machine has."""
+    """Make a virtual environment with the unpacked packages and those that the machine has."""
     venv = places.python.parents[1]
     shutil.rmtree(venv, ignore_errors=True)
     command = [sys.executable, "-m", "venv", "--without-pip", str(venv)]
@@ -74,7 +78,7 @@ def make_environment(places: Places) -> None:
     for entry in _entries(NEEDED, own):
         if not (site / entry.name).exists() and not (places.site / entry.name).exists():
             (site / entry.name).symlink_to(entry)
-    # Triton's Python backend ignores PYTHONPATH, so the search path stands in a file.
+    # Triton's Python backend ignores PYTHONPATH, so a file sets the search path.
     paths = (places.site, ROOT, ROOT / "backends" / "python")
     (site / "specdec.pth").write_text("".join(f"{path}\n" for path in paths), "utf-8")
 
@@ -90,7 +94,10 @@ def serving_environment(places: Places) -> dict[str, str]:
 
 
 def _entries(names: tuple[str, ...], without: set[str]) -> Iterator[Path]:
-    """Yield the top-level files and folders of packages and of all that they require."""
+    """Yield the top-level files and folders of packages and of everything that they require.
+
+    Packages in `without` are left out.
+    """
     from packaging.requirements import Requirement  # noqa: PLC0415  the machine's own
 
     seen, waiting = set(without), [_normal(name) for name in names]
@@ -113,5 +120,5 @@ def _entries(names: tuple[str, ...], without: set[str]) -> Iterator[Path]:
 
 
 def _normal(name: str) -> str:
-    """Spell a package's name as PEP 503 does."""
+    """Return a package's name in the spelling of PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()

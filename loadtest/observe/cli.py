@@ -1,4 +1,4 @@
-"""`specdec report`: the page, written to a file."""
+"""`specdec report`: write the page to a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadtest.observe.sources import LiveServer, Prometheus, SourceError
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if there is nothing to report."""
+    """Run the command; return 1 if there is nothing to report, else 0."""
     parser = _parser()
     args = parser.parse_args(argv)
     for name in ("watch", "every", "hours"):

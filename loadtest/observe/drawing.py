@@ -1,4 +1,4 @@
-"""How the report's pictures look: one style, and the few shapes they are made of."""
+"""The style of the report's pictures, and the few shapes that they consist of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STYLE = {
 
 
 def figure(num_columns: int, height: float) -> tuple[Figure, list[Any]]:
-    """An empty figure of so many axes beside each other; height in inches."""
+    """Return an empty figure and its axes, side by side; `height` is in inches."""
     with mpl.rc_context(_STYLE):
         whole = Figure(figsize=(11, height), layout="constrained")
         return whole, list(whole.subplots(1, num_columns, squeeze=False)[0])
@@ -43,7 +43,11 @@ def figure(num_columns: int, height: float) -> tuple[Figure, list[Any]]:
 def lines(
     axes: Any, times_s: Sequence[float], courses: Mapping[str, Sequence[float]], **options: Any
 ) -> None:
-    """Courses over time, the highest as far as there are colours."""
+    """Draw curves over time, the highest ones if there are more than colours.
+
+    `times_s` has at least one time, in seconds since the epoch. `courses` has one value for each
+    time, NaN if there is none. `options` go to Matplotlib's `plot`.
+    """
     times = [datetime.fromtimestamp(time_s).astimezone() for time_s in times_s]
     peaks = {
         name: max((value for value in values if not math.isnan(value)), default=None)
@@ -67,7 +71,7 @@ def lines(
 
 
 def bars(axes: Any, names: Sequence[str], values: Sequence[float], form: str) -> None:
-    """Horizontal bars with their values, formatted by `form`."""
+    """Draw horizontal bars with their values, formatted by `form`."""
     places = range(len(names))
     drawn = axes.barh(places, list(values), color=COLOURS[0], height=0.55)
     axes.set_yticks(places, [shortened(name) for name in names])
@@ -78,7 +82,7 @@ def bars(axes: Any, names: Sequence[str], values: Sequence[float], form: str) ->
 
 
 def cumulative(axes: Any, found: Latency, label: str, colour: str) -> None:
-    """A histogram as the share that took at most so long."""
+    """Draw a histogram as the share of samples that took at most a given time."""
     p50_s, p95_s = (found.quantile_s(fraction) for fraction in (0.5, 0.95))
     pairs = [
         (bound_s, count / found.num_samples)
@@ -94,23 +98,23 @@ def cumulative(axes: Any, found: Latency, label: str, colour: str) -> None:
 
 
 def svg(whole: Figure) -> str:
-    """The finished drawing."""
+    """Return the finished figure as SVG."""
     out = io.StringIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # Task labels are the users' own; a character that the font lacks is drawn as a box.
+        # Clients choose task labels; a character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         whole.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
 
 
 def shortened(name: str) -> str:
-    """A client's label, so that it leaves room for the picture."""
+    """Return a client's label, cut to MAX_LABEL characters to leave room for the picture."""
     short = name if len(name) <= MAX_LABEL else name[: MAX_LABEL - 1] + "…"
-    return short.replace("$", r"\$")  # Between two of them Matplotlib reads a formula.
+    return short.replace("$", r"\$")  # Between two dollar signs Matplotlib would read a formula.
 
 
 def seconds(value: float | None) -> str:
-    """A time in the unit that suits it."""
+    """Return a time in s or ms, or a dash for None."""
     if value is None:
         return "–"
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"

@@ -1,4 +1,4 @@
-"""The numbers of a report, each from a history by the formula in its docstring."""
+"""The numbers of a report, computed from a history by the formulas in the docstrings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKENS = "specdec_generation_tokens_total"
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """What one drafter did for one task."""
+    """The draft tokens of one drafter for one task."""
 
     task: str
     drafter: str
@@ -24,16 +24,16 @@ class Drafting:
     num_drafted: float
     num_accepted: float
     alpha: float | None
-    """α̂ as the controller last had it; None where no controller reports."""
+    """The controller's latest α̂; None if no controller reports it."""
 
     @property
     def acceptance_rate(self) -> float | None:
-        """accepted / drafted; falls as more is drafted in a round."""
+        """Accepted / drafted tokens; it falls as k grows."""
         return ratio(self.num_accepted, self.num_drafted)
 
     @property
     def draft_length(self) -> float | None:
-        """k = drafted / rounds with a draft."""
+        """Mean k = drafted tokens / rounds with a draft."""
         return ratio(self.num_drafted, self.num_rounds)
 
     @property
@@ -51,13 +51,13 @@ class Gain:
     measured: float | None
     low: float | None
     high: float | None
-    """The ends of the 95 % interval of what was measured."""
+    """The upper end of the 95 % interval of the measured gain; `low` is the lower end."""
     estimated: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A histogram of times: cumulative counts at upper bounds (s), the last one infinite."""
+    """A histogram of times: cumulative counts at upper bounds in seconds, the last one infinite."""
 
     bounds_s: tuple[float, ...]
     counts: tuple[float, ...]
@@ -72,7 +72,10 @@ class Latency:
         return self.sum_s / self.num_samples
 
     def quantile_s(self, fraction: float) -> float:
-        """Linear within the bucket, as Prometheus has it; the last finite bound beyond it."""
+        """Return a quantile in seconds, interpolated linearly within its bucket as in Prometheus.
+
+        Beyond the last finite bound, that bound is returned.
+        """
         wanted = fraction * self.num_samples
         bound_s, count = 0.0, 0.0
         for upper_s, upper in zip(self.bounds_s, self.counts, strict=True):
@@ -85,7 +88,7 @@ class Latency:
 
 
 def draftings(history: History) -> list[Drafting]:
-    """By task, the drafter of most rounds first."""
+    """Return the drafters of each task, the one with most rounds first."""
     rounds, drafted, accepted = (
         history.total(name, "task", "drafter") for name in (ROUNDS, DRAFTED, ACCEPTED)
     )
@@ -106,7 +109,7 @@ def draftings(history: History) -> list[Drafting]:
 
 
 def together(parts: list[Drafting], task: str = "", drafter: str = "") -> Drafting:
-    """The sum of several."""
+    """Return the sum of several; its `alpha` is None."""
     return Drafting(
         task,
         drafter,
@@ -118,7 +121,7 @@ def together(parts: list[Drafting], task: str = "", drafter: str = "") -> Drafti
 
 
 def gains(history: History) -> list[Gain]:
-    """By task; none where no controller reports."""
+    """Return the gain of each task; empty if no controller reports it."""
     measured, low, high, estimated = (
         history.gauges(f"specdec_{name}", "task")[-1]
         for name in (
@@ -136,7 +139,7 @@ def gains(history: History) -> list[Gain]:
 
 
 def latency(history: History, name: str) -> Latency | None:
-    """The histogram `specdec_<name>_seconds`; None if nothing was observed."""
+    """Return the histogram `specdec_<name>_seconds`; None if nothing was observed."""
     buckets = history.total(f"specdec_{name}_seconds_bucket", "le")
     counts = sorted((float(bound), count) for (bound,), count in buckets.items())
     if not counts or not counts[-1][1]:
@@ -146,7 +149,7 @@ def latency(history: History, name: str) -> Latency | None:
 
 
 def places(history: History) -> dict[str, list[float]]:
-    """By drafter: the share of its drafts whose guess at place 0, 1, … was confirmed."""
+    """Return for each drafter the share of drafts whose token at position 0, 1, … was accepted."""
     accepted = history.total("specdec_num_accepted_tokens_per_pos_total", "drafter", "position")
     rounds = history.total(ROUNDS, "drafter")
     shares = {}
@@ -158,7 +161,7 @@ def places(history: History) -> dict[str, list[float]]:
 
 
 def acceptance_course(history: History) -> dict[str, list[float]]:
-    """By task: accepted / drafted of each step, NaN where nothing was drafted."""
+    """Return accepted / drafted of each step by task; NaN if nothing was drafted."""
     accepted, drafted = (history.steps(name, "task") for name in (ACCEPTED, DRAFTED))
     return {
         task: [
@@ -170,7 +173,7 @@ def acceptance_course(history: History) -> dict[str, list[float]]:
 
 
 def rate_course(history: History, name: str, *by: str) -> dict[str, list[float]]:
-    """A counter's growth per second in each step."""
+    """Return a counter's growth per second in each step, by labels."""
     lengths_s = [after - before for before, after in pairwise(history.times_s)]
     steps = history.steps(name, *by)
     keys = sorted({key for step in steps for key in step})
@@ -183,12 +186,12 @@ def rate_course(history: History, name: str, *by: str) -> dict[str, list[float]]
 
 
 def gauge_course(history: History, name: str, *by: str) -> dict[str, list[float]]:
-    """A gauge at each scrape, NaN where it was not there."""
+    """Return a gauge at each scrape, by labels; NaN where it was missing."""
     found = history.gauges(name, *by)
     keys = sorted({key for each in found for key in each})
     return {" · ".join(key): [each.get(key, math.nan) for each in found] for key in keys}
 
 
 def ratio(above: float, below: float) -> float | None:
-    """None for nothing ÷ nothing."""
+    """Return above ÷ below; None if `below` is 0."""
     return above / below if below else None

@@ -1,4 +1,4 @@
-"""Scrapes of a metrics page, and what happened between them."""
+"""Scrapes of a metrics page, and the changes between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = dict[Key, float]
 
 
 class Series(NamedTuple):
-    """One line of the page."""
+    """One line of the page: a metric's name and labels."""
 
     name: str
     labels: frozenset[tuple[str, str]]
@@ -30,14 +30,14 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """All our samples at one moment; `time_s` since the epoch."""
+    """All samples of specdec's metrics at one moment; `time_s` is in seconds since the epoch."""
 
     time_s: float
     samples: Mapping[Series, float]
 
 
 def parse_page(text: str, time_s: float) -> Scrape:
-    """Our metrics on a page in Prometheus' text format."""
+    """Read specdec's metrics from a page in Prometheus' text format."""
     samples = {}
     for name, labels, value in _SAMPLE.findall(text):
         pairs = ((key, _unescape(label)) for key, label in _LABEL.findall(labels))
@@ -51,18 +51,24 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Scrapes in the order of time; a single one stands for everything since the server's start."""
+    """Scrapes in the order of time.
+
+    A single scrape covers everything since the server's start.
+    """
 
     scrapes: tuple[Scrape, ...]
 
     @property
     def seconds(self) -> float | None:
-        """How long it lasts; None for since the start, of which the page tells no time."""
+        """The seconds from the first to the last scrape.
+
+        None for a single one: the page does not tell when the server started.
+        """
         return self.scrapes[-1].time_s - self.scrapes[0].time_s if self.has_course else None
 
     @property
     def has_course(self) -> bool:
-        """Whether there is anything to draw over time."""
+        """True if there is anything to draw over time."""
         return len(self.scrapes) > 1
 
     @property
@@ -70,11 +76,11 @@ class History:
         return [scrape.time_s for scrape in self.scrapes]
 
     def names(self) -> set[str]:
-        """The metrics that were ever seen."""
+        """Return the names of all metrics that were ever seen."""
         return {series.name for scrape in self.scrapes for series in scrape.samples}
 
     def total(self, name: str, *by: str) -> Values:
-        """How much a counter grew, over all servers and versions."""
+        """Return the growth of a counter by the labels `by`, over all servers and versions."""
         sums: Values = {}
         for step in self.steps(name, *by):
             for key, value in step.items():
@@ -82,11 +88,14 @@ class History:
         return sums
 
     def steps(self, name: str, *by: str) -> list[Values]:
-        """The same between each scrape and the next; one step if there is but one scrape."""
+        """Return the growth of a counter between each scrape and the next.
+
+        A single scrape gives one step, from the server's start.
+        """
         return [_summed(name, by, grown) for grown in self._growth()]
 
     def gauges(self, name: str, *by: str) -> list[Values]:
-        """A gauge at each scrape, the mean over servers and versions."""
+        """Return a gauge at each scrape by the labels `by`: the mean over servers and versions."""
         means = []
         for scrape in self.scrapes:
             found: dict[Key, list[float]] = {}
@@ -103,7 +112,7 @@ class History:
         last = dict(self.scrapes[0].samples)
         for scrape in self.scrapes[1:]:
             yield {
-                # Less than before: the server has begun anew.
+                # A smaller value than before means that the server restarted and counts from 0.
                 series: value - (old if (old := last.get(series, 0.0)) <= value else 0.0)
                 for series, value in scrape.samples.items()
             }

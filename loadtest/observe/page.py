@@ -1,4 +1,4 @@
-"""The page: pictures first, then the figures behind them."""
+"""The page of `specdec report`: pictures first, then tables with the figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LATENCIES = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing with its heading and the one sentence that says how to read it."""
+    """A drawing with its heading and one sentence that says how to read it."""
 
     heading: str
     text: str
@@ -46,14 +46,17 @@ _DRAWINGS: tuple[tuple[Callable[[History], str | None], str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One large number."""
+    """One large number with its label."""
 
     value: str
     label: str
 
 
 def render(history: History, source: str, now_s: float) -> str:
-    """Draw everything that the history has metrics for; `now_s` since the epoch."""
+    """Return the page as HTML, with a drawing of everything that the history has metrics for.
+
+    `source` names the server or the Prometheus. `now_s` is in seconds since the epoch.
+    """
     template = files("loadtest.observe") / "page.html.j2"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"share": _share, "number": _number, "seconds": seconds}
@@ -95,7 +98,7 @@ def _cards(history: History, parts: list[Drafting]) -> list[Card]:
 
 
 def _extremes(gains: list[Gain]) -> list[Gain]:
-    """The task with the largest gain and that with the smallest."""
+    """Return the tasks with the largest and the smallest measured gain, or the only one."""
     known = sorted((each for each in gains if each.measured), key=lambda each: each.measured or 0)
     return [known[-1], known[0]] if len(known) > 1 else known
 

@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG; None where a server reports too little to draw one."""
+"""The report's pictures as SVG; None if a server reports too little to draw one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from loadtest.observe.figures import Drafting
 from loadtest.observe.history import History
 
 _SPLIT = ("#e08e0b", "#1f4e79", "#c9c9c9")
-"""Draft, target, the rest."""
+"""Colours of draft, target and the rest."""
 
 
 def gain(history: History) -> str | None:
-    """Measured gain with its interval, and estimated gain, by task."""
+    """Draw measured gain with its interval, and estimated gain, by task."""
     known = figures.gains(history)
     if not known:
         return None
@@ -40,7 +40,7 @@ def gain(history: History) -> str | None:
 
 
 def acceptance(history: History) -> str | None:
-    """Accepted ÷ drafted: by task over time, and by drafter."""
+    """Draw accepted ÷ drafted, by task over time and by drafter."""
     parts = figures.draftings(history)
     if not parts:
         return None
@@ -68,7 +68,7 @@ def _shares(axes: Any, names: list[str], parts: list[Drafting]) -> None:
 
 
 def places(history: History) -> str | None:
-    """Confirmed guesses by their place in the draft, and tokens per drafted round."""
+    """Draw the share of accepted draft tokens by position, and tokens per round with a draft."""
     shares = figures.places(history)
     if not shares:
         return None
@@ -90,7 +90,7 @@ def places(history: History) -> str | None:
 
 
 def drafting(history: History) -> str | None:
-    """How far was guessed: the controller's k over time, and guesses per round by drafter."""
+    """Draw the controller's k over time, and draft tokens per round by drafter."""
     chosen = figures.gauge_course(history, "specdec_draft_tokens_k", "task")
     parts = figures.draftings(history)
     if not parts:
@@ -112,7 +112,7 @@ def drafting(history: History) -> str | None:
 
 
 def time_split(history: History) -> str | None:
-    """Where the time of a request goes, on average."""
+    """Draw the average time of a request, split into draft, target and the rest."""
     names = ("e2e_request_latency", "target_step", "draft_step")
     whole, target, draft = (figures.latency(history, name) for name in names)
     if whole is None or target is None:
@@ -122,7 +122,8 @@ def time_split(history: History) -> str | None:
         "target": target.sum_s / whole.num_samples,
     }
     rest_s = whole.mean_s - sum(spent_s.values())
-    if rest_s > 0:  # Requests in flight are counted in steps already, in answers not yet.
+    # Requests in flight are counted in the steps already, but not yet among the answers.
+    if rest_s > 0:
         spent_s["beside the engines"] = rest_s
     figure, (axes,) = drawing.figure(1, 1.7)
     begin_s, total_s = 0.0, sum(spent_s.values())
@@ -139,7 +140,7 @@ def time_split(history: History) -> str | None:
 
 
 def latencies(history: History) -> str | None:
-    """What share of requests, and of steps, took at most so long."""
+    """Draw the cumulative distribution of request times and step times."""
     groups = (
         {"first token": "time_to_first_token", "end to end": "e2e_request_latency"},
         {"time per token": "inter_token_latency"},
@@ -165,7 +166,7 @@ def latencies(history: History) -> str | None:
 
 
 def load(history: History) -> str | None:
-    """Requests in flight and tokens per second, over time."""
+    """Draw requests in flight and tokens per second over time."""
     if not history.has_course:
         return None
     figure, (left, right) = drawing.figure(2, 3.0)

@@ -1,4 +1,4 @@
-"""Where a history comes from: a server that is watched, or a Prometheus that watched it."""
+"""Sources of a history: a server that is watched now, or a Prometheus that has watched it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtest.observe.history import History, Scrape, Series, parse_page
 
 _TIMEOUT_S = 30.0
 MAX_SCRAPES = 120
-"""More points than that no picture shows."""
+"""Largest number of points asked of a Prometheus; pictures could not show more."""
 
 
 class SourceError(RuntimeError):
@@ -29,14 +29,18 @@ class LiveServer:
 
     metrics_url: str
     watch_s: float
-    """How long it is watched; 0 takes what it has counted since its start."""
+    """Seconds to watch the server; 0 reads only its counts since its start."""
     every_s: float
 
     def __str__(self) -> str:
         return self.metrics_url
 
     def read(self, on_scrape: Callable[[float], None] = lambda _: None) -> History:
-        """Scrape until the time is over; `on_scrape` hears how much is left. Raises SourceError."""
+        """Scrape until the time is over.
+
+        `on_scrape` is told the seconds that are left. Raises SourceError if the page cannot be read
+        or has no metrics of specdec.
+        """
         begin_s = time.monotonic()
         scrapes = [self.scrape()]
         while (left_s := self.watch_s - (time.monotonic() - begin_s)) > 0:
@@ -51,18 +55,18 @@ class LiveServer:
         return History(tuple(scrapes))
 
     def scrape(self) -> Scrape:
-        """The page as it is now. Raises SourceError."""
+        """Return the page as it is now. Raises SourceError if it cannot be read."""
         return parse_page(_get(self.metrics_url).decode(), time.time())
 
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """What a Prometheus has recorded of all servers that it scrapes."""
+    """A Prometheus and the time range to read; it covers all servers that it scrapes."""
 
     url: str
     hours: float
     end_s: float
-    """Seconds since the epoch."""
+    """End of the range, in seconds since the epoch."""
     matching: str = ""
     """Further label matchers, for example `job="specdec"`."""
 
@@ -70,7 +74,10 @@ class Prometheus:
         return self.url
 
     def read(self) -> History:
-        """Raises SourceError."""
+        """Return what was recorded in the last `hours` before `end_s`.
+
+        Raises SourceError if the Prometheus cannot be reached or has no metrics of specdec.
+        """
         begin_s = self.end_s - self.hours * 3600
         fields = {
             "query": f'{{__name__=~"specdec_.+",{self.matching}}}',

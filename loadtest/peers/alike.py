@@ -1,4 +1,4 @@
-"""Do two engines guess alike? Told from rounds that begin at the same place of the same text."""
+"""Compare the drafts of two engines, by rounds that begin at the same position of the same text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadtest.peers.protocol import Answer
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Of rounds that begin behind the same tokens: how many there are, and give equally many."""
+    """Rounds of two engines after the same tokens, and those that gave equally many tokens."""
 
     num_rounds: int
     num_equal: int
@@ -23,7 +23,8 @@ class Alike:
 def alike(pairs: Iterable[tuple[Answer, Answer]]) -> Alike:
     """Compare two engines' answers to the same prompts.
 
-    Rounds are compared up to where the texts part, so that both had the same to guess.
+    Only rounds that end before the first different token count, so that both engines had the same
+    text to draft for.
     """
     shared = equal = 0
     for one, other in pairs:
@@ -36,14 +37,17 @@ def alike(pairs: Iterable[tuple[Answer, Answer]]) -> Alike:
 
 
 def _num_same(one: Answer, other: Answer) -> int:
-    """Tokens before the first that differs."""
+    """Return how many tokens precede the first one that differs."""
     pairs = enumerate(zip(one.tokens, other.tokens, strict=False))
     shorter = min(len(one.tokens), len(other.tokens))
     return next((place for place, (left, right) in pairs if left != right), shorter)
 
 
 def _rounds(answer: Answer, num_same: int) -> dict[int, int]:
-    """Length of each round by its first place, of those that end in the text that is the same."""
+    """Return the number of tokens of each round by the position of its first token.
+
+    Rounds that end after the first `num_same` tokens are left out.
+    """
     ends = accumulate(answer.rounds)
     return {
         end - length: length

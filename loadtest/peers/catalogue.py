@@ -1,4 +1,4 @@
-"""The peers that are measured, and in which modes."""
+"""The peers that are measured, and their modes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Way(Enum):
-    """How an arm guesses; arms of the same way are compared with each other."""
+    """The way in which an arm drafts; arms of the same way are compared with each other."""
 
     PLAIN = "plain"
     LOOKUP = "prompt lookup"
@@ -26,8 +26,11 @@ class ArmName:
     way: Way
     label: str
     has_load: bool = True
-    """Measured with many streams too: it computes them in shared passes. To save time, only our
-    default and our target alone are, and no arm with a draft model or a head."""
+    """True to measure the arm with many streams too.
+
+    False for engines that answer one prompt at a time, and for every arm with a draft model or a
+    head. Of our other arms, only `off` and `auto` are measured so, to save time.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,9 @@ OUR_ARMS = (
     ArmName(OURS, "auto@colocated", Way.OTHER, "specdec colocated, auto"),
 )
 JUDGED = next(arm for arm in OUR_ARMS if arm.mode == "auto")
-"""Every arm is compared with our default."""
+"""The arm that every arm is compared with: our default."""
 REFERENCE = OUR_ARMS[0]
-"""Whose tokens the others' are compared with: the target alone."""
+"""The arm that gives the reference tokens: our target without speculation."""
 
 
 _DRAFTED = (Way.DRAFT, Way.HEAD)
@@ -90,15 +93,17 @@ PEERS = {
             "vLLM bf16",
             _modes("vllm", "vLLM bf16", *_ALL_WAYS, ("head", Way.HEAD)),
             environment={
-                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker is the engine
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # The worker itself is the engine.
                 "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
                 "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
                 "VLLM_CACHE_ROOT": "{cache}",
                 "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_USE_AOT_COMPILE": "0",  # 0.32.0 cannot load what it has compiled so
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes that stays
+                # Version 0.32.0 cannot load what it has compiled ahead of time.
+                "VLLM_USE_AOT_COMPILE": "0",
+                # This avoids a pool of processes that would stay.
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
             },
-            preload="lib/libiomp5.so",  # vLLM warns that it is slower without
+            preload="lib/libiomp5.so",  # Without it, vLLM warns that it is slower.
         ),
         Peer("openvino", "OpenVINO fp16", _modes("openvino", "OpenVINO fp16", *_ALL_WAYS)),
         Peer(

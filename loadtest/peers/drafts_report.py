@@ -1,4 +1,4 @@
-"""What engines say of their guesses, side by side: the same draft or head in theirs and in ours."""
+"""The engines' own counts of draft tokens, side by side: one draft model or head in each engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER += ["answers as its engine alone"]
 def drafts_table(
     found: Sequence[Measurement], arms: Sequence[ArmName], failures: dict[ArmName, str]
 ) -> str:
-    """A row for each arm that counts its guesses, by its own counters, or failed."""
+    """Return a table with a row for each arm that counts its draft tokens, or failed."""
     rows = []
     for arm in arms:
         own = drafts_of(found, arm)
@@ -51,7 +51,7 @@ def drafts_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> lis
 
 
 def drafts_of(found: Sequence[Measurement], arm: ArmName) -> Drafts | None:
-    """Of all its answers with one stream; None where it does not count."""
+    """Return the counts of all its answers with one stream; None if it does not count."""
     known = [each.reply.drafts for each in of(found, arm, 1) if each.reply.drafts is not None]
     return together(known) if known else None
 
@@ -66,7 +66,7 @@ def _equal_alone(
 ) -> dict[str, int]:
     """Count the answers that equal the same engine's without speculation, token for token.
 
-    Empty if the engine was not asked without.
+    Empty if the engine was not measured without speculation.
     """
     plain = next((each for each in arms if each.peer == arm.peer and each.way is Way.PLAIN), None)
     if plain is None:

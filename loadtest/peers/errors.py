@@ -1,4 +1,4 @@
-"""What goes wrong with a peer: a row of the table, never the end of the bench."""
+"""The error of a peer: it fills a row of the table and never ends the bench."""
 
 
 class PeerError(Exception):

@@ -1,4 +1,4 @@
-"""A peer's own virtual environment, made when it is first asked for."""
+"""A peer's own virtual environment, made when it is first needed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ INSTALL_TIMEOUT_S = 3600
 
 
 def python_of(peer: Peer, cache: Path) -> Path:
-    """The Python of the peer's environment, whether it is there or not."""
+    """Return the path of Python in the peer's environment, whether it exists or not."""
     return cache / peer.name / "venv" / "bin" / "python"
 
 
 def is_installed(peer: Peer, cache: Path) -> bool:
-    """Whether the environment holds just what the requirements say now."""
+    """Tell whether the environment was installed from the present requirements."""
     stamp = _stamp(peer, cache)
     return stamp.is_file() and stamp.read_text("utf-8") == _fingerprint(peer)
 
 
 def ensure_installed(peer: Peer, cache: Path, *, may_install: bool) -> None:
-    """Install the peer if it is not there; raises PeerError if that fails or may not be."""
+    """Install the peer if it is not there. Raises PeerError if that fails or is not allowed."""
     if is_installed(peer, cache):
         return
     if not may_install:
@@ -36,7 +36,7 @@ def ensure_installed(peer: Peer, cache: Path, *, may_install: bool) -> None:
 
 
 def install(peer: Peer, cache: Path) -> None:
-    """Make the environment; what pip says goes to install.log. Raises PeerError."""
+    """Make the environment; pip's output goes to install.log. Raises PeerError."""
     directory = cache / peer.name
     log_path = directory / "install.log"
     print(f"installing {peer.name}; progress in {log_path}", file=sys.stderr, flush=True)
@@ -70,7 +70,7 @@ def _fingerprint(peer: Peer) -> str:
 
 
 def _reason(log_path: Path) -> str:
-    """The first line in which pip names an error, else its last."""
+    """Return the first line in which pip names an error, else its last line."""
     lines = [line.strip() for line in log_path.read_text("utf-8").splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or ["it said nothing"])[0 if errors else -1]

@@ -1,4 +1,4 @@
-"""Asking all arms the same in alternation, one awake at a time."""
+"""Ask all arms the same questions in alternation, with only one of them running at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARM_UP_LEN = 40
 
 
 class Contestant(Protocol):
-    """One arm, loaded; `worker.Worker` or `ours.OurServer`."""
+    """One arm, loaded: a `worker.Worker` or an `ours.OurServer`."""
 
     def start(self) -> str: ...
     def ask(self, question: Question) -> Reply: ...
@@ -43,14 +43,14 @@ class Measurement:
         return Timed(self.reply.num_tokens, self.reply.seconds)
 
     def facts(self) -> dict[str, Any]:
-        """For the result's JSON."""
+        """Return the measurement for the results file (JSON)."""
         arm = {"peer": self.arm.peer, "mode": self.arm.mode}
         question = {"num_streams": self.num_streams, "question_id": self.question_id}
         return {**arm, **question, **asdict(self.reply)}
 
 
 class Contest:
-    """The arms that still run, and why the others do not."""
+    """The arms that still run, the reasons why the others do not, and all measurements."""
 
     def __init__(self, seed: int) -> None:
         self.measurements: list[Measurement] = []
@@ -61,7 +61,10 @@ class Contest:
 
     @contextmanager
     def running(self, contestants: Mapping[ArmName, Contestant]) -> Iterator[None]:
-        """Start them one after another, each asleep when it is loaded; stop them at the end."""
+        """Start the arms one after another, pausing each once it is loaded; stop them at the end.
+
+        An arm that cannot be started is left out, with its reason in `failures`.
+        """
         try:
             for arm, contestant in contestants.items():
                 _say(f"starting {arm.label}")
@@ -78,7 +81,7 @@ class Contest:
                 contestant.stop()
 
     def one_stream(self, prompts: Sequence[TokenPrompt], max_tokens: int) -> None:
-        """Each prompt to every arm, in a new order each time."""
+        """Ask every arm each prompt, the arms in a new order each time."""
         for number, prompt in enumerate(prompts, 1):
             _say(f"one stream: prompt {number}/{len(prompts)}")
             question = Question((prompt.token_ids,), max_tokens)
@@ -88,9 +91,9 @@ class Contest:
     def many_streams(
         self, num_streams: int, repetitions: Sequence[Sequence[TokenPrompt]], max_tokens: int
     ) -> None:
-        """Each repetition's prompts, all at once, to the arms that are measured so.
+        """Ask the arms with `has_load` each repetition's prompts, all prompts at once.
 
-        The others are stopped for good: many streams need the memory.
+        The other arms are stopped for good: many streams need their memory.
         """
         for arm in [arm for arm in self._running if not arm.has_load]:
             self._running.pop(arm).stop()
@@ -130,7 +133,7 @@ class Contest:
 
 
 def _warm_up(num_streams: int) -> Question:
-    """Text that no prompt contains."""
+    """Return prompts of consecutive token ids, which no real prompt contains."""
     prompts = (
         tuple(range(1000 + i * WARM_UP_LEN, 1000 + (i + 1) * WARM_UP_LEN))
         for i in range(num_streams)

@@ -1,4 +1,4 @@
-"""Our own arms: `specdec` behind a real tritonserver, asked over gRPC."""
+"""Our own arms: `specdec` on a real tritonserver, asked over gRPC."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from specdec.serving.launcher import LaunchError, TritonServer
 LEARNING_TOKENS = 64
 
 COUNTS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
-"""In the response, the fields of `Drafts`."""
+"""Names of the fields of `Drafts` in the response."""
 
 
 class OurServer:
-    """One server for one arm: a cache warmed by another arm would be an advantage over peers.
+    """One server for one arm: a cache that another arm has filled would be an unfair advantage.
 
-    It is not stopped while others are measured: idle, its processes take 0.2 % of a core.
+    The server is not paused while others are measured: idle, its processes take 0.2 % of a core.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class OurServer:
         cache: Path,
         learning: Sequence[TokenPrompt] = (),
     ) -> None:
-        """`mode`: a drafter, or "off", behind it :GUESSES, @colocated for engines in one process.
+        """Prepare the server of one arm.
 
-        The server's log is left in `cache`. `learning`: asked first, where the server learns how to
-        speculate from what it serves.
+        `mode` is a drafter or "off", with an optional suffix ":K" for the draft tokens of a round,
+        and "@colocated" for engines in the orchestrator's process. The server's log is written to
+        `cache`. `learning` are prompts that are asked first if the mode is `auto`, so that the
+        controller learns.
         """
         arm = Arm.parse(mode)
         self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
@@ -63,7 +65,7 @@ class OurServer:
         self._client: GrpcClient | None = None
 
     def start(self) -> str:
-        """Raises PeerError if the server does not start."""
+        """Start the server and return our version. Raises PeerError if it does not start."""
         try:
             if self._source is not None:
                 colocate(self._source, self._repository)
@@ -76,7 +78,7 @@ class OurServer:
         return f"specdec {__version__}"
 
     def ask(self, question: Question) -> Reply:
-        """Streams all prompts at once; times are the client's. Raises PeerError."""
+        """Stream all prompts at once, timed by the client. Raises PeerError if a request fails."""
         with ThreadPoolExecutor(len(question.prompts)) as pool:
             start_s = time.perf_counter()
             try:
@@ -90,10 +92,10 @@ class OurServer:
         return Reply(answers, seconds, drafts=together(counted) if self._drafts else None)
 
     def pause(self) -> None:
-        """Nothing: see above."""
+        """Do nothing: an idle server does not disturb others."""
 
     def resume(self) -> None:
-        """Nothing: see above."""
+        """Do nothing: the server was not paused."""
 
     def stop(self) -> None:
         if self._client is not None:

@@ -1,4 +1,4 @@
-"""The picture of `specdec bench peers`: bars by engine and way of guessing."""
+"""The picture of `specdec bench peers`: bars by engine and drafter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARK = "#c0504d"
 def plot_peers(
     found: Sequence[Measurement], arms: Sequence[ArmName], title: str, path: Path
 ) -> None:
-    """A panel for each number of streams, fastest on top; dots are what was measured."""
+    """Draw a panel for each number of streams, with a bar for each arm, the fastest on top."""
     streams = sorted({each.num_streams for each in found})
     counts = [len([arm for arm in arms if of(found, arm, each)]) for each in streams]
     figure = Figure(figsize=(5.2 * len(streams), 1.4 + 0.36 * max(counts)), layout="constrained")
@@ -33,7 +33,7 @@ def plot_peers(
         figure.subplots(1, len(streams), squeeze=False)[0], streams, strict=True
     ):
         _draw(axes, found, arms, num_streams)
-        # Bars of one thickness, whatever their number.
+        # All panels have bars of the same thickness, whatever their number.
         top = len(axes.patches) - 0.4
         axes.set_ylim(top - max(counts) - 0.2, top)
     handles = [Patch(color=_COLOURS[True], label="specdec, through tritonserver")]
@@ -82,7 +82,10 @@ def _draw(
 
 
 def _rate(measured: Sequence[Measurement], num_streams: int) -> float:
-    """As the tables have it."""
+    """Return tokens per second as in the tables.
+
+    With one stream it is the rate over all prompts, else the median of the repetitions.
+    """
     if num_streams == 1:
         return rate(each.timed for each in measured)
     return statistics.median(rate([each.timed]) for each in measured)

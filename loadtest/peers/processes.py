@@ -1,4 +1,4 @@
-"""Stopping and continuing a process and all that it has started."""
+"""Pause and resume a process and all its descendants."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 def tree(root: int) -> list[int]:
-    """The process ids of `root` and its descendants, parents before children."""
+    """Return the process ids of `root` and its descendants, parents before children."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # It may have ended since.
-            # The name stands in parentheses and may contain anything; the parent comes after it.
+        with suppress(OSError):  # The process may have ended since.
+            # The name is in parentheses and may contain anything; the parent's id comes after it.
             fields = path.read_text("utf-8", errors="replace").rpartition(")")[2].split()
             children[int(fields[1])].append(int(path.parent.name))
     found = [root]
@@ -24,12 +24,12 @@ def tree(root: int) -> list[int]:
 
 
 def pause(root: int) -> None:
-    """Stop the tree: an idle engine that waits busily would take a core from the others."""
+    """Stop the tree: an idle engine that polls would take a core from the others."""
     _signal(tree(root), signal.SIGSTOP)
 
 
 def resume(root: int) -> None:
-    """Continue it, children first: a parent that wakes must find them alive."""
+    """Continue the tree, children first: a parent that wakes must find them running."""
     _signal(tree(root)[::-1], signal.SIGCONT)
 
 

@@ -1,7 +1,7 @@
-"""What a worker and the bench say to each other: JSON lines over stdin and stdout.
+"""The protocol between a worker and the bench: JSON lines over stdin and stdout.
 
-A worker first sends a `Hello`, then a `Reply` for each `Question`. Standard library only: every
-peer's Python imports this module.
+A worker first sends a `Hello`, then a `Reply` for each `Question`. This module needs the standard
+library only, since every peer's Python imports it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The peer is loaded, or `error` says why it is not."""
+    """The message that the peer is loaded, or the `error` that prevented it."""
 
     version: str = ""
     error: str = ""
@@ -44,17 +44,20 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One prompt's tokens, the end token left out; `first_s` after the question came."""
+    """One prompt's tokens without the end token.
+
+    `first_s` is the time from the question to the first token, in seconds.
+    """
 
     tokens: tuple[int, ...]
     first_s: float
     rounds: tuple[int, ...] = ()
-    """Tokens of each round, the end token counted; of engines that give them round by round."""
+    """Tokens of each round, the end token included; empty if the engine does not report rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What an engine says became of its guesses; 1 + accepted ÷ steps is its τ."""
+    """An engine's own counts of its draft tokens; 1 + accepted ÷ steps is its τ."""
 
     num_steps: int
     """Rounds with a draft."""
@@ -62,7 +65,7 @@ class Drafts:
     num_accepted: int
 
     def since(self, earlier: Drafts) -> Drafts:
-        """What has come to counts that only grow."""
+        """Return the difference to earlier counts."""
         return Drafts(
             self.num_steps - earlier.num_steps,
             self.num_drafted - earlier.num_drafted,
@@ -72,13 +75,13 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answers in the prompts' order, and the time in which all of them were made."""
+    """The answers in the prompts' order, and the seconds in which all of them were made."""
 
     answers: tuple[Answer, ...] = ()
     seconds: float = 0.0
     error: str = ""
     drafts: Drafts | None = None
-    """Of all answers; None from an engine that does not draft or does not say."""
+    """Counts over all answers; None from an engine that does not draft or does not count."""
 
     @property
     def num_tokens(self) -> int:
@@ -99,12 +102,12 @@ class Reply:
 
 
 def together(drafts: Iterable[Drafts]) -> Drafts:
-    """The sum."""
+    """Return the sum of several counts."""
     known = [(each.num_steps, each.num_drafted, each.num_accepted) for each in drafts]
     return Drafts(*map(sum, zip(*known, strict=True))) if known else Drafts(0, 0, 0)
 
 
 def without_end(tokens: Sequence[int], end_id: int) -> tuple[int, ...]:
-    """The tokens before the end token: some engines report it, others do not."""
+    """Return the tokens before the end token: some engines report it, others do not."""
     kept = list(tokens)
     return tuple(kept[: kept.index(end_id)] if end_id in kept else kept)

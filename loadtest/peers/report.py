@@ -26,7 +26,10 @@ ONE_STREAM_HEADER = [
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """How many answers are token for token those of our target alone; "–" if none was compared."""
+    """Answers with the same tokens as those of our target without speculation.
+
+    Shown as "–" if none was compared.
+    """
 
     num_equal: int
     num_compared: int
@@ -37,7 +40,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A median between two quantiles, or between the least and the most."""
+    """A median between two quantiles, or between the smallest and the largest value."""
 
     low: float
     middle: float
@@ -58,17 +61,17 @@ class OneStream:
     arm: str
     tokens_per_s: float
     of_a_prompt: Spread
-    """Between the quartiles."""
+    """Rates of single prompts: the median between the quartiles."""
     median_first_ms: float
     auto_over_it: Ratio | None
     same_way_over_it: Ratio | None
-    """Our arm that drafts the same way, over this one."""
+    """Rate of our arm with the same drafter ÷ the rate of this one."""
     answers_as_ours: Answers
 
 
 @dataclass(frozen=True, slots=True)
 class ManyStreams:
-    """One arm with several streams at once: medians, least and most over the repetitions."""
+    """One arm with several streams at once: medians, smallest and largest over the repetitions."""
 
     arm: str
     num_streams: int
@@ -78,7 +81,7 @@ class ManyStreams:
 
 
 def one_stream_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) -> list[OneStream]:
-    """Return the rates over all prompts; arms that lack an answer are left out."""
+    """Return the rates over all prompts; arms without an answer to some prompt are left out."""
     figures = []
     for arm in arms:
         own = of(found, arm, 1)
@@ -101,7 +104,7 @@ def one_stream_figures(found: Sequence[Measurement], arms: Sequence[ArmName]) ->
 def one_stream_table(
     figures: Sequence[OneStream], arms: Sequence[ArmName], failures: Mapping[ArmName, str]
 ) -> str:
-    """Show a row for each arm, measured or not."""
+    """Return a table with a row for each arm, measured or not."""
     known = {each.arm: each for each in figures}
     rows = []
     for arm in arms:
@@ -125,7 +128,7 @@ def one_stream_table(
 
 
 def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> bool:
-    """Tell whether an arm has answered all that others have, even if it failed later."""
+    """Tell whether an arm has answered everything that others have, even if it failed later."""
     own, all_asked = (
         {each.question_id for each in answered if each.num_streams == num_streams}
         for answered in ((each for each in found if each.arm == arm), found)
@@ -136,7 +139,7 @@ def _is_complete(found: Sequence[Measurement], arm: ArmName, num_streams: int) -
 def load_figures(
     found: Sequence[Measurement], arms: Sequence[ArmName], num_streams: int
 ) -> list[ManyStreams]:
-    """Return the rates over the repetitions; arms that lack one are left out."""
+    """Return the rates over the repetitions; arms without some repetition are left out."""
     figures = []
     judged = {each.question_id: rate([each.timed]) for each in of(found, JUDGED, num_streams)}
     for arm in arms:
@@ -162,7 +165,7 @@ def load_table(
     failures: Mapping[ArmName, str],
     num_streams: int,
 ) -> str:
-    """Show a row for each arm at one number of streams, measured or not."""
+    """Return a table with a row for each arm at one number of streams, measured or not."""
     header = [f"{num_streams} streams", "tokens/s: median (range)", "auto ÷ it: median (range)"]
     header += ["answers as ours", "note"]
     known = {each.arm: each for each in figures if each.num_streams == num_streams}
@@ -185,14 +188,18 @@ def load_table(
 
 
 def of(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> list[Measurement]:
-    """One arm's measurements."""
+    """Return one arm's measurements with this number of streams."""
     return [each for each in found if each.arm == arm and each.num_streams == num_streams]
 
 
 def against(
     found: Sequence[Measurement], over: ArmName | None, under: ArmName, num_streams: int
 ) -> Ratio | None:
-    """Ratio of rates over the same questions; None for an arm with itself, or if one lacks some."""
+    """Return the ratio of two arms' rates over the same questions.
+
+    None for an arm with itself, without `over`, or if the arms have not answered the same
+    questions.
+    """
     if over is None or over == under:
         return None
     one, other = (_timed(of(found, arm, num_streams)) for arm in (over, under))
@@ -204,14 +211,14 @@ def _timed(measured: Sequence[Measurement]) -> dict[str, Timed]:
 
 
 def _same_way(arm: ArmName) -> ArmName | None:
-    """Ours that guesses as a peer's arm does; None for ours."""
+    """Return our arm with the same drafter as a peer's arm; None for our own arms."""
     if arm in OUR_ARMS or arm.way is Way.OTHER:
         return None
     return next(ours for ours in OUR_ARMS if ours.way is arm.way)
 
 
 def _equal(found: Sequence[Measurement], arm: ArmName, num_streams: int) -> Answers:
-    """Compare an arm's answers with those of our target alone."""
+    """Compare an arm's answers with those of our target without speculation."""
     wanted = {each.question_id: each.reply.answers for each in of(found, REFERENCE, num_streams)}
     pairs = [
         own.tokens == reference.tokens

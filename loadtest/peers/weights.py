@@ -22,7 +22,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class PairPaths:
-    """Where a peer finds target and draft, and the target's head if there is one."""
+    """The paths of target and draft model for a peer, and of the target's head if there is one."""
 
     target: Path
     draft: Path
@@ -30,7 +30,10 @@ class PairPaths:
 
 
 def plain_pair(model_repository: Path, cache: Path) -> PairPaths:
-    """Target and head as they are, and our draft as a plain Llama directory, made in `cache`."""
+    """Return the paths of target and head, and of our draft model as a plain Llama directory.
+
+    That directory is made in `cache` if it is not there.
+    """
     target = model_repository.resolve() / "target" / "1" / "checkpoint"
     head = model_repository.resolve() / "target" / HEAD
     draft = model_repository.resolve() / "draft" / "1" / "checkpoint"
@@ -41,7 +44,10 @@ def plain_pair(model_repository: Path, cache: Path) -> PairPaths:
 
 
 def openvino_pair(pair: PairPaths, python: Path, cache: Path) -> PairPaths:
-    """Both as OpenVINO IR with fp16 weights; raises PeerError with the converter's text."""
+    """Return target and draft model as OpenVINO IR with fp16 weights.
+
+    Raises PeerError if the converter fails.
+    """
     converted = []
     for name, source in (("target", pair.target), ("draft", pair.draft)):
         output = cache / f"{name}-{_name_of(source)}"
@@ -53,17 +59,20 @@ def openvino_pair(pair: PairPaths, python: Path, cache: Path) -> PairPaths:
 
 
 def gguf_pair(pair: PairPaths) -> PairPaths:
-    """The 4-bit file that the target was imported from; no draft."""
+    """Return the 4-bit file that the target was imported from; the draft model stays as it is."""
     return PairPaths(fetch(load_pair().target.source, MODELS_CACHE).resolve(), pair.draft)
 
 
 def _name_of(checkpoint: Path) -> str:
-    """So that other weights are converted anew."""
+    """Return a name that changes with the weights, so that new ones are converted again."""
     return file_sha256(checkpoint / WEIGHTS)[:12]
 
 
 def _write_plain_draft(draft: Path, output: Path) -> None:
-    """Copy `draft`, its reduced head [rows, hidden] spread over the vocabulary, zeros elsewhere."""
+    """Copy `draft` with its reduced head [rows, hidden] as one over the whole vocabulary.
+
+    Tokens without a row get zeros.
+    """
     tensors = load_file(draft / WEIGHTS)
     config = json.loads((draft / "config.json").read_text("utf-8"))
     if config.pop("draft_vocab_size", None) is not None:

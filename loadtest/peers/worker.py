@@ -18,14 +18,14 @@ from loadtest.peers.protocol import Hello, Question, Reply
 from loadtest.peers.weights import PairPaths
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 300.0  # vLLM compiles when it is first started
+START_TIMEOUT_S = 300.0  # vLLM compiles when it is first started.
 ANSWER_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCommand:
-    """How to start one arm of a peer."""
+    """The command that starts one arm of a peer, and its environment."""
 
     peer: Peer
     arm: ArmName
@@ -48,7 +48,7 @@ class WorkerCommand:
 
     @property
     def environment(self) -> dict[str, str]:
-        """All cores for everyone, and nothing looked up on the network."""
+        """The environment variables: all cores for every worker, and no look-ups on the network."""
         directory = self.cache / self.peer.name
         cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
         own = {
@@ -63,7 +63,7 @@ class WorkerCommand:
 
 
 class Worker:
-    """Answers questions in its own process; `pause` it while others are measured."""
+    """Answers questions in a process of its own; `pause` it while others are measured."""
 
     def __init__(self, command: WorkerCommand) -> None:
         self._command = command
@@ -73,9 +73,9 @@ class Worker:
         self._log_path = command.cache / command.peer.name / f"{command.arm.mode}.log"
 
     def start(self) -> str:
-        """Load the model and return the peer's version; raises PeerError."""
+        """Load the model and return the peer's version. Raises PeerError if that fails."""
         with self._log_path.open("wb") as log:
-            # A session of its own: Ctrl-C reaches the bench, which ends its workers.
+            # With a session of its own it gets no Ctrl-C: the bench does, and ends its workers.
             self._process = subprocess.Popen(
                 self._command.words,
                 stdin=subprocess.PIPE,
@@ -95,10 +95,13 @@ class Worker:
         return hello.version
 
     def ask(self, question: Question) -> Reply:
-        """Raises PeerError if the peer fails, ends or takes too long."""
+        """Send a question and return the reply.
+
+        Raises PeerError if the peer fails, ends, or takes longer than ANSWER_TIMEOUT_S.
+        """
         assert self._process is not None
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # The missing answer tells more.
+        with suppress(BrokenPipeError):  # The missing answer tells more than a broken pipe.
             self._process.stdin.write(question.line() + "\n")
             self._process.stdin.flush()
         reply = Reply.parse(self._next_line(ANSWER_TIMEOUT_S))
@@ -140,7 +143,7 @@ class Worker:
 
     @property
     def _log(self) -> str:
-        """Without this machine's folders: it may end in a results file."""
+        """The log's short path: this machine's folders must not end up in a results file."""
         return f"log in {'/'.join(self._log_path.parts[-2:])}"
 
     def _next_line(self, timeout_s: float) -> str:
@@ -154,5 +157,5 @@ class Worker:
 
 
 def num_cores() -> int:
-    """The cores that this process may use, and with it every worker."""
+    """Return the number of cores that this process may use, and with it every worker."""
     return len(os.sched_getaffinity(0))

@@ -1,1 +1,1 @@
-"""`specdec plan`: what speculation would come to, before anything is deployed."""
+"""`specdec plan`: predict what speculation would give, before anything is deployed."""

@@ -1,9 +1,9 @@
-"""Which kind of draft suits a target: rules of thumb, each said with its reason.
+"""The kind of draft that suits a target: rules of thumb, each with its reason.
 
-The rules and figures are those of "Speculative Decoding for LLM Acceleration", checked against what
-other systems report. Where it errs we do not follow: it sends those without time for training to
-Medusa, which needs some; and its memory formula (`article_memory_gb`) counts activations as four
-times the weights times the batch.
+Rules and figures are those of "Speculative Decoding for LLM Acceleration", checked against reports
+on other systems. We do not follow it in two points. It recommends Medusa to users without time for
+training, but Medusa needs training too. Its memory formula (`article_memory_gb`) takes 4 × weights
+× batch for activations.
 """
 
 from __future__ import annotations
@@ -11,38 +11,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 IDEAL_RATIO, MIN_RATIO, MAX_RATIO = 10.0, 5.0, 20.0
-"""Target ÷ draft, in parameters."""
+"""Parameters of the target ÷ those of the draft model: ideal, smallest and largest good ratio."""
 MIN_DRAFT_B = 0.05
-"""Below 50M parameters a draft model's acceptance collapses."""
+"""Billions of parameters below which a draft model's acceptance collapses."""
 MAX_SHARE = 0.3
-"""Of the target's size: above, the draft's own time eats the gain."""
+"""Share of the target's size above which the draft model's own time consumes the gain."""
 HEAD_B = 0.12
-"""An EAGLE head for a 7 to 8B target; of a larger one about two hundredths of the target."""
+"""Billions of parameters of an EAGLE head for a target of 7 to 8 billion."""
 HEAD_SHARE = 0.02
+"""Parameters of an EAGLE head for a larger target, as a share of the target's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known about the target and what is at hand for it."""
+    """The target, the models at hand, and the conditions of their use.
+
+    Raises ValueError for a model without parameters.
+    """
 
     target_b: float
-    """Parameters, in billions."""
+    """Parameters of the target, in billions."""
     draft_b: float | None = None
-    """A model that could draft; None: there is none."""
+    """Parameters of a model that could draft, in billions; None if there is none."""
     has_same_tokenizer: bool = True
     is_same_family: bool = True
     can_train: bool = True
-    """Some hours of a GPU, and the target's own answers to learn from."""
+    """True if some hours of a GPU and the target's own answers are available."""
     is_text_repeated: bool = False
-    """Answers quote the prompt or one another: summaries, code edits, retrieval, agents."""
+    """True if answers quote the prompt or one another: summaries, code edits, retrieval, agents."""
     memory_gb: float | None = None
-    """Of the devices together; None: not asked."""
+    """Memory of all devices together, in GB; None leaves memory out of the question."""
     target_bits: int = 16
     draft_bits: int = 16
     other_gb: float = 0.0
-    """KV caches and whatever else lives there."""
+    """Memory for KV caches and everything else on the devices, in GB."""
     batch_size: int = 1
-    """For the article's memory formula; ours has the caches in `other_gb`."""
+    """Used by the article's memory formula only; ours has the caches in `other_gb`."""
 
     def __post_init__(self) -> None:
         sizes = [self.target_b, *([] if self.draft_b is None else [self.draft_b])]
@@ -52,27 +56,27 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A kind of draft, and what speaks for it or has to be seen to."""
+    """A kind of draft, with the reasons for it and its caveats."""
 
     kind: str
     reasons: tuple[str, ...]
 
 
 def weights_gb(params_b: float, bits: int) -> float:
-    """Billions of parameters at so many bits each."""
+    """Return the GB of `params_b` billion parameters with `bits` bits each."""
     return params_b * bits / 8
 
 
 def article_memory_gb(weights: float, batch_size: int) -> float:
-    """The article's formula, labelled as such: weights + 4 × weights × batch for activations.
+    """Return the GB of the article's formula: weights + 4 × weights × batch for activations.
 
-    70B and 7B at 16 bits and batch 4 come to 2,618 GB by it; its own text says about 240.
+    70B and 7B at 16 bits and batch 4 come to 2,618 GB by it; the article's text says about 240.
     """
     return weights + 4 * weights * batch_size
 
 
 def recommend(known: Situation) -> Recommendation:
-    """The kind to try first, and why."""
+    """Return the kind of draft to try first, with reasons."""
     if known.draft_b is None:
         faults: tuple[str, ...] = ("no smaller model at hand",)
     else:
@@ -166,7 +170,10 @@ def _ideal(known: Situation) -> str:
 
 
 def _spare_gb(known: Situation) -> float | None:
-    """What the target and the rest leave for a draft; None if memory was not asked about."""
+    """Return the GB that target and `other_gb` leave for a draft model.
+
+    None if `memory_gb` is not known.
+    """
     if known.memory_gb is None:
         return None
     return known.memory_gb - weights_gb(known.target_b, known.target_bits) - known.other_gb

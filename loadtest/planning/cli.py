@@ -1,4 +1,4 @@
-"""`specdec plan`: what-if questions about a pair, answered by formula, with a table and a plot."""
+"""`specdec plan`: answer what-if questions about a pair by formula, with tables and a plot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARTICLE_NOTE = (
 
 
 def main(argv: list[str]) -> int:
-    """Answer; 2 for a question that makes no sense."""
+    """Print the answer and return 0; exit with status 2 for a question that makes no sense."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -64,7 +64,7 @@ def _answer(arguments: argparse.Namespace) -> list[str]:
 
 
 def _alphas(arguments: argparse.Namespace) -> tuple[float, ...]:
-    """By position, as many as there may be guesses; empty if none is given."""
+    """Return α by position, one for each of up to --max-k draft tokens; empty if none is given."""
     if arguments.alphas:
         return tuple(arguments.alphas)
     if arguments.rate is not None:

@@ -1,4 +1,4 @@
-"""What a round takes at a batch size, from times that are known or guessed."""
+"""The time of a round at a batch size, from times that are known or assumed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from specdec.control.expectation import RoundTime
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Times of both models. With a target pass of 1 ms everything is in units of a plain step."""
+    """Times of target and draft model in ms.
+
+    With a target pass of 1 ms, every time is in units of a plain step. Raises ValueError for
+    negative times, and for target passes of 0 ms or without rows.
+    """
 
     pass_ms: Mapping[int, float]
-    """A target pass by its rows, at least one entry; straight lines in between and beyond."""
+    """Time of a target pass by its number of rows, with at least one entry.
+
+    Interpolated linearly and continued in a straight line above the largest entry. Below the
+    smallest entry, and everywhere if there is one entry only, the nearest time holds.
+    """
     draft_ms: float
-    """A guess: one step of the draft, whatever the batch."""
+    """Time of one draft token, a step of the draft model, at any batch size."""
     overhead_ms: float = 0.0
-    """Of a round with guesses, outside both engines."""
+    """Time of a round with a draft that is spent outside both engines."""
 
     def __post_init__(self) -> None:
         times = [*self.pass_ms.values(), self.draft_ms, self.overhead_ms]
@@ -29,7 +37,10 @@ class Costs:
             raise ValueError(f"times are 0 ms or more, not {min(times):g}")
 
     def verify_ms(self, num_rows: int) -> float:
-        """A target pass over so many rows: of each request, its guesses and one more."""
+        """Return the ms of a target pass over `num_rows` rows.
+
+        Each request adds a row for each of its draft tokens, and one more.
+        """
         rows = sorted(self.pass_ms)
         if len(rows) == 1:
             return self.pass_ms[rows[0]]
@@ -40,7 +51,10 @@ class Costs:
         return times[-1] + slope * (num_rows - rows[-1])
 
     def round_ms(self, batch_size: int) -> RoundTime:
-        """Of `batch_size` requests that share each pass, by guesses; 0 is a plain step."""
+        """Return the time of a round in ms as a function of k; k = 0 is a plain step.
+
+        `batch_size` requests share each pass.
+        """
 
         def time_of(num_draft_tokens: int) -> float:
             if num_draft_tokens == 0:
@@ -53,10 +67,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTime:
-    """One answer of a length, in rounds that give `tokens_per_round` each."""
+    """The time of one answer of a given length, with and without speculation."""
 
     num_passes: int
-    """Of the target."""
+    """Passes of the target with speculation."""
     num_draft_steps: int
     speculative_ms: float
     plain_ms: float
@@ -65,7 +79,10 @@ class AnswerTime:
 def answer_time(
     num_tokens: int, tokens_per_round: float, num_draft_tokens: int, round_ms: RoundTime
 ) -> AnswerTime:
-    """Of `num_tokens` > 0, the prompt left out; a round that is begun is paid in full."""
+    """Return the time of an answer of `num_tokens` > 0 tokens, without its prompt.
+
+    The last round counts in full, even if it gives more tokens than are needed.
+    """
     num_passes = int(np.ceil(num_tokens / tokens_per_round - 1e-9))
     return AnswerTime(
         num_passes=num_passes,

@@ -1,4 +1,4 @@
-"""The picture of `specdec plan`: speed-up by guesses at each load, and by acceptance."""
+"""The picture of `specdec plan`: speed-up by k at each load, and by α."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALPHAS = [number / 100 for number in range(100)]
 
 
 def plot_plan(question: Question, title: str, path: Path) -> None:
-    """Left the choice of k, right what the best k gives at every constant α."""
+    """Draw the speed-up of each k on the left; on the right, that of the best k for every α."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     figure.suptitle(title, fontsize=11)
     left, right = figure.subplots(1, 2)

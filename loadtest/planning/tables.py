@@ -1,4 +1,4 @@
-"""The tables of `specdec plan`: every number of guesses at every load, and a guide's tasks."""
+"""The tables of `specdec plan`: every k at every load, and the tasks of a guide."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from specdec.control.expectation import (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: how guesses stand, what they cost, at which loads."""
+    """A what-if question: acceptance, costs and loads."""
 
     alphas: tuple[float, ...]
-    """Conditional acceptance by position; as many as there may be guesses."""
+    """Conditional acceptance by position, one for each draft token that a round may have."""
     costs: Costs
     batch_sizes: tuple[int, ...] = (1,)
     num_tokens: int = 512
-    """Of an answer, for its time."""
+    """Tokens of an answer, to predict its time."""
     has_times: bool = True
-    """False: costs are known in plain steps alone, given as milliseconds of a 1 ms step."""
+    """False: costs are known in plain steps only, and given as ms of a step of 1 ms."""
 
     def best(self, batch_size: int) -> DraftLength:
         return best_draft_length(self.alphas, self.costs.round_ms(batch_size))
 
 
 def rate_of(alphas: Sequence[float]) -> float:
-    """Accepted ÷ drafted with as many guesses as there are positions."""
+    """Return accepted ÷ drafted with one draft token for each position."""
     return (expected_tokens_by_length(alphas)[-1] - 1.0) / len(alphas)
 
 
 def lengths_table(question: Question, batch_size: int) -> str:
-    """A row for each number of guesses; the best is marked."""
+    """Return a table with a row for each k; the best k is bold."""
     round_ms = question.costs.round_ms(batch_size)
     best = question.best(batch_size)
     rows = []
@@ -71,7 +71,7 @@ def lengths_table(question: Question, batch_size: int) -> str:
 
 
 def loads_table(question: Question) -> str:
-    """The best choice at each batch size."""
+    """Return a table with the best k at each batch size."""
     rows = []
     for batch_size in question.batch_sizes:
         best, plain_ms = question.best(batch_size), question.costs.verify_ms(batch_size)
@@ -90,7 +90,7 @@ def loads_table(question: Question) -> str:
 
 
 def break_even(question: Question, batch_size: int) -> float:
-    """The smallest constant α at which any number of guesses gains; 1 where none does."""
+    """Return the smallest constant α at which some k gains; 1 if none does."""
     round_ms = question.costs.round_ms(batch_size)
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -101,7 +101,7 @@ def break_even(question: Question, batch_size: int) -> float:
 
 
 def guide_table(costs: Costs, max_draft_tokens: int) -> str:
-    """The ten tasks as the article has them, and what its acceptance comes to at these costs."""
+    """Return a table of the article's ten tasks, and what its acceptance gives at these costs."""
     round_ms, k = costs.round_ms(1), NUM_DRAFT_TOKENS
     rows = []
     for task, stated in TASKS.items():
@@ -128,7 +128,7 @@ def guide_table(costs: Costs, max_draft_tokens: int) -> str:
 
 
 def notions(alphas: Sequence[float]) -> str:
-    """One acceptance in the three ways in which it is quoted."""
+    """Return one acceptance as α̂, as accepted ÷ drafted and as τ."""
     tokens, k = expected_tokens_by_length(alphas)[-1], len(alphas)
     if len(set(alphas)) == 1:
         alpha = f"{alphas[0]:.3f}"

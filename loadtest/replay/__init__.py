@@ -1,1 +1,1 @@
-"""The controller against recorded traffic: a simulated server that answers as a real one did."""
+"""The controller on recorded answers: a simulated server that answers as a real one did."""

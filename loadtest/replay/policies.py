@@ -1,4 +1,4 @@
-"""Who decides in a replay: the real controller, a fixed choice, or one who knows what is best."""
+"""Policies of a replay: the real controller, a fixed choice, or an oracle that knows the best."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEADS = (
     Lead("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
     Lead("draft", (1, 2, 3, 4, 5, 6)),
 )
-"""As DrafterFactory gives them to the default pair."""
+"""The drafters of the default pair, as DrafterFactory describes them."""
 
 DEFAULT = Choice("eagle3", 3)
 
@@ -32,11 +32,11 @@ FIXED = (
     Choice("eagle3_tree", 8),
     *(Choice("draft", length) for length in (1, 2, 4)),
 )
-"""The choices that an operator could have fixed."""
+"""The choices that an operator could have configured."""
 
 
 class Fixed:
-    """Always the same choice."""
+    """Makes the same choice for every request and round."""
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
@@ -48,17 +48,17 @@ class Fixed:
         return self._choice, num_left
 
     def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
-        """Nothing to learn."""
+        """Do nothing: there is nothing to learn."""
 
     def finish(self) -> None:
-        """Nothing to learn."""
+        """Do nothing: there is nothing to learn."""
 
     def leave(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is nothing to forget."""
 
 
 class Oracle:
-    """Of each task the fixed choice that turned out best for it in this phase."""
+    """Makes for each task the fixed choice that is best for it in this phase."""
 
     def __init__(self, best: Mapping[str, Choice]) -> None:
         self._best = {task: Fixed(choice) for task, choice in best.items()}
@@ -68,7 +68,7 @@ class Oracle:
 
 
 class Controlled:
-    """The real controller, told of simulated rounds."""
+    """Lets the real controller decide, and tells it of simulated rounds."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Controlled:
 
 @dataclass(slots=True)
 class _Steered:
-    """Tells a steering what the real SteeredDrafter would."""
+    """One simulated request, which tells the controller what SteeredDrafter would tell it."""
 
     steering: Steering
     leads: Mapping[str, Lead]

@@ -1,9 +1,9 @@
-"""`specdec bench record`: what the controller is replayed against, from a real server.
+"""`specdec bench record`: record a real server, as a basis for replaying the controller.
 
-How far each drafter is right: greedy answers to held-out prompts of ours, with each drafter making
-as many guesses as it can; what copying offers is worked out from the answers. What rounds cost: all
-streams ask in the same way, for some numbers of streams, and the gaps between the chunks that they
-receive are taken. Rows without a drafter's time come from predictions that are right.
+Acceptance comes from greedy answers to held-out prompts of ours, with each drafter proposing as
+many tokens as it can. The proposals of prompt lookup are computed from the answers. Times of rounds
+come from the gaps between chunks, while all streams ask in the same way, for several numbers of
+streams. Rounds whose draft costs no time come from correct predictions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specdec.serving.launcher import TritonServer
 
 COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}
-"""Guesses a round, by drafter, for how far it is right."""
+"""Draft tokens per round, by drafter, for the record of acceptance."""
 TIMED = (
     *(("draft", length) for length in (1, 2, 4)),
     *(("eagle3", length) for length in (1, 2, 3, 6)),
@@ -42,12 +42,15 @@ TIMED = (
     (OFF, 0),
 )
 NUM_PASSES = 2
-"""Over all that is timed, in turns: a machine that is slow for a while is so for all of it."""
+"""Passes over everything that is timed, so that a slow while of the machine slows all of it."""
 TIMED_TOKENS, TIMED_ROUNDS = 72, 12
-"""Of an answer by which a way is timed once; with as many rounds if it is all predicted."""
+"""Length of an answer for one timing.
+
+Answers of ROWS have at least TIMED_ROUNDS rounds if the whole prediction is accepted.
+"""
 KNOWN_TOKENS = TIMED_ROUNDS * (1 + max(length for kind, length in TIMED if kind == ROWS))
 FIRST_ROUNDS = 3
-"""They pay for the prompt."""
+"""First rounds of an answer that are not timed, because they also pay for the prompt."""
 NUM_QUANTILES = 21
 CONCURRENCY = 8
 NEVER_MET = "~"
@@ -55,18 +58,18 @@ NEVER_MET = "~"
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One answer as the client heard it."""
+    """One answer as the client received it."""
 
     tokens: tuple[int, ...]
     text: str
     rounds: tuple[tuple[int, int], ...]
-    """Of each chunk: its tokens, and how many of them a drafter had proposed."""
+    """Tokens of each chunk, and how many of them a drafter had proposed."""
     times_s: tuple[float, ...]
-    """When the chunks came."""
+    """Time of each chunk, by time.perf_counter()."""
 
 
 def main(argv: list[str]) -> int:
-    """Record; 0 always."""
+    """Record a server into a file and return 0."""
     arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     prompts, _ = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
@@ -83,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 
 class Asker:
-    """Asks the server in one way or another."""
+    """Asks the server, with given fields of the request."""
 
     def __init__(self, client: GrpcClient, max_tokens: int) -> None:
         self._client = client
@@ -135,10 +138,10 @@ def _answers(asker: Asker, prompts: tuple[TokenPrompt, ...]) -> list[Answer]:
 
 
 def how_far_right(rounds: Iterable[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
-    """By place in the answer: how many guesses of a draft made there would stand.
+    """Return for each position of an answer how many tokens of a draft made there are accepted.
 
-    Between rounds a draft would say the rest of what the last one said: guesses depend on the text
-    alone.
+    `rounds` has the tokens of each round, and how many of them were draft tokens. Drafts depend on
+    the context only, so a draft that is made within a round continues the round's own draft.
     """
     found = [0] * num_tokens
     place = 0
@@ -153,7 +156,10 @@ def how_far_right(rounds: Iterable[tuple[int, int]], num_tokens: int) -> tuple[i
 def _copied(
     prompt: tuple[int, ...], tokens: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What prompt lookup offers before each token, and how much of it would stand."""
+    """Return the number of tokens that prompt lookup proposes before each token of the answer.
+
+    A second tuple has how many of them would be accepted.
+    """
     drafter = LookupDrafter(COPYING, 1, 7, 11)
     text = np.asarray((*prompt, *tokens), dtype=np.int32)
     offered, stood = [], []
@@ -197,7 +203,7 @@ def _costs(asker: Asker, prompts: tuple[TokenPrompt, ...], loads: Iterable[int])
 
 
 def is_long(heard: Heard) -> bool:
-    """Whether the answer goes on to the last token that was asked for."""
+    """Tell whether the answer has as many tokens as were asked for."""
     return len(heard.tokens) == KNOWN_TOKENS
 
 
@@ -208,7 +214,10 @@ def _timed(
     length: int,
     num_streams: int,
 ) -> list[Heard]:
-    """`asked`: prompts, and their answers as they are known."""
+    """Return the answers of `num_streams` streams that ask in the same way.
+
+    `asked` has prompts with their known answers, which are the predictions of ROWS.
+    """
     num_tokens = max(TIMED_TOKENS, TIMED_ROUNDS * (length + 1)) if kind == ROWS else TIMED_TOKENS
     fields: dict[str, Any] = {"num_draft_tokens": length, "max_tokens": num_tokens}
     if kind not in (OFF, ROWS, PLAIN_ROUND):
@@ -228,7 +237,10 @@ def _timed(
 
 
 def gaps_s(heard: Sequence[Heard], kind: str) -> list[float]:
-    """Between chunks, as long as all of them answer; of ROWS where the prediction was taken up."""
+    """Return the seconds between chunks while all streams answer.
+
+    Of ROWS, only gaps before chunks with accepted tokens count. Empty if an answer is too short.
+    """
     if any(len(each.times_s) <= FIRST_ROUNDS for each in heard):
         return []
     start_s = max(each.times_s[FIRST_ROUNDS - 1] for each in heard)

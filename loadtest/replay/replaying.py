@@ -1,10 +1,10 @@
-"""`specdec bench replay`: the real controller on recorded traffic, no clock but the recorded one.
+"""`specdec bench replay`: run the real controller on recorded answers, on a simulated clock.
 
-Answers and costs are of a real server (`specdec bench record`); what changes is who decides.
-Traffic that stays as it is: each task alone, all together at several loads, drafts that are never
-right. Traffic that changes: the mix of tasks behind one label, the load, a draft that goes stale.
-Beside the controller: every fixed choice, the target alone, and an oracle, which knows beforehand
-which fixed choice will be best for each task in each phase.
+Answers and costs are those of a real server (`specdec bench record`); only the choices differ.
+Some scenarios are steady: each task alone, all tasks together at several loads, and drafts that are
+never accepted. Others change: the mix of tasks under one label, the load, a draft that goes stale.
+The controller is compared with every fixed choice, with speculation off, and with an oracle. The
+oracle knows beforehand which fixed choice will be best for each task in each phase.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specdec.control.choices import OFF_CHOICE, Choice
 from specdec.control.settings import ControlSettings
 
 STEADY_FROM = 0.3
-"""Share of a phase's tokens behind which it counts as steady."""
+"""Share of a phase's tokens after which the phase counts as steady."""
 
 HOPELESS = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
 STALE = {"eagle3": 0.8, "eagle3_tree": 0.8}
@@ -40,7 +40,7 @@ STALE = {"eagle3": 0.8, "eagle3_tree": 0.8}
 ORACLE_GOAL, FIXED_GOAL, OFF_GOAL = 0.95, 0.98, 0.97
 
 RECOVERED, WINDOW_TOKENS = 0.95, 400
-"""Recovered: so much of the oracle's pace over the same so many tokens."""
+"""Recovery: this share of the oracle's pace, over a window of WINDOW_TOKENS tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,29 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A phase. Ratios are of the same seed; of several seeds they are medians."""
+    """The results of one phase.
+
+    Ratios compare runs with the same seed. Over several seeds, they are medians.
+    """
 
     scenario: str
     phase: str
     num_streams: int
     off: float
-    """Tokens per second."""
+    """Tokens per second without speculation."""
     best_fixed: str
     fixed_to_off: float
-    """Of the best fixed choice, steady."""
+    """Speed of the best fixed choice ÷ speed without speculation, both steady."""
     auto_to_oracle: float
     auto_to_fixed: float
-    """Both steady."""
+    """Like `auto_to_oracle`, a ratio of steady speeds."""
     auto_to_off: float
-    """Over all of the phase."""
+    """Ratio of speeds over the whole phase."""
     num_rounds_to_recover: int | None
-    """Until the pace was RECOVERED, steps of the target alone included; None if that never came."""
+    """Rounds until the pace was RECOVERED, steps without speculation included.
+
+    None if it never was. Over several seeds this is the largest number.
+    """
 
     @property
     def goals_missed(self) -> tuple[str, ...]:
@@ -82,7 +88,7 @@ class Row:
 
 
 def main(argv: list[str]) -> int:
-    """Replay and report; 1 if a goal was missed."""
+    """Replay and report; return 1 if a goal was missed, else 0."""
     arguments = _parser().parse_args(argv)
     trace = Trace.read(arguments.trace)
     chosen = [each for each in scenarios(trace, arguments.tokens) if arguments.only in each.name]
@@ -101,7 +107,11 @@ def main(argv: list[str]) -> int:
 
 
 def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
-    """`num_tokens` of a phase with one stream; more with more."""
+    """Return all scenarios.
+
+    A phase with fewer than 16 streams has `num_tokens` tokens; with more, it is longer in
+    proportion.
+    """
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
 
     def phase(name: str, num_streams: int = 1, **more: object) -> Phase:
@@ -143,7 +153,7 @@ def scenarios(trace: Trace, num_tokens: int) -> tuple[Scenario, ...]:
 def replay(
     trace: Path, chosen: Sequence[Scenario], seeds: Sequence[int], num_tokens: int
 ) -> list[Row]:
-    """One row for each phase, of medians over the seeds. Runs on all cores."""
+    """Return one row for each phase, with medians over the seeds. Uses all cores."""
     rows: list[Row] = []
     with ProcessPoolExecutor() as pool:
         begun = [
@@ -158,7 +168,7 @@ def replay(
 
 
 class _Known:
-    """What was recorded, and the best fixed choice of each task under the same conditions."""
+    """The recorded answers and costs, and the best fixed choice for each task and phase."""
 
     def __init__(self, trace: Trace, costs: CostTable, num_tokens: int) -> None:
         self._trace, self._costs, self._num_tokens = trace, costs, num_tokens
@@ -168,7 +178,7 @@ class _Known:
         return World(self._trace.answers, self._costs, seed)
 
     def alone(self, phase: Phase, policy: Policy, seed: int) -> Score:
-        """The phase in a world of its own."""
+        """Return the score of a phase in a world of its own."""
         return self.world(seed).run(phase, policy)
 
     def oracle(self, phase: Phase) -> Oracle:
@@ -185,7 +195,7 @@ class _Known:
 
 @cache
 def _known(path: Path, num_tokens: int) -> _Known:
-    """Of this process."""
+    """Return the recorded data; each process reads it once."""
     trace = Trace.read(path)
     return _Known(trace, CostTable(trace.costs), num_tokens)
 
@@ -220,7 +230,10 @@ def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Ro
 
 
 def _rounds_to_recover(own: Score, oracle: Score, num_tokens: int) -> int | None:
-    """Rounds of all streams before the first window in which the pace is the oracle's, nearly."""
+    """Return the rounds of all streams before the first window with RECOVERED of the oracle's pace.
+
+    None if there is no such window.
+    """
     for first in range(0, num_tokens - WINDOW_TOKENS + 1, WINDOW_TOKENS):
         window = first, first + WINDOW_TOKENS
         if own.pace(*window) >= RECOVERED * oracle.pace(*window):
@@ -245,7 +258,7 @@ def _median(runs: Sequence[Row]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown."""
+    """Return the rows as a Markdown table."""
     header = [
         "traffic",
         "streams",

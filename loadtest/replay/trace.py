@@ -1,4 +1,4 @@
-"""What a real server did, in a file: how far each drafter was right, and what rounds cost."""
+"""The record of a real server in a file: acceptance by position, and times of rounds."""
 
 from __future__ import annotations
 
@@ -12,39 +12,45 @@ TRACES = Path(__file__).parent / "traces"
 DEFAULT_TRACE = TRACES / "default_pair.json"
 
 PLAIN_ROUND, ROWS, OFF = "round", "rows", "off"
-"""Costs that are no drafter's: a round of the loop without guesses, one with guesses that cost
-nothing to make, a step of a streaming call."""
+"""Kinds of costs without a drafter.
+
+These are a round of the loop without draft tokens, one whose draft tokens cost no time, and a step
+of a call that streams without speculation.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One greedy answer. Lists have a number for each of its tokens: of a draft made before it."""
+    """One greedy answer.
+
+    The tuples have a number for each token, about a draft that is made just before it.
+    """
 
     task: str
     num_prompt: int
     num_tokens: int
     copied: tuple[int, ...]
-    """Guesses that copying offers there."""
+    """Draft tokens that prompt lookup proposes there."""
     right: Mapping[str, tuple[int, ...]]
-    """By drafter: how many of its guesses would stand, as many as were recorded."""
+    """Draft tokens that would be accepted there, by drafter; at most as many as were recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a round, with every stream of the server doing the same."""
+    """The time of a round while every stream of the server does the same."""
 
     kind: str
-    """A drafter, or one of PLAIN_ROUND, ROWS, OFF."""
+    """A drafter, or one of PLAIN_ROUND, ROWS and OFF."""
     num_tokens: int
-    """Guesses."""
+    """Draft tokens of the round."""
     num_streams: int
     quantiles_ms: tuple[float, ...]
-    """Evenly spaced, from the shortest to the longest."""
+    """Evenly spaced quantiles in ms, in ascending order, from 2 % to 98 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Of one pair on one machine."""
+    """The record of one pair on one machine."""
 
     conditions: Mapping[str, str]
     answers: tuple[Answer, ...]
@@ -63,7 +69,7 @@ class Trace:
 
     @classmethod
     def read(cls, path: Path = DEFAULT_TRACE) -> Trace:
-        """Raises OSError, ValueError or KeyError for what is no trace."""
+        """Read a trace. Raises OSError, ValueError or KeyError for a file that is no trace."""
         content = json.loads(path.read_text("utf-8"))
         answers = tuple(
             Answer(
@@ -83,7 +89,10 @@ class Trace:
 
 
 class CostTable:
-    """Round times at any load and number of guesses: linear between what was recorded."""
+    """Times of rounds at any load and k, linear between the recorded values.
+
+    Outside of what was recorded, the nearest value holds.
+    """
 
     def __init__(self, costs: tuple[Cost, ...]) -> None:
         self._cells = {(each.kind, each.num_tokens, each.num_streams): each for each in costs}
@@ -95,14 +104,20 @@ class CostTable:
                 bisect.insort(lengths, each.num_tokens)
 
     def seconds(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
-        """Of one round; `chance` in [0, 1) says whether it is a quick or a slow one."""
+        """Return the seconds of one round; `chance` in [0, 1) is the quantile, 0 the fastest.
+
+        Raises KeyError for a kind that was not recorded.
+        """
         low, high, load_share = _between(self._loads, num_streams)
         return (1 - load_share) * self._at(kind, num_tokens, low, chance) + (
             load_share * self._at(kind, num_tokens, high, chance)
         )
 
     def mean_seconds(self, kind: str, num_tokens: int, num_streams: int) -> float:
-        """Over the middle of what was recorded: evenly spaced quantiles, the longest left out."""
+        """Return the mean seconds of a round, over ten evenly spaced quantiles.
+
+        The extremes are not among them.
+        """
         chances = [place / 10 + 0.05 for place in range(10)]
         return sum(self.seconds(kind, num_tokens, num_streams, chance) for chance in chances) / len(
             chances
@@ -123,7 +138,10 @@ def _quantile(cost: Cost, chance: float) -> float:
 
 
 def _between(known: list[int], wanted: int) -> tuple[int, int, float]:
-    """The known neighbours of a value, and where it lies between them; ends go on as they are."""
+    """Return the known neighbours of a value, and its distance from the lower one (0 to 1).
+
+    For a value outside, both are the nearest known one.
+    """
     if wanted <= known[0] or len(known) == 1:
         return known[0], known[0], 0.0
     if wanted >= known[-1]:

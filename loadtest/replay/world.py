@@ -1,8 +1,8 @@
-"""A simulated server: streams that answer as recorded, at the recorded cost, one clock for all.
+"""A simulated server: streams that answer as recorded, at the recorded cost, on one clock.
 
-Each stream asks one request after another. A round gives what the trace says of its place in the
-answer, and takes a recorded time drawn by chance. Who decides about a round is a `Policy`: the real
-controller, a fixed choice, or an oracle.
+Each stream sends one request after another. A round gives the tokens that the trace has for its
+position in the answer, and takes a time drawn from the recorded ones. A `Policy` decides about each
+round: the real controller, a fixed choice, or an oracle.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from specdec.control.choices import COPY, Choice, least_beyond
 
 HEADS = ("eagle3", "eagle3_tree")
 TREES = {"eagle3_tree": 5}
-"""Depth by drafter."""
+"""Depth of each tree drafter's draft."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a simulated round came to."""
+    """The result of a simulated round; times are in seconds."""
 
     seconds: float
     num_tokens: int
@@ -36,49 +36,49 @@ class Outcome:
     num_accepted: int
     is_copy: bool
     drafting_s: float
-    """Of `seconds`, what a draft engine took."""
+    """The part of `seconds` that a draft engine took."""
     beyond: int
-    """A copy was taken if it was longer."""
+    """A copy was used if it was longer than this many tokens."""
 
 
 class Rider(Protocol):
-    """One request's decisions."""
+    """The decisions for one request."""
 
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
-        """For the next round; of the target alone also how many tokens in one call."""
+        """Return the choice for the next round; if it is off, also how many tokens to stream."""
 
     def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
-        """What came of it."""
+        """Learn from a round that followed `choice` after `num_context` tokens of context."""
 
     def finish(self) -> None:
-        """The request has its answer."""
+        """End the request after its whole answer."""
 
     def leave(self) -> None:
-        """The request goes away without it."""
+        """End the request without its whole answer."""
 
 
 class Policy(Protocol):
     """Decides for all requests."""
 
     def start(self, answer: Answer, task: str, num_streams: int) -> Rider:
-        """A request begins, beside `num_streams` - 1 others."""
+        """Begin a request while `num_streams` − 1 others are in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Traffic that stays as it is for so many answered tokens."""
+    """Requests of the same kind and the same load, for `num_tokens` tokens of answers."""
 
     name: str
     num_tokens: int
     num_streams: int
     tasks: tuple[str, ...]
-    """Equally likely; of the answers in the trace."""
+    """Tasks of the requests, equally likely; the trace must have answers of each."""
     label: str | None = None
     """The task that requests name; None for their own."""
     stale: Mapping[str, float] = field(default_factory=dict)
-    """By drafter: the share of its right guesses that are wrong in this phase."""
+    """Share of each drafter's drafts whose tokens are all rejected in this phase."""
     swapped: tuple[str, ...] = ()
-    """Drafters of which other versions are served from its beginning on."""
+    """Drafters that are served in another version from the start of the phase."""
 
 
 @dataclass
@@ -88,27 +88,30 @@ class Score:
     num_tokens: int = 0
     seconds: float = 0.0
     rounds: list[tuple[int, float]] = field(default_factory=list)
-    """(tokens, seconds at which they were said); steps of the target alone are rounds."""
+    """(tokens, seconds from the phase's start to the round's end) of each round.
+
+    A step without speculation is a round.
+    """
 
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.seconds
 
     def pace(self, first: int, last: int | None = None) -> float:
-        """Tokens per second from the first so many tokens to the first so many, or to the end.
+        """Return tokens per second from token `first` to token `last`, or to the end.
 
-        The same requests come to every policy in the same order, so that these are about the same
-        tokens whoever decides.
+        Every policy gets the same requests in the same order. The pace is therefore about nearly
+        the same tokens for each of them.
         """
         last = self.num_tokens if last is None else last
         return (last - first) / max(self._said_at_s(last) - self._said_at_s(first), 1e-9)
 
     def num_rounds_for(self, num_tokens: int) -> int:
-        """Rounds that ended before the first so many tokens were said."""
+        """Return the rounds that ended before the first `num_tokens` tokens were confirmed."""
         return bisect.bisect_left(self._timeline[0], num_tokens)
 
     def _said_at_s(self, num_tokens: int) -> float:
-        """When the first so many tokens were said."""
+        """Return the seconds from the phase's start to the first `num_tokens` confirmed tokens."""
         if not num_tokens:
             return 0.0
         counts, times_s = self._timeline
@@ -116,19 +119,19 @@ class Score:
 
     @cached_property
     def _timeline(self) -> tuple[list[int], list[float]]:
-        """How many tokens were said when; of a score that is complete."""
+        """The confirmed tokens after each round and its end in seconds; needs a complete score."""
         rounds = sorted(self.rounds, key=lambda each: each[1])
         return [*itertools.accumulate(count for count, _ in rounds)], [at_s for _, at_s in rounds]
 
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """What a stream's round is for the others."""
+    """The effect of a stream's round on the other streams."""
 
     added_s: float = 0.0
-    """To the passes, beside a plain step's part of them."""
+    """Seconds that it adds to each pass, beyond its part of a plain step."""
     asked: str | None = None
-    """The draft engine."""
+    """The draft engine that it calls; None if it calls none."""
 
 
 @dataclass(slots=True)
@@ -140,7 +143,7 @@ class _Stream:
     num_rounds: int = 0
     choice: Choice | None = None
     num_to_stream: int = 0
-    """Of the call of the target alone that runs."""
+    """Tokens that the running call without speculation still has to stream."""
 
 
 class World:
@@ -154,7 +157,7 @@ class World:
         self._seed = seed
         self.now_s = 0.0
         self._doing: dict[int, _Doing] = {}
-        """By the stream's number."""
+        """The round of each stream, by the stream's number."""
         self._means: dict[tuple[str, int, int], float] = {}
 
     @property
@@ -162,7 +165,7 @@ class World:
         return tuple(self._by_task)
 
     def run(self, phase: Phase, policy: Policy) -> Score:
-        """One phase; the clock goes on from the last."""
+        """Run one phase and return its score; the clock continues from the last phase."""
         requests = random.Random(f"{self._seed} {phase.name} requests")
         noise = random.Random(f"{self._seed} {phase.name} noise")
         score, start_s = Score(), self.now_s
@@ -175,7 +178,7 @@ class World:
             return _Stream(number, answer, policy.start(answer, label, phase.num_streams))
 
         streams = [begin(number) for number in range(phase.num_streams)]
-        # Streams do not start at the same moment.
+        # Real streams do not start at the same moment either.
         agenda = [(start_s + noise.random() * 0.02, place) for place in range(phase.num_streams)]
         heapq.heapify(agenda)
         while score.num_tokens < phase.num_tokens:
@@ -221,7 +224,7 @@ class World:
             num_guesses = depth = num_copied
             right = answer.right[COPY][place]
         kind = (ROWS, num_guesses) if num_guesses else (PLAIN_ROUND, 0)
-        if is_lead_head:  # Its next guesses are made in the pass, beside whatever is verified.
+        if is_lead_head:  # A head makes its next draft in the pass, whatever is verified there.
             kind = choice.lead, choice.num_tokens
         added_s = self._mean_s(*kind, phase) - self._mean_s(OFF, 0, phase)
         if is_lead_head and is_copy:
@@ -249,14 +252,17 @@ class World:
         return self._means[key]
 
     def _pass_s(self, phase: Phase, chance: float) -> float:
-        """A pass is everyone's: each stream adds its part of what all would add together."""
+        """Return the seconds of a pass, which all streams share.
+
+        Each stream adds its part of the time that all of them would add if they did the same.
+        """
         off_s = self._mean_s(OFF, 0, phase)
         added_s = sum(each.added_s for each in self._doing.values())
         spread = self._costs.seconds(OFF, 0, phase.num_streams, chance) / off_s
         return max(0.5 * off_s, off_s + added_s) * spread
 
     def _engine_s(self, choice: Choice, chance: float) -> float:
-        """A draft engine is asked by those who draft with it."""
+        """Return the seconds of a draft engine's call; it serves all streams with this drafter."""
         num_asking = sum(each.asked == choice.lead for each in self._doing.values())
         length, costs = choice.num_tokens, self._costs
         whole_s = costs.seconds(choice.lead, length, num_asking, chance)
@@ -265,7 +271,10 @@ class World:
     def _lead(
         self, stream: _Stream, choice: Choice, phase: Phase, luck: float
     ) -> tuple[int, int, int]:
-        """Guesses of the lead, how deep they go, how many are right."""
+        """Return the drafter's number of tokens, their depth, and how many would be accepted.
+
+        All are 0 for copies, and in the first round, in which no drafter proposes.
+        """
         if choice.lead == COPY or not stream.num_rounds:
             return 0, 0, 0
         recorded = stream.answer.right[choice.lead]

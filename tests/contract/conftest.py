@@ -1,4 +1,4 @@
-"""Our files, read as their users read them."""
+"""Fixtures that read our files as Triton reads them."""
 
 import importlib
 import sys
@@ -13,7 +13,7 @@ from tests.contract.declared import ROOT
 
 @pytest.fixture(scope="session")
 def configurations():
-    """Return the model configurations by model name, as Triton parses them."""
+    """Return the parsed config.pbtxt of each model in model_repository/, by model name."""
     return {
         path.parent.name: text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
         for path in sorted((ROOT / "model_repository").glob("*/config.pbtxt"))
@@ -22,7 +22,11 @@ def configurations():
 
 @pytest.fixture(scope="session")
 def inside_triton():
-    """Return a function that imports a module which otherwise loads inside Triton only."""
+    """Return a function that imports a module of ours which otherwise loads only inside Triton.
+
+    A mock replaces Triton's module `triton_python_backend_utils`. Modules of `specdec.serving` that
+    were imported over it are removed afterwards.
+    """
     backend = "triton_python_backend_utils"
     before = dict(sys.modules)
     sys.modules.setdefault(backend, MagicMock())

@@ -1,4 +1,4 @@
-"""What config.pbtxt declares, in the form of the tables."""
+"""Convert the declarations of a config.pbtxt to the form of tables.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def tensors_of(declared: Any) -> dict[str, Tensor]:
-    """Return the tensors of a parsed `input` or `output` list by name."""
+    """Return the tensors of a parsed `input` or `output` list, by name."""
     return {
         each.name: Tensor(
             data_type=model_config_pb2.DataType.Name(each.data_type),

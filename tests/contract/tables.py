@@ -1,4 +1,7 @@
-"""What others rely on, written down once as data; the tests hold our files against it."""
+"""Names, types and shapes that users and NVIDIA's software rely on, as data.
+
+The contract tests compare our files with these tables.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """A tensor as config.pbtxt declares it; `dims` leave the batch dimension out."""
+    """A tensor as config.pbtxt declares it."""
 
     data_type: str
     dims: tuple[int, ...]
+    """Dimensions without the batch; -1 for any size."""
     is_scalar: bool = False
-    """`reshape: { shape: [ ] }`: [1, 1] on the wire, [1] in the model."""
+    """Whether it has `reshape: { shape: [ ] }`: [1, 1] on the wire, [1] in the model."""
     is_optional: bool = False
     is_ragged: bool = False
+    """Whether it has `allow_ragged_batch`."""
 
 
 def _scalar(data_type: str, *, optional: bool = True) -> Tensor:
@@ -25,8 +30,8 @@ def _list(data_type: str, *dims: int) -> Tensor:
 
 
 # Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0,
-# and from v0.20.0 the new names of min_length and random_seed; without the inputs of
-# encoder-decoder models, LoRA, multimodal prompts and beam search.
+# and v0.20.0 for the new names of min_length and random_seed. Left out: inputs of encoder-decoder
+# models, LoRA, multimodal prompts and beam search.
 NVIDIA_INPUTS = {
     "input_ids": _list("TYPE_INT32", -1),
     "input_lengths": _scalar("TYPE_INT32", optional=False),
@@ -58,7 +63,7 @@ NVIDIA_INPUTS = {
     "streaming": _scalar("TYPE_BOOL"),
 }
 
-# Inputs of our own engines, advertised by `engine_extensions`; never required.
+# Inputs of our own engines, which `engine_extensions` announces; none is required.
 OWN_INPUTS = {
     "min_p": _scalar("TYPE_FP32"),
     "bad_texts": _list("TYPE_STRING", -1),
@@ -75,7 +80,7 @@ OWN_OUTPUTS = {
     "receipt_address": Tensor("TYPE_STRING", (1,)),
 }
 
-# Same source.
+# Source: as of NVIDIA_INPUTS.
 NVIDIA_OUTPUTS = {
     "output_ids": Tensor("TYPE_INT32", (-1, -1)),
     "sequence_length": Tensor("TYPE_INT32", (-1,)),
@@ -94,8 +99,8 @@ NVIDIA_OUTPUTS = {
     "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
 }
 
-# What else the backend declares, which no engine of ours takes (same source, and TensorRT-LLM's
-# triton_backend up to 1.3.0rc20).
+# Inputs of the backend that no engine of ours takes. Source: as of NVIDIA_INPUTS, and
+# TensorRT-LLM's triton_backend up to 1.3.0rc20.
 NVIDIA_OTHER_INPUTS = {
     "encoder_input_features": _list("TYPE_FP16", -1, -1),
     "encoder_output_lengths": _scalar("TYPE_INT32"),
@@ -200,8 +205,8 @@ NVIDIA_PARAMETERS = {
     "xgrammar_tokenizer_info_path",
 }
 
-# Source: all_models/llmapi/tensorrt_llm/config.pbtxt of TensorRT-LLM's triton_backend, July 2026;
-# without the inputs for images and LoRA.
+# Source: all_models/llmapi/tensorrt_llm/config.pbtxt of TensorRT-LLM's triton_backend, July 2026.
+# Left out: inputs for images and LoRA.
 LLMAPI_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (-1,)),
     "sampling_param_stop": Tensor("TYPE_STRING", (-1,), is_optional=True),
@@ -244,7 +249,7 @@ LLMAPI_OUTPUTS = {
     "total_draft_tokens": Tensor("TYPE_INT32", (1,)),
 }
 
-# The model `specdec`: every input is optional, as the table in docs/api.md has them.
+# Inputs of the model `specdec`, as in docs/api.md and docs/sampling.md; all are optional.
 SPECDEC_INPUTS = {
     "text_input": Tensor("TYPE_STRING", (1,), is_optional=True),
     "messages": Tensor("TYPE_STRING", (1,), is_optional=True),

@@ -1,4 +1,4 @@
-"""The pages of the documentation: short, linked, and saying the same as the code."""
+"""The pages of the documentation are linked, complete, and agree with the code."""
 
 import re
 from collections import defaultdict
@@ -30,12 +30,15 @@ PAGES = [
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 UNDOCUMENTED_ERRORS = {"configuration", "draft_timeout"}
-"""These reach no client: a server with a wrong setting does not start, and a round goes on without
-a draft that is late."""
+"""Error types that no client gets. A server with a wrong setting does not start, and a round goes
+on without a draft that comes too late."""
 
 
 def rows_of(*names):
-    """Return the table rows of pages of docs/, by each name in backticks in the first cell."""
+    """Return the table rows of these pages in docs/, by each name in backticks in the first cell.
+
+    Rows with the same name are joined.
+    """
     rows = defaultdict(str)
     for page in names:
         for line in (DOCS / page).read_text("utf-8").splitlines():
@@ -46,20 +49,20 @@ def rows_of(*names):
 
 
 def anchors_of(page):
-    """Return the anchors of a page's headings, as GitHub and MkDocs make them."""
+    """Return the anchors of a page's headings, as GitHub and MkDocs form them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", each.lower()) for each in headings)
     return {each.strip().replace(" ", "-") for each in plain}
 
 
 def test_front_page_is_short():
-    """A newcomer reads it in one sitting."""
+    """README.md has at most 8192 bytes, so that a newcomer reads it in one sitting."""
     assert FRONT_PAGE.stat().st_size <= MAX_FRONT_PAGE_BYTES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page):
-    """To a file that is there, and to a heading of it."""
+    """Each link within the repository names an existing file, and an existing heading of it."""
     broken = []
     for link in LINK.findall(page.read_text("utf-8")):
         target, _, anchor = link.partition("#")
@@ -73,7 +76,7 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_front_page_leads_to_every_page():
-    """No page is hidden."""
+    """README.md links to every page of docs/."""
     front_page = FRONT_PAGE.read_text("utf-8")
 
     hidden = [each.name for each in DOCS.glob("*.md") if f"(docs/{each.name}" not in front_page]
@@ -81,7 +84,7 @@ def test_front_page_leads_to_every_page():
 
 
 def test_api_pages_have_every_tensor_with_its_type():
-    """Inputs and outputs of the model `specdec`."""
+    """The tables have every input and output of the model `specdec`."""
     rows = rows_of("api.md", "sampling.md")
     types = {
         name: tensor.data_type.removeprefix("TYPE_")
@@ -92,7 +95,7 @@ def test_api_pages_have_every_tensor_with_its_type():
 
 
 def test_api_page_has_every_error_with_its_code():
-    """What a client may get."""
+    """The table has every error type that a client can get, with its Triton code."""
     rows = rows_of("api.md")
     known = {name: code for name, code in ERROR_TYPES.items() if name not in UNDOCUMENTED_ERRORS}
 
@@ -101,7 +104,7 @@ def test_api_page_has_every_error_with_its_code():
 
 @pytest.mark.parametrize("model", ["specdec", "target", "draft"])
 def test_configuration_page_has_every_parameter_with_its_default(configurations, model):
-    """What stands in the config.pbtxt that is shipped."""
+    """The defaults are the values in the shipped config.pbtxt."""
     rows = rows_of("configuration.md")
     defaults = {
         name: f"`{parameter.string_value}`" if parameter.string_value else "empty"
@@ -111,12 +114,12 @@ def test_configuration_page_has_every_parameter_with_its_default(configurations,
 
 
 def test_operate_page_has_every_metric():
-    """The names on which dashboards are built."""
+    """The tables have every counter, gauge and histogram by its name."""
     assert (COUNTERS | GAUGES | HISTOGRAMS) - rows_of("operate.md").keys() == set()
 
 
 def test_pages_name_every_command():
-    """A newcomer finds each command and each port."""
+    """The pages together name each make target, each command and each port variable."""
     everything = "".join(page.read_text("utf-8") for page in PAGES)
     words = [
         *(f"make {target}" for target in MAKE_TARGETS),

@@ -1,4 +1,4 @@
-"""The double of the C++ backend reads compiled engines and refuses requests as that does."""
+"""The double of the C++ backend reads engines and refuses requests as the backend does."""
 
 import shutil
 
@@ -13,12 +13,12 @@ from tests.doubles.tensorrtllm.call import Refusal, read_call
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Return a repository that came through `compile` and `render`."""
+    """Return a model repository made by `compile` and `render`."""
     return compiled_repository(tmp_path_factory.mktemp("compiled"))
 
 
-def test_engine_is_what_its_config_says(repository):
-    """Limits of the build, the context longer by a draft, columns padded for five ranks."""
+def test_engine_has_the_limits_of_its_config(repository):
+    """The sequence limit includes one draft, and logits are padded for five ranks."""
     engine = BuiltEngine.load(repository / "target" / ENGINE, enable_kv_cache_reuse=True)
 
     assert (engine.checkpoint / "tokenizer.json").is_file()
@@ -27,7 +27,10 @@ def test_engine_is_what_its_config_says(repository):
 
 
 def test_only_the_backend_is_swapped(repository):
-    """What serves the tests is what was rendered, but for that word and the double's own knobs."""
+    """Rendered configurations differ only in the backend and in the double's own parameters.
+
+    The orchestrator's configuration has the padded vocabulary sizes of both engines.
+    """
     for name, num_knobs in (("target", 0), ("draft", 2)):
         text = (repository / name / "config.pbtxt").read_text()
 
@@ -47,7 +50,7 @@ def test_only_the_backend_is_swapped(repository):
     ids=["switched off", "no paged context FMHA", "context logits"],
 )
 def test_target_without_kv_cache_reuse_does_not_load(repository, tmp_path, reuse, build):
-    """An engine for external drafts needs it, and two build flags switch it off."""
+    """A target of external drafts needs reuse of cache blocks; two build flags switch it off."""
     engine = shutil.copytree(repository / "target" / ENGINE, tmp_path / "engine")
     change_build(engine, **build)
 
@@ -62,8 +65,8 @@ def test_target_without_kv_cache_reuse_does_not_load(repository, tmp_path, reuse
         (2, False, r"Batch size > 1 requires .* decoupled"),
     ],
 )
-def test_what_is_not_decoupled_answers_once(repository, num_sequences, streaming, words):
-    """One response to one sequence, as a model that is deployed so."""
+def test_model_that_is_not_decoupled_answers_once(repository, num_sequences, streaming, words):
+    """Such a model refuses streams and batches: it sends one response for one sequence."""
     engine = BuiltEngine.load(repository / "draft" / ENGINE, enable_kv_cache_reuse=True)
     numbers = np.full((num_sequences, 1), 5, dtype=np.int32)
     arrays = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), numbers)

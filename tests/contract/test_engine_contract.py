@@ -1,4 +1,4 @@
-"""target/ and draft/ speak NVIDIA's `tensorrtllm` contract: a true subset, tensor by tensor."""
+"""The models `target` and `draft` declare a subset of the tensors of NVIDIA's `tensorrtllm`."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ REQUIRED = {"input_lengths", "request_output_len"}
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_tensors_are_nvidias(configurations, engine):
-    """Each name has NVIDIA's type, dims, reshape, optional and ragged flags."""
+    """Each tensor has NVIDIA's type, dims and flags, or is one of our own extensions."""
     configuration = configurations[engine]
 
     assert tensors_of(configuration.input).items() <= (NVIDIA_INPUTS | OWN_INPUTS).items()
@@ -22,7 +22,10 @@ def test_tensors_are_nvidias(configurations, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_only_the_lengths_are_required(configurations, engine):
-    """As upstream: also a stop request carries them, and everything else may be left out."""
+    """As in NVIDIA's backend, a call may leave out all inputs but the two lengths.
+
+    Even a stop request carries these two.
+    """
     inputs = tensors_of(configurations[engine].input)
 
     assert {name for name, each in inputs.items() if not each.is_optional} == REQUIRED
@@ -30,7 +33,7 @@ def test_only_the_lengths_are_required(configurations, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engine_is_deployed_as_the_adapter_calls_it(configurations, engine):
-    """Decoupled, under the name of its folder, one sequence per request."""
+    """The model is decoupled, named like its folder, and takes one sequence per request."""
     configuration = configurations[engine]
 
     assert configuration.name == engine
@@ -39,7 +42,7 @@ def test_engine_is_deployed_as_the_adapter_calls_it(configurations, engine):
 
 
 def test_draft_is_the_target_without_verification(configurations):
-    """The two differ in what is the target's alone: verification, and guesses of its own."""
+    """Only the target has tensors for verification and for the draft tokens of its head."""
     target, draft = (tensors_of(configurations[name].input) for name in ENGINES)
 
     assert target.keys() - draft.keys() == {
@@ -56,7 +59,7 @@ def test_draft_is_the_target_without_verification(configurations):
 
 
 def test_adapter_and_engine_use_declared_names_only(configurations):
-    """Every name in the code's contract is declared, and every declared input is in the code."""
+    """Every name in engines/contract.py is declared, and every declared input is named there."""
     constants = {name: value for name, value in vars(contract).items() if name.isupper()}
     names = {value for value in constants.values() if isinstance(value, str)}
     configuration = configurations["target"]
@@ -67,8 +70,8 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
     assert set(contract.REQUIRED_OUTPUTS) == {"output_ids", "sequence_length"}
 
 
-def test_perf_metrics_are_the_declared_ones(configurations, inside_triton):
-    """What return_perf_metrics adds is what config.pbtxt declares, in type and shape."""
+def test_outputs_are_the_declared_ones(configurations, inside_triton):
+    """The engine's replies have all outputs of config.pbtxt, with their types and dimensions."""
     reply = inside_triton("specdec.serving.reply")
     scheduler = inside_triton("specdec.torch_engine.task")
     outputs = reply.token_outputs([1, 2, 3])

@@ -1,4 +1,4 @@
-"""The model `specdec`, its clients, settings and metrics say the same as the documentation."""
+"""Tensors, clients, settings, metrics, errors and commands agree with the documented ones."""
 
 import dataclasses
 import re
@@ -33,7 +33,7 @@ CLIENT_TYPES = {
     "UINT64": "TYPE_UINT64",
     "FP32": "TYPE_FP32",
 }
-# The draft engine's own answers to parameters that the target has at their defaults.
+# Shipped values that differ from the code's defaults, by model and parameter.
 OTHER_THAN_DEFAULT = {
     ("draft", "max_draft_len"): 0,
     ("draft", "num_threads"): 1,
@@ -44,7 +44,7 @@ OTHER_THAN_DEFAULT = {
 
 
 def test_tensors_are_the_documented_ones(configurations):
-    """Names, types and dims of inputs and outputs; every input optional."""
+    """Inputs and outputs have the documented names, types and dims; every input is optional."""
     configuration = configurations["specdec"]
 
     assert tensors_of(configuration.input) == SPECDEC_INPUTS
@@ -54,7 +54,7 @@ def test_tensors_are_the_documented_ones(configurations):
 
 
 def test_clients_send_what_the_model_takes():
-    """Every input can be sent by the clients, as the type and shape that it has."""
+    """The clients can send every input, with the model's type and shape."""
     sent = {
         name: (CLIENT_TYPES[spec.datatype], (-1,) if spec.is_list else (1,))
         for name, spec in INPUTS.items()
@@ -64,7 +64,7 @@ def test_clients_send_what_the_model_takes():
 
 
 def test_every_input_is_read(inside_triton):
-    """No input is declared and then ignored, but for pad_id: one sequence needs no padding."""
+    """Every declared input is read, except pad_id, because one sequence needs no padding."""
     serving = ROOT / "backends/python/specdec/serving"
     source = (serving / "request.py").read_text() + (serving / "reading.py").read_text()
 
@@ -74,7 +74,7 @@ def test_every_input_is_read(inside_triton):
 
 @pytest.mark.parametrize("model", ["specdec", "target", "draft"])
 def test_parameters_are_the_settings(configurations, inside_triton, model):
-    """Each parameter is a field and each field a parameter, with the code's default as value."""
+    """Parameters and fields have the same names, and the parameters have the code's defaults."""
     if model == "specdec":
         settings = OrchestratorSettings
     else:
@@ -90,7 +90,7 @@ def test_parameters_are_the_settings(configurations, inside_triton, model):
 
 
 def test_limits_of_the_pair_fit_together(configurations):
-    """What the orchestrator lets through, the engines and the launcher can take."""
+    """Engines and launcher can take whatever the orchestrator's limits allow."""
     parameters = {
         model: {name: value.string_value for name, value in each.parameters.items()}
         for model, each in configurations.items()
@@ -108,7 +108,7 @@ def test_limits_of_the_pair_fit_together(configurations):
 
 
 def test_metrics_are_the_documented_ones(inside_triton):
-    """Every family by its name; a dashboard that was built on them keeps working."""
+    """Every metric family keeps its name and kind, so that dashboards keep working."""
     metrics = inside_triton("specdec.serving.metrics")
 
     for kind, names in (
@@ -120,7 +120,7 @@ def test_metrics_are_the_documented_ones(inside_triton):
 
 
 def test_errors_are_the_documented_ones():
-    """Each error type has its Triton code, and stands at the head of the message."""
+    """Each error has its documented Triton code, and its message begins with the error type."""
     classes = [errors.SpecdecError, *errors.SpecdecError.__subclasses__()]
     classes += [each for known in classes[1:] for each in known.__subclasses__()]
 
@@ -131,14 +131,20 @@ def test_errors_are_the_documented_ones():
 
 @pytest.mark.parametrize(("error_type", "code"), ERROR_TYPES.items())
 def test_clients_know_the_code_of_each_error(error_type, code):
-    """Streams carry the text alone; two errors reach no client."""
+    """A client derives the code from the text, because a stream carries nothing else.
+
+    It knows no code for the two errors that reach no client.
+    """
     known = SpecdecError.from_server(f"{error_type}: text").status
 
     assert known == (None if error_type in {"configuration", "draft_timeout"} else code)
 
 
 def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):
-    """What Triton is handed: each class's code and text; a bug of ours is `internal`, no more."""
+    """Triton gets the code and text of our errors; any other exception becomes `internal`.
+
+    Its own text, which may hold secrets, is not sent.
+    """
     tensors = inside_triton("specdec.serving.triton_tensors")
     pb_utils = tensors.pb_utils
 
@@ -158,7 +164,7 @@ def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):
 
 
 def test_commands_exist():
-    """The documented make targets and subcommands are there."""
+    """The documented make targets, subcommands and port variables exist."""
     makefile = (ROOT / "Makefile").read_text()
 
     assert set(SPECDEC_COMMANDS) <= COMMANDS.keys()

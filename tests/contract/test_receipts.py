@@ -1,4 +1,4 @@
-"""A streamed call whose reader gives receipts gets one response at a time, and loses nothing."""
+"""A streamed call whose reader sends receipts gets one response at a time, and loses nothing."""
 
 import time
 from types import SimpleNamespace
@@ -16,14 +16,14 @@ OUTPUTS = frozenset(contract.REQUIRED_OUTPUTS)
 
 @pytest.fixture
 def desk():
-    """Return an engine's desk."""
+    """Return the desk at which an engine takes receipts."""
     opened = receipts.ReceiptDesk()
     yield opened
     opened.close()
 
 
 class Reader:
-    """Gets what an engine sends to one streamed call."""
+    """The reader of one streamed call to an engine of ours."""
 
     def __init__(self, reply_module, desk, outputs):
         self.responses = []
@@ -46,11 +46,11 @@ class Reader:
         return [each[contract.OUTPUT_IDS].ravel().tolist() for each in self.responses]
 
     def says(self, *tokens, is_final=False):
-        """Let the engine say something."""
+        """Let the engine generate these tokens."""
         self.reply.add(TaskOutput(tokens, stats=TaskStats() if is_final else None))
 
     def gets(self, num_responses):
-        """Wait for so many responses in all."""
+        """Wait until `num_responses` have arrived in all; fail after WITHIN_S seconds."""
         until_s = time.monotonic() + WITHIN_S
         while len(self.responses) < num_responses:
             assert time.monotonic() < until_s, f"{self.tokens}"
@@ -59,12 +59,12 @@ class Reader:
 
 @pytest.fixture
 def reader(inside_triton, desk):
-    """Return a function that begins a call which asks for these outputs."""
+    """Return a function that begins a call for given outputs and returns its Reader."""
     return lambda outputs: Reader(inside_triton("specdec.serving.reply"), desk, outputs)
 
 
 def test_next_response_waits_for_the_receipt(reader):
-    """What is said meanwhile comes in one; the end, too, waits its turn."""
+    """Tokens generated before a receipt come in one response; the last response waits as well."""
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
     call.says(1)
     for token in (2, 3):
@@ -81,7 +81,7 @@ def test_next_response_waits_for_the_receipt(reader):
 
 
 def test_receipt_counts_once(reader):
-    """A second one for the same response frees nothing."""
+    """A second receipt for the same response does not release another one."""
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
     call.says(1)
     call.says(2)
@@ -95,7 +95,7 @@ def test_receipt_counts_once(reader):
 
 
 def test_silent_reader_is_not_waited_for(reader, monkeypatch):
-    """The engine is free of a call whose reader has gone."""
+    """A reader that sends no receipt in time counts as gone, and the call ends without it."""
     monkeypatch.setattr(receipts, "PATIENCE_S", 0.05)
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
     call.says(1)
@@ -104,8 +104,8 @@ def test_silent_reader_is_not_waited_for(reader, monkeypatch):
     call.gets(2)
 
 
-def test_who_asks_for_no_receipts_waits_for_none(reader):
-    """Clients of the engine model get each token as it comes."""
+def test_reader_without_receipts_gets_each_token_at_once(reader):
+    """A call that does not ask for the receipt address, as of an ordinary client, is not paced."""
     call = reader(OUTPUTS)
     for token in range(3):
         call.says(token)
@@ -115,7 +115,7 @@ def test_who_asks_for_no_receipts_waits_for_none(reader):
 
 
 class TextReader:
-    """Gets what a foreign model sends to one request of ours."""
+    """The reader of one request to a model that is not ours, whose responses are texts."""
 
     def __init__(self, module, desk):
         self.responses = []
@@ -132,7 +132,7 @@ class TextReader:
         self.responses.append((response, flags))
 
     def reads(self):
-        """Give the receipt of the last response."""
+        """Send the receipt of the last response and wait for the next response."""
         ((_, address), _) = self.responses[-1]
         num_responses = len(self.responses)
         receipts.send_receipt(address)
@@ -144,12 +144,15 @@ class TextReader:
 
 @pytest.fixture
 def text_reader(inside_triton, desk):
-    """Return a request to a model that is not ours."""
+    """Return the reader of a request to a model that is not ours."""
     return TextReader(inside_triton("specdec.serving.paced_sender"), desk)
 
 
 def test_foreign_stream_waits_for_receipts(text_reader):
-    """Of texts that each hold the one before, the last is sent; the end waits its turn."""
+    """Only the newest of several waiting texts is sent, because it holds the earlier ones.
+
+    The last response, too, waits for the receipt of the one before.
+    """
     sender = text_reader.sender
     for text in ("a", "ab", "abc"):
         sender.send(text, 0)
@@ -164,8 +167,8 @@ def test_foreign_stream_waits_for_receipts(text_reader):
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_end_without_a_text_brings_the_text_that_waits(text_reader, is_read):
-    """A sender may end a stream by flags alone."""
+def test_end_without_a_response_sends_the_waiting_text(text_reader, is_read):
+    """A model may end its stream by flags only; a text that still waits is sent with them."""
     sender = text_reader.sender
     sender.send("a")
     if is_read:
@@ -176,8 +179,11 @@ def test_end_without_a_text_brings_the_text_that_waits(text_reader, is_read):
     assert text_reader.responses[1:] == [("ab" if is_read else None, 1)]
 
 
-def test_nothing_follows_the_end(text_reader):
-    """Nor is Triton asked then whether the client is there, which can end the server."""
+def test_nothing_is_sent_after_the_last_response(text_reader):
+    """After the last response, Triton is not asked either whether the client is there.
+
+    That question could end the server.
+    """
     assert text_reader.sender.is_cancelled()
     text_reader.sender.send("a", 1)
     text_reader.sender.send("b", 1)
@@ -187,14 +193,14 @@ def test_nothing_follows_the_end(text_reader):
     assert not text_reader.request.is_cancelled()
 
 
-def test_all_but_the_sender_is_the_requests_own(text_reader):
-    """The model asks the same sender whenever it asks for one."""
+def test_paced_request_replaces_only_the_sender(text_reader):
+    """All other methods are the request's own, and the sender is always the same object."""
     assert text_reader.request.request_id() == "7"
     assert text_reader.request.get_response_sender() is text_reader.sender
 
 
-def test_who_names_no_outputs_gives_no_receipts():
-    """Triton fills in all of the model's, this one among them."""
+def test_request_that_names_no_outputs_gives_no_receipts():
+    """Triton then asks for all outputs, the receipt address included; this does not count."""
     configured = OUTPUTS | {contract.RECEIPT_ADDRESS, contract.GENERATION_LOGITS}
 
     assert receipts.gives_receipts(OUTPUTS | {contract.RECEIPT_ADDRESS}, configured)

@@ -1,4 +1,4 @@
-"""A rendered target of TensorRT-LLM's PyTorch runtime: NVIDIA's tensors, arguments of its LLM."""
+"""A rendered `llmapi` target has NVIDIA's tensors, and a model.yaml that TensorRT-LLM accepts."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def model(tmp_path_factory):
 
 
 def test_tensors_are_nvidias(model):
-    """Text in, text out: no tokens, no drafts, no logits; a request is no batch. One is ours."""
+    """The model has NVIDIA's tensors, which have no batch dimension, and our receipt address."""
     text = (model / "config.pbtxt").read_text()
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
 
@@ -38,7 +38,7 @@ def test_tensors_are_nvidias(model):
 
 
 def test_configuration_and_model_yaml_agree(model):
-    """What NVIDIA's model completes its configuration with stands there already."""
+    """NVIDIA's model completes its configuration from model.yaml, which has the same values."""
     triton = yaml.safe_load((model / "1/model.yaml").read_text())["triton_config"]
 
     assert (triton["max_batch_size"], triton["decoupled"]) == (0, True)
@@ -47,7 +47,10 @@ def test_configuration_and_model_yaml_agree(model):
 @pytest.mark.parametrize("mode", HEADS)
 @pytest.mark.parametrize(("version", "decodings"), [("1.2.1", UNTIL_1_3), ("1.3.0", SINCE_1_3)])
 def test_llm_takes_the_speculation_of_its_release(mode, version, decodings):
-    """Each has its names for the ways to guess, and refuses the other's."""
+    """Each release has its own names for the kinds of speculation, and refuses other names.
+
+    Cache blocks are reused except with a draft model.
+    """
     pair = load_description(LLMAPI_PAIR)
     head = replace(pair.self_speculation, mode=mode, **HEADS[mode])
     draft = replace(pair.target, name="draft")
@@ -65,8 +68,8 @@ def test_llm_takes_the_speculation_of_its_release(mode, version, decodings):
             checked(settings, other)
 
 
-def test_precision_parallelism_and_long_texts_are_said():
-    """What the pair describes is what the runtime is told."""
+def test_model_yaml_has_the_pairs_precision_parallelism_and_limits():
+    """Prefill is chunked if a pass takes fewer tokens than a sequence may have."""
     pair = load_description(LLMAPI_PAIR)
     target = replace(
         pair.target,
@@ -84,7 +87,7 @@ def test_precision_parallelism_and_long_texts_are_said():
 
 
 def checked_without_triton(pair):
-    """Return the arguments of LLM for a pair; those that it does not know are refused."""
+    """Return the arguments of LLM for a pair; check as well that an unknown one is refused."""
     settings = model_yaml(pair, SHARE)
     del settings["triton_config"]
     with pytest.raises(ValueError, match="not permitted: max_seq_length"):

@@ -1,4 +1,4 @@
-"""Rendered engines of the C++ backend declare what its release has: every tensor, and no other."""
+"""Rendered engines of the C++ backend have exactly the tensors and flags of their release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MODES = {
 
 
 def rendered(version, directory, name="llama31_8b_1b"):
-    """Return the parsed configurations of a pair for that TensorRT-LLM."""
+    """Render a pair for a TensorRT-LLM version; return its parsed configurations by engine."""
     pair = replace(load_description(name), runtime=Runtime(version, "26.07"))
     render(pair, pair_file(name), directory / "repository", RenderOptions(Path("/models")))
     return {
@@ -53,7 +53,7 @@ def rendered(version, directory, name="llama31_8b_1b"):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tensors_are_exactly_nvidias(version, tmp_path):
-    """By name, type, dims and flags; those that were renamed as the release has them."""
+    """Names, types, dims and flags are those of the release, renamed tensors included."""
     is_new = tuple(map(int, version.split(".")[:2])) >= (0, 20)
     absent = NVIDIA_UNTIL_0_20 if is_new else NVIDIA_SINCE_0_20
     inputs = NVIDIA_INPUTS | NVIDIA_OTHER_INPUTS
@@ -67,7 +67,7 @@ def test_tensors_are_exactly_nvidias(version, tmp_path):
 
 
 def test_parameters_are_nvidias(tmp_path):
-    """Names of the backend alone, with those set on which a pair depends."""
+    """All parameters are the backend's, and those that speculation needs have the right values."""
     for config in rendered("1.2.1", tmp_path).values():
         found = {name: value.string_value for name, value in config.parameters.items()}
 
@@ -85,7 +85,7 @@ def test_parameters_are_nvidias(tmp_path):
 @pytest.mark.parametrize("version", ["1.0.0", "1.1.0", "1.2.1", "1.3.0rc20"])
 @pytest.mark.parametrize("name", COMPILED)
 def test_every_flag_is_known_to_the_release(name, version):
-    """What a pair is compiled by stands in the table of signatures, command by command."""
+    """The release knows every flag and keyword by which a pair is compiled (signatures.py)."""
     pair = replace(load_description(name), runtime=Runtime(version, "26.07"))
 
     for engine in pair.engines:
@@ -100,8 +100,8 @@ def test_every_flag_is_known_to_the_release(name, version):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_flags_of_engines_that_guess_alone(mode):
-    """Each mode has its converter and its own mode of trtllm-build."""
+def test_flags_of_engines_that_speculate_inside(mode):
+    """Each kind of speculation has its conversion steps and its own mode of trtllm-build."""
     pair = load_description("llama31_8b_lookup")
     target = replace(pair.target, precision=replace(pair.target.precision, quantization="none"))
     head = replace(load_description("llama31_8b_eagle3").self_speculation, mode=mode, **MODES[mode])
@@ -118,4 +118,5 @@ def test_flags_of_engines_that_guess_alone(mode):
     own = {"lookahead": "lookahead_decoding", "redrafter": "explicit_draft_tokens"}
     assert f"--speculative_decoding_mode={own.get(mode, mode)}" in steps[-1].command
     if mode == "lookahead":
-        assert "--max_draft_len=83" in steps[-1].command  # NVIDIA's README has it for (7, 7, 7)
+        # NVIDIA's README has this value for (7, 7, 7).
+        assert "--max_draft_len=83" in steps[-1].command

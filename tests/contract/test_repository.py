@@ -1,4 +1,4 @@
-"""The model repository as Triton's users find it."""
+"""The layout of model_repository/ and backends/, as Triton and its users need it."""
 
 from tests.contract.declared import ROOT
 
@@ -6,7 +6,7 @@ MODELS = ROOT / "model_repository"
 
 
 def test_repository_holds_models_only():
-    """Triton takes every folder for a model: each has a configuration and a version."""
+    """Every entry is a model with a configuration and a version, as Triton expects."""
     for folder in MODELS.iterdir():
         assert folder.is_dir()
         assert (folder / "config.pbtxt").is_file()
@@ -14,13 +14,13 @@ def test_repository_holds_models_only():
 
 
 def test_models_are_thin():
-    """model.py names the class; all code is in the package."""
+    """Each model.py has at most five lines: it names a class of the package."""
     for path in MODELS.glob("*/1/model.py"):
         assert len(path.read_text().splitlines()) <= 5
 
 
 def test_backends_folder_stays_ours():
-    """`backends/python` is also a name of Triton's: no model.py, nothing but the package."""
+    """`backends/python` holds only the package, because Triton uses a folder of this name too."""
     names = {path.name for path in (ROOT / "backends" / "python").iterdir()}
 
     assert names - {"__pycache__"} == {"specdec"}

@@ -1,4 +1,4 @@
-"""The folder of results stays small, and its page names what is in it."""
+"""The folder of benchmark results stays small, and its page links to every result."""
 
 import json
 import re
@@ -7,33 +7,33 @@ from tests.contract.declared import ROOT
 
 RESULTS = ROOT / "loadtest" / "results"
 GPU = RESULTS / "gpu"
-"""The folder of runs on a GPU, which has a summary of its own."""
+"""Folder of runs on a GPU, which has a summary of its own."""
 MAX_BYTES, MAX_FILE_BYTES = 500_000, 120_000
 MAX_ENTRIES = 300
-"""Entries of the longest list or object in a result: single answers are more."""
+"""Most entries of a list or object in a result; a list of single answers is longer."""
 KNOWN = {"command", "commit", "processor", "finished_at"}
-"""Conditions without which a figure means nothing."""
+"""Conditions that every result must record."""
 FILES = sorted(path for path in RESULTS.rglob("*") if path.is_file())
 
 
 def links_of(path):
-    """Return the files that a Markdown page links to, below its own folder or elsewhere."""
+    """Return the paths of all files that a Markdown page links to."""
     targets = re.findall(r"\]\(([^)#\s]+)", path.read_text("utf-8"))
     return [path.parent / each for each in targets if not re.match(r"\w+:", each)]
 
 
 def test_folder_stays_small():
-    """All results together, pictures included."""
+    """All results together, pictures included, have at most 500 kB."""
     assert sum(path.stat().st_size for path in FILES) <= MAX_BYTES
 
 
 def test_files_stay_small():
-    """A bench that writes single answers into its result is seen here."""
+    """Each file has at most 120 kB, which a result with single answers exceeds."""
     assert [path.name for path in FILES if path.stat().st_size > MAX_FILE_BYTES] == []
 
 
-def test_results_hold_figures():
-    """No list is as long as the answers of a run, and a result says how it was made."""
+def test_results_hold_figures_and_their_conditions():
+    """No list is as long as the answers of a run, and each result records its conditions."""
     wrong = []
     for path in FILES:
         if path.suffix == ".json" and GPU not in path.parents:
@@ -45,7 +45,7 @@ def test_results_hold_figures():
 
 
 def longest(value):
-    """Return the number of entries of the longest list or object, however deep."""
+    """Return the number of entries of the longest list or object at any depth."""
     if not isinstance(value, list | dict):
         return 0
     inner = value.values() if isinstance(value, dict) else value
@@ -53,7 +53,7 @@ def longest(value):
 
 
 def test_page_names_every_result():
-    """Links and files are the same; the page's links to other folders lead somewhere too."""
+    """The page links to every result of its folder, and all its links name existing files."""
     page = RESULTS / "README.md"
     linked = links_of(page)
 
@@ -63,7 +63,7 @@ def test_page_names_every_result():
 
 
 def test_front_page_links_to_results_that_exist():
-    """Tables and pictures that README.md shows are there."""
+    """The result tables and pictures to which README.md links exist."""
     linked = [each for each in links_of(ROOT / "README.md") if RESULTS in each.parents]
 
     assert [str(each) for each in linked if not each.is_file()] == []

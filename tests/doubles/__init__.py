@@ -1,1 +1,1 @@
-"""Models that behave like NVIDIA's, so that what runs against those can be tested without them."""
+"""Doubles of NVIDIA's engine models, to test without them what calls them."""

@@ -1,8 +1,8 @@
-"""Model repositories as `specdec build render` writes them, with doubles behind the engines.
+"""Model repositories as `specdec build render` writes them, with doubles as engines.
 
-The pairs are described beside this file and go the way that they go in production: `compile`, with
-the tests' stand-in for TensorRT-LLM, then `render`. All that is changed then is the backend of a
-compiled engine, which this machine does not have, and its weights, which the stand-in cannot make.
+The pair files are in this folder. They pass the same steps as in production: `compile`, with the
+tests' stand-in for TensorRT-LLM, then `render`. Two things of a compiled engine are replaced: the
+backend, which test machines do not have, and the weights, which the stand-in cannot make.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from tests.unit.tensorrt_llm_standin import install
 DOUBLES = Path(__file__).parent
 COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"
 LLMAPI_MODEL = DOUBLES / "llmapi"
-"""For SPECDEC_LLMAPI_MODEL: where a rendered `llmapi` model finds its model.py."""
+"""Value for SPECDEC_LLMAPI_MODEL: folder of the model.py that a rendered `llmapi` model runs."""
 NUM_RANKS = {"target": 5, "draft": 7}
-"""So many ranks pad the 49152 columns of the logits, and not to the same number."""
+"""Tensor-parallel ranks of each engine. They pad the 49152 columns of the logits to 49155 and
+49154, so the two engines differ in the number of columns."""
 
 _MODEL = """import sys
 
@@ -43,9 +44,9 @@ from tests.doubles.tensorrtllm.model import TritonPythonModel  # noqa: E402, F40
 
 
 def compiled_repository(directory: Path, **more_drafts: Path) -> Path:
-    """Make the pair's repository below `directory`; the engines' logits are padded.
+    """Write the compiled pair's model repository below `directory` and return its path.
 
-    `more_drafts`: checkpoints of drafts beside the pair's own, by name.
+    The engines' logits are padded. `more_drafts` are checkpoints of further draft models, by name.
     """
     pair = load_description(COMPILED_PAIR)
     target, draft = (
@@ -58,7 +59,8 @@ def compiled_repository(directory: Path, **more_drafts: Path) -> Path:
     repository = directory / "model_repository"
     options = RenderOptions(served_at=repository, engines=engines["target"].parent)
     render(pair, COMPILED_PAIR, repository, options)
-    (repository / MANIFEST_FILE).unlink()  # it asks for GPUs, where a machine has any
+    # The manifest asks for certain GPUs, and a test machine with others would be refused.
+    (repository / MANIFEST_FILE).unlink()
     _swap_backend(repository / "target")
     for each in pair.drafts:
         _swap_backend(repository / each.name, double_num_threads="1", double_num_padding="2")
@@ -66,7 +68,10 @@ def compiled_repository(directory: Path, **more_drafts: Path) -> Path:
 
 
 def add_narrow_engine(repository: Path) -> None:
-    """Add `narrow`: short texts, few drafts, and it takes a while until it knows of a request."""
+    """Add the engine `narrow`, with prompts of up to 64 tokens and drafts of up to 4.
+
+    A request takes 400 ms until it is in the engine; before that, a stop does not find it.
+    """
     pair = load_description(COMPILED_PAIR)
     narrow = replace(pair.drafts[0], name="narrow")
     limits = replace(pair.limits, max_input_len=64, max_draft_len=4)
@@ -80,10 +85,10 @@ def add_narrow_engine(repository: Path) -> None:
 
 
 def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
-    """Compile a pair by the stand-in; return the directories by engine.
+    """Compile a pair with the stand-in; return each engine's directory by name.
 
-    The file of each rank names the checkpoint that the double runs. All return their logits, so
-    that tests see them.
+    The file of each rank names the checkpoint that the double runs. All engines can return logits,
+    so that tests can compare them.
     """
     work.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,7 +104,7 @@ def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
 
 
 def change_build(directory: Path, **values: Any) -> None:
-    """Change the build_config of a compiled engine."""
+    """Change values of `build_config` in a compiled engine's config.json."""
     path = directory / "config.json"
     config = json.loads(path.read_text())
     config["build_config"] |= values
@@ -107,7 +112,7 @@ def change_build(directory: Path, **values: Any) -> None:
 
 
 def _swap_backend(model: Path, **parameters: str) -> None:
-    """Let the double serve a model of the C++ backend, with `parameters` of the double's own."""
+    """Make the double serve a model of the C++ backend, and add the double's own `parameters`."""
     config = model / "config.pbtxt"
     text = config.read_text()
     assert text.count('backend: "tensorrtllm"') == 1
@@ -118,7 +123,10 @@ def _swap_backend(model: Path, **parameters: str) -> None:
 
 
 def llmapi_repository(directory: Path) -> Path:
-    """Make the repository of a target that guesses by itself; serve it with LLMAPI_MODEL."""
+    """Write the repository of a target that speculates inside, below `directory`; return its path.
+
+    To serve it, set SPECDEC_LLMAPI_MODEL to LLMAPI_MODEL.
+    """
     repository = directory / "model_repository"
     pair = load_description(LLMAPI_PAIR)
     render(pair, LLMAPI_PAIR, repository, RenderOptions(served_at=repository))

@@ -1,4 +1,4 @@
-"""What tests on a CUDA device share; without one they are skipped, and say so."""
+"""Fixtures of the tests on a CUDA device; without a device the tests are skipped with a reason."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 
 def pytest_collection_modifyitems(items):
-    """Skip where PyTorch sees no CUDA device, with the reason."""
+    """Skip tests marked `gpu` if PyTorch sees no CUDA device, unless a rehearsal runs them."""
     if torch.cuda.is_available() or not IS_CUDA:
         return
     reason = f"PyTorch {torch.__version__} sees no CUDA device"
@@ -21,23 +21,23 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", params=["bfloat16", "float32"])
 def model(request, directory):
-    """Return a tiny model on the device, with graphs."""
+    """Return a tiny model on the device, with CUDA graphs, in each dtype."""
     return LlamaModel(directory, NUM_CACHE_TOKENS, DEVICE, getattr(torch, request.param), "graph")
 
 
 @pytest.fixture(scope="module")
 def float32_model(directory):
-    """Return the same model in float32 alone."""
+    """Return the tiny model on the device, with CUDA graphs, in float32 only."""
     return LlamaModel(directory, NUM_CACHE_TOKENS, DEVICE, torch.float32, "graph")
 
 
 @pytest.fixture(scope="module")
 def cpu_model(directory):
-    """Return the same weights in float32 on the CPU, in PyTorch's operations."""
+    """Return the tiny model on the CPU in float32, run by PyTorch's own operations."""
     return LlamaModel(directory, NUM_CACHE_TOKENS, torch.device("cpu"), torch.float32, "torch")
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Return the tiny model's checkpoint."""
+    """Return the folder of the tiny model's checkpoint."""
     return save_tiny_llama(tmp_path_factory.mktemp("tiny"))

@@ -1,4 +1,4 @@
-"""The device of these tests, and which equality it promises."""
+"""The device of these tests, and how close values must be on it."""
 
 import os
 
@@ -7,16 +7,21 @@ import torch
 from tests.unit.graph_path import bits
 
 DEVICE = torch.device(os.environ.get("SPECDEC_TEST_DEVICE", "cuda"))
-"""`cpu` in a rehearsal (docs/gpu.md), which runs the same code with nothing captured."""
+"""Device from SPECDEC_TEST_DEVICE, else CUDA. A rehearsal (docs/gpu.md) sets `cpu`: it runs the
+same code without capturing graphs."""
 
 IS_CUDA = DEVICE.type == "cuda"
 
 CPU_TOLERANCE = 1e-4
-"""For values of size 1 in float32: a CPU's kernels sum in another order for other shapes."""
+"""Largest difference in a rehearsal, for float32 values of about 1. CPU kernels add in an order
+that depends on the shape."""
 
 
 def assert_same(left, right, what=""):
-    """Fail unless all bits are equal; in a rehearsal, unless the values are close."""
+    """Raise AssertionError with `what` unless all bits are equal.
+
+    In a rehearsal the values must only be within CPU_TOLERANCE.
+    """
     if IS_CUDA:
         assert torch.equal(bits(left.float()), bits(right.float())), what
     else:

@@ -1,4 +1,4 @@
-"""On CUDA a row's bits depend on its own sequence alone: exactness rests on this."""
+"""On CUDA, the bits of a row depend only on its own sequence; mode `exact` needs this."""
 
 from dataclasses import dataclass
 
@@ -21,33 +21,36 @@ LIMITS = EngineLimits(
     max_seq_len=2048, max_draft_len=8, max_num_sequences=16, num_cache_tokens=64 * 256
 )
 CONTEXTS = (3, 250, 255, 256, 500, 511, 512, 513, 700, 900, 17, 1000, 255, 60, 1, 1200)
-"""Context length of each request, at both sides of block borders."""
+"""Context length of each request in tokens, on both sides of the borders of cache blocks."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Parts of the default target's shapes with random weights, and their two caches."""
+    """A decoder in the default target's shapes with random weights, and two caches."""
 
     parts: Parts
     captured: KVCache
-    """The graphs read and write this one."""
+    """Cache that the graphs read and write."""
     launched: KVCache
-    """No graph knows this one, so its passes are launched operation by operation."""
+    """Cache without graphs, so that its passes are launched operation by operation."""
 
     def streams(self, *, with_graphs=True):
-        """Return an empty cache and streams in it."""
+        """Return an emptied cache and new streams in it."""
         cache = self.captured if with_graphs else self.launched
         empty(cache)
         return cache, Streams(cache)
 
     def read(self, streams, cache, requests):
-        """Read each request's context in a pass of its own: the pass that follows is compared."""
+        """Read each request's context in a pass of its own; only the next pass is compared."""
         for request in requests:
             rows = streams.rows([request], CONTEXTS[request], num_asked=0)
             self.parts.decoder.run(rows, cache)
 
     def hidden_of(self, requests, num_rows, *, with_graphs=True):
-        """Return hidden states [requests, num_rows, hidden] after each request's own context."""
+        """Return the hidden states [requests, num_rows, hidden] of `num_rows` rows per request.
+
+        The rows follow each request's own context and are computed in one pass.
+        """
         cache, streams = self.streams(with_graphs=with_graphs)
         self.read(streams, cache, requests)
         rows = streams.rows(requests, num_rows, num_asked=num_rows)
@@ -56,7 +59,7 @@ class Decoder:
 
 @pytest.fixture(scope="module")
 def decoder():
-    """Return the decoder with all graphs captured once for all tests."""
+    """Return the decoder; its graphs are captured once for all tests."""
     parts = random_decoder(SHAPE, DEVICE, DTYPE)
     captured, launched = (KVCache(SHAPE, LIMITS.num_cache_tokens, DEVICE, DTYPE) for _ in range(2))
     with torch.inference_mode():
@@ -67,7 +70,7 @@ def decoder():
 @pytest.mark.parametrize("num_rows", [1, 2, 5, 9])
 @torch.inference_mode()
 def test_graphs_give_the_bits_of_launched_operations(decoder, num_rows):
-    """Capture and replay change nothing, for one sequence and for sixteen."""
+    """A replayed graph and single launches give equal bits, for one sequence and for sixteen."""
     for requests in ([3], list(range(16))):
         launched, replayed = (
             decoder.hidden_of(requests, num_rows, with_graphs=flag) for flag in (False, True)
@@ -78,7 +81,7 @@ def test_graphs_give_the_bits_of_launched_operations(decoder, num_rows):
 @pytest.mark.parametrize("num_rows", [1, 5])
 @torch.inference_mode()
 def test_batch_of_sixteen_gives_the_bits_of_each_sequence_by_itself(decoder, num_rows):
-    """The other fifteen, and the padding that they bring, change no bit."""
+    """Fifteen other sequences in the pass, and the padding for them, change no bit."""
     together = decoder.hidden_of(list(range(16)), num_rows)
 
     for request in range(16):
@@ -88,8 +91,9 @@ def test_batch_of_sixteen_gives_the_bits_of_each_sequence_by_itself(decoder, num
 
 @torch.inference_mode()
 def test_rows_of_a_verification_have_the_bits_of_single_steps(decoder):
-    """Nine rows in one pass, five, and one by one, over a block border."""
-    request = 1  # 250 tokens: the ninth row lies in the next block
+    """Passes of nine rows, five rows and single rows over a block border give equal bits."""
+    # After 250 tokens, the seventh of nine rows is the first of the next block.
+    request = 1
     (nine,) = decoder.hidden_of([request], 9)
     (five,) = decoder.hidden_of([request], 5)
     cache, streams = decoder.streams()
@@ -101,8 +105,11 @@ def test_rows_of_a_verification_have_the_bits_of_single_steps(decoder):
     assert_same(five, nine[:5])
 
 
-def test_place_in_a_tile_does_not_matter():
-    """Every matrix of the default target: a row's bits in each of a tile's places."""
+def test_index_of_a_row_in_its_tile_does_not_matter():
+    """A row gives the same bits at other indices of its tile, and beside a second tile.
+
+    The matrices have the shapes of the default target's layers.
+    """
     hidden, inner = SHAPE.hidden_size, SHAPE.intermediate_size
     num_qkv = (SHAPE.num_heads + 2 * SHAPE.num_kv_heads) * SHAPE.head_dim
     for num_out, num_in in ((2 * inner, hidden), (hidden, inner), (num_qkv, hidden)):
@@ -118,7 +125,7 @@ def test_place_in_a_tile_does_not_matter():
 
 @torch.inference_mode()
 def test_attention_ignores_padding_and_other_sequences():
-    """More masked keys, more sequences, more rows: the bits of a row stay."""
+    """More masked keys, more sequences and more rows leave the bits of a row as they are."""
     keys, queries = (torch.randn(16, 3, size, 64, device=DEVICE).to(DTYPE) for size in (1024, 51))
     mask = torch.zeros(16, 1, 51, 1024, dtype=DTYPE, device=DEVICE)
     mask[..., 200:] = float("-inf")

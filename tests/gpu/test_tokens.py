@@ -1,4 +1,7 @@
-"""Tokens on CUDA: by itself as among others, in one leap as step by step, with no wait between."""
+"""Tokens on CUDA do not depend on the batch or on leaps, and a round never waits for the device.
+
+In a leap, the device generates several tokens before the host reads any of them.
+"""
 
 from contextlib import contextmanager
 
@@ -31,7 +34,7 @@ pytestmark = pytest.mark.gpu
 
 @contextmanager
 def no_waiting():
-    """Raise where PyTorch waits for the device; a rehearsal has none to wait for."""
+    """Make PyTorch raise if it waits for the device; do nothing in a rehearsal."""
     if not IS_CUDA:
         yield
         return
@@ -44,14 +47,14 @@ def no_waiting():
 
 
 def test_sixteen_tasks_at_once_give_the_tokens_of_each_by_itself(model):
-    """Prompts, verification, sampling, all in one batch."""
+    """Prompts, verification and sampling in one batch change no task's tokens."""
     assert tokens_of(model, mixed_tasks()) == alone(model, mixed_tasks())
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("count", [1, 3, 16])
 def test_leap_gives_the_tokens_of_single_steps(model, monkeypatch, params, count):
-    """Calls of a draft engine: chained graphs give the tokens of single passes."""
+    """In calls of a draft engine, chained graphs give the tokens of single passes."""
     tasks = calls_of_a_draft(8, count, params)
     leapt = tokens_of(model, tasks, DRAFTING)
     step_by_step(monkeypatch, model)
@@ -60,14 +63,17 @@ def test_leap_gives_the_tokens_of_single_steps(model, monkeypatch, params, count
 
 
 def test_float32_gives_the_tokens_of_the_cpu(float32_model, cpu_model):
-    """Greedy tokens are equal; in bf16 near ties may fall otherwise."""
+    """Greedy tokens in float32 equal the CPU's; in bf16, near ties could be decided differently."""
     tasks = [task(prompt(length), 12) for length in (3, 100, 250, 600)]
 
     assert tokens_of(float32_model, tasks) == tokens_of(cpu_model, tasks)
 
 
 def test_long_context_over_block_borders(model):
-    """Graphs of growing contexts follow each other; one verification confirms their tokens."""
+    """Graphs for longer and longer contexts generate 280 tokens from a prompt of 250.
+
+    One verification of 16 of them accepts all.
+    """
     start = prompt(250)
     (tokens,) = tokens_of(model, [task(start, 280)])
     (verified,) = tokens_of(model, [task([*start, *tokens[:262]], 17, tokens[262:278])])
@@ -78,12 +84,15 @@ def test_long_context_over_block_borders(model):
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @torch.inference_mode()
 def test_nothing_waits_inside_a_round(model, params):
-    """A verification pass with its draws, and a draft's leap until its last read."""
+    """The host waits for the device neither in a pass with its draws nor in a leap of 4 tokens.
+
+    The tokens equal those that the scheduler gives.
+    """
     scheduler = new_scheduler(model, DRAFTING)
     tasks = calls_of_a_draft(5, 3, params)
     run(scheduler, tasks)
     sequences = [model.cache.acquire(each.input_ids) for each in tasks]
-    # At the positions where each call would draw.
+    # Each draw has the position of its call's first token, so that the noise is the same.
     draws = [new_draw(each) for each in tasks]
     segments = [
         Segment(sequence, each.input_ids[sequence.length :], 1)
@@ -102,19 +111,19 @@ def test_nothing_waits_inside_a_round(model, params):
 
 
 def new_draw(of):
-    """Return the draw of a task's first token."""
+    """Return the draw of the first token that a task generates."""
     return Draw(of.params, of.input_ids, of.num_prompt_tokens)
 
 
 @pytest.mark.skipif(not IS_CUDA, reason="a CPU computes at once: nothing waits")
-def test_waiting_is_noticed():
-    """The check above can fail."""
+def test_a_wait_for_the_device_raises():
+    """The context manager `no_waiting` of these tests notices a wait."""
     with pytest.raises(RuntimeError, match="synchroniz"), no_waiting():
         torch.ones(1, device="cuda").item()
 
 
-def test_decoding_and_verifying_replay_graphs(model, monkeypatch):
-    """Only prompts are launched operation by operation."""
+def test_verification_after_a_cached_prompt_replays_a_graph(model, monkeypatch):
+    """Verifying four draft tokens replays one graph: one sequence, five rows, one cache block."""
     scheduler = new_scheduler(model, VERIFYING)
     run(scheduler, [task(prompt(30), 1)])
     replayed = []
@@ -133,7 +142,7 @@ def test_decoding_and_verifying_replay_graphs(model, monkeypatch):
 
 
 def test_noise_has_the_integers_of_the_cpu():
-    """The same random words; their logarithms may differ in the last bits."""
+    """Device and CPU give equal random words; their Gumbel noise may differ in the last bits."""
     positions = [(2**64 - 1, 8191), (0, 0), (7, 9)]
     noise = DeviceNoise(5000, DEVICE, new_pool(DEVICE))
     host = DeviceNoise(5000, torch.device("cpu"), None)
@@ -148,7 +157,7 @@ def test_noise_has_the_integers_of_the_cpu():
 
 
 def test_graph_reads_what_its_buffers_hold_now():
-    """A replay takes new inputs from the same addresses."""
+    """A replay reads the values that its input buffers hold at that moment."""
     x, y = torch.zeros(4, device=DEVICE), torch.zeros(4, device=DEVICE)
     graph = StepGraph(lambda: y.copy_(x * 2), new_pool(DEVICE))
     for value in (1.0, 5.0):

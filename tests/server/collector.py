@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry spans over HTTP: JSON as Triton sends them, protobuf as we do."""
+"""A collector of OpenTelemetry spans over HTTP: takes Triton's JSON and our protobuf."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Span:
 
 
 class Collector:
-    """Everything received so far."""
+    """All spans received so far."""
 
     def __init__(self) -> None:
         self.url = ""
         self._spans: list[Span] = []
 
     def receive(self, content_type: str, body: bytes) -> None:
-        """Take one export."""
+        """Add the spans of one export, in protobuf or else JSON."""
         if content_type == "application/x-protobuf":
             message = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
             self._spans += [
@@ -56,14 +56,14 @@ class Collector:
         return {span.name for span in self._spans if span.trace_id == trace_id}
 
     def newest(self) -> list[Span]:
-        """Return the spans of the trace that began last."""
+        """Return the spans of the trace with the latest start; an empty list without spans."""
         last = max(self._spans, key=lambda span: span.start_ns, default=None)
         return [span for span in self._spans if last and span.trace_id == last.trace_id]
 
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """Listen on a free port."""
+    """Run a collector on a free port of 127.0.0.1 while the block runs."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):

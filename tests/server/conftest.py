@@ -1,7 +1,8 @@
 """Live tritonservers for the server tests, started by the launcher as `make serve` does.
 
-Tests run on every set of engines, unless the marker `engines` says which: `torch`, the default
-pair, and `compiled`, strict doubles of NVIDIA's C++ backend in a rendered repository.
+There are two sets of engines: `torch` is the default pair, and `compiled` is strict doubles of
+NVIDIA's C++ backend in a rendered repository. A test with one of the fixtures SERVERS runs on both,
+unless its marker `engines` names the sets.
 """
 
 import os
@@ -20,13 +21,13 @@ from tests.server.live import MODEL_REPOSITORY
 
 ENGINES = ("torch", "compiled")
 SERVERS = ("server", "faulty_server", "doors")
-"""Fixtures of which there is one for each set of engines."""
+"""Fixtures that exist once for each set of engines."""
 ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
-"""Models can be loaded and unloaded."""
+"""Arguments of tritonserver with which models can be loaded and unloaded while it runs."""
 
 
 def pytest_generate_tests(metafunc):
-    """Run what needs a server once for each set of engines."""
+    """Run each test that needs a server once for each of its sets of engines."""
     names = [name for name in SERVERS if name in metafunc.fixturenames]
     if names:
         marker = metafunc.definition.get_closest_marker("engines")
@@ -37,9 +38,11 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def server(request, tmp_path_factory):
-    """Return a ready TritonServer with the repository's models; its log is shown on failure.
+    """Return a ready TritonServer of the set of engines.
 
-    Ports are free ones unless HTTP_PORT, GRPC_PORT or METRICS_PORT say otherwise.
+    HTTP_PORT, GRPC_PORT and METRICS_PORT set its ports; free ports are the default. The compiled
+    server also has the engine `narrow` and two more orchestrators: `bare`, which uses no extensions
+    of its engines, and `late` in front of `narrow`.
     """
     directory = tmp_path_factory.mktemp("server")
     repository, extra_args = MODEL_REPOSITORY, ()
@@ -64,7 +67,7 @@ def server(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def faulty_server(request, tmp_path_factory):
-    """Return a second server: drafts that fail in every way, an in-flight limit of 4."""
+    """Return a second server, with draft models that fail and 4 slots (faulty.py)."""
     directory = tmp_path_factory.mktemp("faulty")
     release = directory / "release"
     repository = make_faulty_repository(directory, release, request.param)
@@ -75,7 +78,7 @@ def faulty_server(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def doors(request, tmp_path_factory):
-    """Return a third server: one more draft, and orchestrators with other settings (doors.py)."""
+    """Return a third server, with one more draft model and several orchestrators (doors.py)."""
     directory = tmp_path_factory.mktemp("doors")
     repository = make_repository_of_doors(directory, request.param)
     log = directory / "server.log"
@@ -88,17 +91,18 @@ def doors(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def collector():
-    """Return the collector to which the deployed server sends its spans."""
+    """Return the collector to which `deployed_server` sends its spans."""
     with collecting() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def deployed_server(collector, tmp_path_factory):
-    """Return a server with the flags of the Kubernetes deployment that traces every request."""
+    """Return a server with the flags of the Kubernetes deployment, which traces every request."""
     flags = triton_arguments(container()["args"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms; five seconds otherwise
+        # Milliseconds between two exports of spans; the default of 5 s would slow the tests.
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         with TritonServer(
             MODEL_REPOSITORY,
             log_path=tmp_path_factory.mktemp("deployed") / "server.log",
@@ -111,7 +115,7 @@ def deployed_server(collector, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def server_survives(request):
-    """After every test with the server, its process is still there, whatever the test sent."""
+    """Check after each test that the processes of the servers it used are alive."""
     yield
     for name in {*SERVERS, "deployed_server"} & set(request.fixturenames):
         os.kill(request.getfixturevalue(name).pid, 0)
@@ -127,12 +131,12 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-@pytest.hookimpl(trylast=True)  # behind pytest's own sorting by fixture
+@pytest.hookimpl(trylast=True)  # after pytest's own sorting by fixture
 def pytest_collection_modifyitems(items):
-    """Everything in this folder carries the marker `server`, and no server is started twice.
+    """Mark all tests of this folder with `server`, and order them so that no server starts twice.
 
-    One set of engines after the other, and of each module by module: a module's own server would
-    go down for tests of others in between.
+    All tests of one set of engines come first, then those of the other, each module by module.
+    Otherwise a module's own server would stop for tests of another module in between.
     """
     own = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in own:

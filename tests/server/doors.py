@@ -1,4 +1,8 @@
-"""One server with many front doors: the same engines behind orchestrators of other settings."""
+"""One server with several orchestrators ("doors") in front of the same engines.
+
+They differ in their settings: `specdec` routes tasks to draft models, `hopeless` has only a draft
+model with random weights, `scheduled` has speculation off by schedule, `ahead` drafts ahead.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +20,28 @@ from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, 
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
 NUM_INSTANCES = 2
-"""Of `ahead`."""
+"""Instances of the orchestrator `ahead`."""
 _MEMORY = "control.json"
 
 
 @dataclass(frozen=True)
 class Door:
-    """One orchestrator of a server."""
+    """One orchestrator of a server, by the name of its model."""
 
     server: TritonServer
     model: str = "specdec"
 
     def ask(self, prompt, **fields):
-        """Return the answer, with its statistics."""
+        """Return the answer to a prompt, with statistics; `fields` may change the 48 tokens."""
         fields = {"max_tokens": 48, "return_perf_metrics": True} | fields
         with GrpcClient(self.server.grpc_url, model_name=self.model, timeout_s=120.0) as client:
             return client.generate(GenerationRequest(text_input=prompt, **fields))
 
     def gauge(self, name, **labels):
-        """Return the sum of a family's values with these labels, None while there is none."""
+        """Return the sum of a metric family's values with these labels; None if there are none.
+
+        `name` is the family without `specdec_`.
+        """
         wanted = {f"{key}={value}" for key, value in {"model": self.model, **labels}.items()}
         found = [
             value
@@ -45,17 +52,21 @@ class Door:
 
 
 def memory_of(server: TritonServer) -> Path:
-    """Return the file in which `hopeless` keeps what it has measured."""
+    """Return the path of the state file of the controller of `hopeless`."""
     return server.settings.model_repository / HOPELESS / _MEMORY
 
 
 def num_drafts(answer, drafter):
-    """Return the rounds in which the drafter had a draft."""
+    """Return the number of rounds of an answer in which the drafter had a draft."""
     return answer.final.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
 
 
 def make_repository_of_doors(directory: Path, engines: str) -> Path:
-    """Make the repository; beside the pair's draft there is one whose weights are random."""
+    """Write the repository below `directory` and return its path.
+
+    Besides the pair's draft model it has `random`, a draft model with random weights. `engines` is
+    the set of engines, `torch` or `compiled`.
+    """
     weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
     if engines == "compiled":
         repository = compiled_repository(directory, random=weights)
@@ -78,7 +89,7 @@ def make_repository_of_doors(directory: Path, engines: str) -> Path:
 
 
 def _add_door(repository: Path, name: str, draft: str, **parameters: str) -> None:
-    """With this draft alone."""
+    """Add an orchestrator with these parameters and `draft` as its only draft model."""
     sizes = parameters_of(repository / ROUTED)["engine_vocab_sizes"].split(",")
     known = ",".join(each for each in sizes if each.startswith(("target=", f"{draft}=")))
     drafts = {"tensorrt_llm_draft_model_name": draft, "engine_vocab_sizes": known}

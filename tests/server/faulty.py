@@ -1,6 +1,6 @@
-"""A model repository with drafts that fail in every way, and an orchestrator without a target.
+"""A model repository with draft models that fail, and an orchestrator without a target.
 
-Our own engine has a small KV cache there.
+There are 4 slots. Our own target engine has a small KV cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAILING_DRAFTS = {
     "missing": "engine_failed",
     "hanging": "draft_timeout",
 }
-"""Name of the draft model: the reason under which its failures are counted."""
+"""Names of the failing draft models, each with the reason under which its failures are counted."""
 
 _RAISING = """
 class TritonPythonModel:
@@ -27,7 +27,7 @@ class TritonPythonModel:
         raise RuntimeError("broken on purpose")
 """
 
-# It hangs as a whole, stop requests included, until the file named RELEASE exists.
+# The whole model hangs, stop requests included, until the file RELEASE exists.
 _HANGING = """
 import time
 from pathlib import Path
@@ -49,7 +49,11 @@ class TritonPythonModel:
 
 
 def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path:
-    """Make the repository; the model `hanging` hangs until `release` exists."""
+    """Write the repository below `directory` and return its path.
+
+    The model `hanging` hangs until the file `release` exists. `engines` is the set of engines,
+    `torch` or `compiled`.
+    """
     if engines == "compiled":
         repository = compiled_repository(directory)
     else:

@@ -1,4 +1,4 @@
-"""What the live-server tests share: raw requests, the metrics page, edited model repositories."""
+"""Helpers of the server tests: raw requests, the metrics page, changed model repositories."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.waiting import PATIENCE_S, wait_for
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"
 SLOW_DRAFT_MS = "20000"
-"""A draft's time limit where a test counts failures: a busy machine is none."""
+"""Value of draft_timeout_ms in tests that count failures, so that a busy machine causes none."""
 
 _FINAL = "triton_final_response"
 
 
 class Failure(Exception):  # noqa: N818 - what the server said, not an error of the test
-    """An error as it came over the wire; without its code, see RawClient."""
+    """An error that the server sent, without its code (see RawClient)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -38,20 +38,25 @@ class Failure(Exception):  # noqa: N818 - what the server said, not an error of 
 
     @property
     def error_type(self) -> str:
-        """The word at the head of the message."""
+        """The error type: the message up to the first colon."""
         return self.message.split(":")[0]
 
 
 @dataclass(frozen=True)
 class Response:
-    """One raw response: output arrays by name, and whether it was marked as the last."""
+    """One raw response."""
 
     outputs: Mapping[str, np.ndarray]
+    """Output arrays by name."""
     is_final: bool
+    """Whether the server marked it as the last one."""
 
 
 def tensor(*values: Any, dtype: Any = None) -> np.ndarray:
-    """Return [1, n] of the type that the values suggest: int32, float32, bool or text."""
+    """Return the values as an array [1, n] of `dtype`.
+
+    The default is int32, float32, bool or object (for text), by the type of the first value.
+    """
     if dtype is None:
         kinds = {bool: np.bool_, int: np.int32, float: np.float32, str: np.object_}
         dtype = kinds[type(values[0])]
@@ -60,10 +65,10 @@ def tensor(*values: Any, dtype: Any = None) -> np.ndarray:
 
 
 class RawClient:
-    """Sends any tensors to any model over a gRPC stream of its own, nonsense included.
+    """A client that sends any tensors, valid or not, to any model; each call has its own stream.
 
-    Errors come as text. The header `triton_grpc_error` would add their codes, but an error in a
-    stream with it can end tritonserver 2.51.0 (a use after free, mended in server PR 8708).
+    Errors come as text only. The header `triton_grpc_error` would add their codes. But with it, an
+    error in a stream can crash tritonserver 2.51.0 (a use after free, fixed in server PR 8708).
     """
 
     def __init__(self, url: str) -> None:
@@ -75,7 +80,7 @@ class RawClient:
         self._channel.close()
 
     def infer(self, model: str, inputs: Mapping[str, np.ndarray], **more: Any) -> list[Response]:
-        """Return all responses; raise Failure."""
+        """Return all responses; raise Failure if the server sends an error."""
         return list(self.stream(model, inputs, **more))
 
     def stream(
@@ -87,7 +92,10 @@ class RawClient:
         request_id: str = "",
         parameters: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Response]:
-        """Yield responses; leaving early cancels. No `outputs` asks for all of them."""
+        """Yield responses as they come; raise Failure if the server sends an error.
+
+        Closing the generator cancels the request. Without `outputs`, Triton asks for all of them.
+        """
         message = service_pb2.ModelInferRequest(model_name=model, id=request_id)
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         for name, value in parameters.items():
@@ -103,7 +111,7 @@ class RawClient:
         call = self._stub.ModelStreamInfer(iter([message]), timeout=PATIENCE_S)
         error = ""
         try:
-            # Also behind an error the stream is read to its end: hanging up is for those who leave.
+            # Read to the end even after an error, because leaving early would cancel the request.
             for answer in call:
                 error = error or answer.error_message
                 if not error:
@@ -129,7 +137,10 @@ def _decode(answer: Any) -> Response:
 
 
 def ask_http(method: str, url: str, **more: Any) -> urllib3.BaseHTTPResponse:
-    """Ask once; a server that is told to stop waits for connections that are kept open."""
+    """Send one HTTP request and close its connection.
+
+    A server that stops would wait for connections that are kept open.
+    """
     with urllib3.PoolManager() as pool:
         return pool.request(method, url, **more)
 
@@ -140,7 +151,7 @@ def load(server: Any, model: str) -> None:
 
 
 def unload(server: Any, model: str) -> None:
-    """Unload a model, and wait until it is gone: out of reach, and its process finalized."""
+    """Unload a model, and wait until it is unavailable and its process has been finalized."""
     _switch(server, model, "unload", "UNAVAILABLE")
 
 
@@ -162,8 +173,12 @@ def _switch(server: Any, model: str, what: str, state: str) -> None:
 def metrics(
     server: Any, prefix: str = "specdec_", dropped: Collection[str] = ("model", "version")
 ) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Return {(family, sorted 'label=value' without those dropped): value}, summed up."""
-    # The metrics port opens a moment after the server says that it is ready.
+    """Return {(family, sorted labels as 'name=value'): value} from the metrics page.
+
+    Only families that begin with `prefix` are read. Labels in `dropped` are left out, and values
+    that then have the same labels are added.
+    """
+    # The metrics port opens a moment after the server reports that it is ready.
     retries = urllib3.Retry(6, backoff_factor=0.1)
     page = urllib3.request("GET", server.metrics_url, retries=retries).data.decode()
     found: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -178,12 +193,12 @@ def metrics(
 
 
 def num_inflight(server: Any) -> float:
-    """Return how many requests the orchestrator says are being served."""
+    """Return the number of requests in flight that the metrics page shows."""
     return metrics(server).get(("specdec_inflight_requests", ()), 0.0)
 
 
 def cpu_seconds(server: Any) -> float:
-    """Return the processor time that the server and its model processes have used."""
+    """Return the processor time in seconds that tritonserver and its descendants have used."""
     total, parents = 0.0, {server.pid}
     for path in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda p: int(p.parent.name)):
         try:
@@ -197,21 +212,24 @@ def cpu_seconds(server: Any) -> float:
 
 
 def is_idle(server: Any) -> bool:
-    """Say whether no engine works: hardly any processor time is used for a moment."""
+    """Return whether no engine works: the server uses under 20 % of one core for half a second."""
     before_s, start_s = cpu_seconds(server), time.monotonic()
     time.sleep(0.5)
     return cpu_seconds(server) - before_s < 0.2 * (time.monotonic() - start_s)
 
 
 def copy_repository(directory: Path, **parameters: str) -> Path:
-    """Copy the model repository, weights linked, with other parameters for `specdec`."""
+    """Copy the model repository into `directory` with links to the weights; return the copy.
+
+    `parameters` are set in the configuration of `specdec`.
+    """
     repository = with_drafts(MODEL_REPOSITORY, directory / "model_repository", [])
     set_parameters(repository / "specdec", **parameters)
     return repository
 
 
 def add_python_model(repository: Path, name: str, code: str, like: str = "draft") -> None:
-    """Add a model with the configuration of another and code of its own."""
+    """Add a model that runs `code`, with the configuration of `like` without its parameters."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     text = (MODEL_REPOSITORY / like / "config.pbtxt").read_text()
@@ -222,7 +240,7 @@ def add_python_model(repository: Path, name: str, code: str, like: str = "draft"
 
 @contextmanager
 def raw_client(server: Any) -> Iterator[RawClient]:
-    """Open a raw client for a while."""
+    """Open a raw client of the server while the block runs."""
     client = RawClient(server.grpc_url)
     try:
         yield client

@@ -1,10 +1,10 @@
-"""Prompts for the live tests: several kinds of text, short answers."""
+"""Prompts of the server tests: several kinds of text."""
 
 REPEAT = "Repeat this line four times: the ship sails at noon and the ship returns at night."
 SHIP = "The ship sails at noon and the ship returns at night. " * 4 + "The"
-"""Goes on as it began: prompt lookup guesses much of it right."""
+"""Text that repeats itself, so that the target accepts many tokens of prompt lookup."""
 COUNT = "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen,"
-"""Goes on for as long as it is let."""
+"""Text that the target continues up to any max_tokens."""
 
 PLAIN = (
     "The capital of France is",
@@ -14,7 +14,7 @@ PLAIN = (
     "In einem tiefen, dunklen Wald lebte ein alter Bär. Der alte Bär",
     "A list of emoji: 😀 😃 😄 😁 😆 😀 😃 😄",
     "| name | age |\n|---|---|\n| Ann | 31 |\n| Ben | 27 |\n",
-    # Longer than one block of the KV cache, so that prefixes are shared and copied.
+    # Longer than one block of the KV cache, so that requests share and copy its prefix.
     "The ship sails at noon. " * 60 + "Then",
 )
 CHATS = (

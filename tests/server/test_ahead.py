@@ -1,4 +1,4 @@
-"""Drafting ahead of the target changes when tokens come, and nothing else."""
+"""Drafting ahead while the target verifies changes no token."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,13 +17,13 @@ PROMPTS = [{"text_input": text} for text in PLAIN] + [{"messages": chat} for cha
 
 @pytest.fixture(scope="module")
 def client(doors):
-    """Return a client of a front door whose draft engine works ahead, on the target's cores."""
+    """Return a client of the orchestrator `ahead`, whose draft model drafts ahead."""
     with GrpcClient(doors.grpc_url, model_name=AHEAD, timeout_s=240.0) as opened:
         yield opened
 
 
 def expect_no_change(client, drafters, **draw):
-    """Ask for each prompt with and without drafts, four at a time, and compare."""
+    """Check that each prompt gets the same tokens with and without drafts, four at a time."""
     fields = [{**prompt, **draw, "max_tokens": 24} for prompt in PROMPTS]
     ways = [
         {"drafter": drafters[number % 2], "num_draft_tokens": (1, 2, 6)[number % 3]}
@@ -42,10 +42,10 @@ def expect_no_change(client, drafters, **draw):
     assert sum(each.final.total_accepted_draft_tokens for each in answers) > 0
 
 
-def test_text_is_the_same_with_and_without(doors, client):
-    """Each drafter, four at a time: the target's own answers.
+def test_drafting_ahead_keeps_the_text_and_leaves_no_work(doors, client):
+    """Answers are the target's own, and no draft call fails.
 
-    And no engine works on when all are answered, nor when a deadline ended a request in between.
+    No engine works after the last answer, nor after a deadline that ended a request.
     """
     expect_no_change(client, ("draft", "auto"))
     with pytest.raises(SpecdecError, match="deadline_exceeded"):
@@ -57,8 +57,8 @@ def test_text_is_the_same_with_and_without(doors, client):
     assert not Door(doors, AHEAD).gauge("draft_failures_total")
 
 
-@pytest.mark.engines("torch")  # compiled engines judge drawn drafts, and those are not made ahead
-def test_drawn_text_is_the_same_with_and_without(doors, client):
-    """The same at a temperature."""
+@pytest.mark.engines("torch")  # compiled engines verify by rejection, which allows no draft ahead
+def test_drafting_ahead_keeps_sampled_text(doors, client):
+    """At temperature 1 the answers of a seed are the target's own, and no draft call fails."""
     expect_no_change(client, ("auto", "draft"), temperature=1.0, seed=7)
     assert not Door(doors, AHEAD).gauge("draft_failures_total")

@@ -1,4 +1,4 @@
-"""Whoever goes away takes the work along: the slot is free and the engines stop."""
+"""When a client hangs up or its deadline passes, its slot is freed and the engines stop."""
 
 import time
 
@@ -17,11 +17,12 @@ LONG = {"text_input": COUNT, "max_tokens": 4000}
 WAYS = [{"drafter": "none"}, {"drafter": "lookup"}, {"drafter": "draft"}]
 ENGINES_OWN = "nv_trt_llm_request_metrics"
 WITHIN_S = 10.0
-"""A second on an idle machine; generous, because other work may share the cores."""
+"""Longest wait in seconds for an end of work. An idle machine takes one second; other work may
+share the cores."""
 
 
 def open_client(server, protocol):
-    """Return a client of that transport."""
+    """Return a client of the server over gRPC or HTTP."""
     if protocol == "grpc":
         return GrpcClient(server.grpc_url, timeout_s=120.0)
     return HttpClient(f"http://{server.http_url}", timeout_s=120.0)
@@ -29,10 +30,10 @@ def open_client(server, protocol):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(server):
-    """After each test no request is in flight and no engine works."""
+    """Check after each test that no request is in flight and no engine works."""
     yield
     wait_for(lambda: num_inflight(server) == 0, WITHIN_S)
-    # Compiled engines say themselves how many requests they have; ours say nothing.
+    # Compiled engines report how many requests they have; ours do not.
     wait_for(lambda: not any(metrics(server, ENGINES_OWN).values()), WITHIN_S)
     wait_for(lambda: is_idle(server), 3 * WITHIN_S)
 
@@ -40,7 +41,7 @@ def nothing_is_left(server):
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["drafter"])
 def test_hanging_up_ends_the_work(server, protocol, way):
-    """A cancelled gRPC stream, a closed `generate_stream`: free at once, in every mode."""
+    """Closing a gRPC stream or a `generate_stream` frees the slot, with and without speculation."""
     with open_client(server, protocol) as client:
         chunks = client.stream(GenerationRequest(**LONG, **way))
         next(chunks)
@@ -52,10 +53,10 @@ def test_hanging_up_ends_the_work(server, protocol, way):
 
 
 @pytest.mark.parametrize("way", WAYS[:2], ids=lambda way: way["drafter"])
-def test_hanging_up_harms_nobody_else(server, way):
-    """Of two requests with the same id, one cancelled, the other gets its whole answer.
+def test_hanging_up_ends_no_other_request_with_the_same_id(server, way):
+    """A request gets its whole answer while three others with its id are cancelled.
 
-    Ids are the clients' own: two of them may choose the same.
+    Clients choose the ids themselves, so two of them may choose the same.
     """
     options = {"text_input": COUNT, "max_tokens": 48, "request_id": "1"}
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
@@ -77,7 +78,7 @@ def test_hanging_up_harms_nobody_else(server, way):
 
 
 def test_deadline_ends_a_plain_generate(server):
-    """Nobody notices a client of `generate` that hangs up: its deadline ends the work."""
+    """A deadline ends a request to `generate`, whose hang-up Triton would not notice."""
     with HttpClient(f"http://{server.http_url}", timeout_s=120.0) as client:
         start_s = time.monotonic()
         with pytest.raises(SpecdecError, match="deadline_ms is 700; passed: ") as caught:
@@ -89,7 +90,7 @@ def test_deadline_ends_a_plain_generate(server):
 
 
 def test_deadline_ends_a_stream(server):
-    """What was confirmed in time arrives; then comes the error, with its code over gRPC."""
+    """The client gets the tokens confirmed in time, then the error with its gRPC code."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         chunks = client.stream(GenerationRequest(**LONG, deadline_ms=5000))
         assert next(chunks).token_ids
@@ -101,15 +102,15 @@ def test_deadline_ends_a_stream(server):
 
 
 def test_deadline_that_is_kept_changes_nothing(server):
-    """A request that is ready in time never hears of its deadline."""
+    """A request that ends before its deadline gets its whole answer."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         request = GenerationRequest(text_input=COUNT, max_tokens=4, deadline_ms=100_000)
 
         assert len(client.generate(request).token_ids) == 4
 
 
-def test_many_who_leave_free_every_slot(server):
-    """A crowd that hangs up in mid-answer leaves nothing behind, and the next one is served."""
+def test_many_clients_that_hang_up_free_all_their_slots(server):
+    """After nine clients hang up in mid-answer, no slot is taken and the next request is served."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         crowd = [client.stream(GenerationRequest(**LONG, **WAYS[n % 3])) for n in range(9)]
         for chunks in crowd:

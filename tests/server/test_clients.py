@@ -1,4 +1,4 @@
-"""The clients and their commands against the live server."""
+"""The clients and their commands work with a live server."""
 
 import re
 import signal
@@ -11,17 +11,17 @@ import urllib3
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 
-# A text that repeats itself, so that something is drafted and accepted whatever the drafter.
+# The answer repeats the prompt, so that the target accepts some tokens of any drafter.
 REPEAT = "Repeat this line four times: the ship sails at noon and the ship returns at night."
 CHAT = [{"role": "user", "content": REPEAT}]
-# Goes on long enough that a test has hung up before it ends.
+# The answer is so long that a test hangs up before it ends.
 COUNT = "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen,"
 LONG = GenerationRequest(text_input=COUNT, max_tokens=2000)
 
 
 @pytest.fixture(params=["grpc", "http"])
 def client(request, server):
-    """Return a client of each transport."""
+    """Return a client over gRPC or HTTP; each test runs with both."""
     if request.param == "grpc":
         opened = GrpcClient(server.grpc_url, timeout_s=60.0)
     else:
@@ -37,7 +37,7 @@ def gauge(server, name):
 
 
 def wait_until_idle(server, limit_s=1.0):
-    """Return how long (s) it took until no request was in flight; None if it took too long."""
+    """Return the seconds until no request is in flight; None after `limit_s` seconds."""
     start = time.monotonic()
     while time.monotonic() - start < limit_s:
         if gauge(server, "specdec_inflight_requests") == 0:
@@ -47,7 +47,7 @@ def wait_until_idle(server, limit_s=1.0):
 
 
 def is_busy(server, limit_s=2.0):
-    """Say whether a request is seen in flight; the gauge is sent on a little later."""
+    """Return whether a request is in flight within `limit_s` seconds; the gauge lags a little."""
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
         if gauge(server, "specdec_inflight_requests") >= 1:
@@ -57,12 +57,12 @@ def is_busy(server, limit_s=2.0):
 
 
 def test_model_is_ready(client):
-    """A client can ask whether it may ask."""
+    """The client reports that the model is ready."""
     assert client.is_ready()
 
 
 def test_streamed_answer_is_the_whole_answer(client):
-    """Joined chunks equal the answer in one piece: text, tokens and the count in the end."""
+    """Joined chunks have the text and tokens of the answer in one piece, and the right count."""
     request = GenerationRequest(messages=CHAT, max_tokens=48, return_perf_metrics=True)
 
     chunks = list(client.stream(request))
@@ -75,7 +75,10 @@ def test_streamed_answer_is_the_whole_answer(client):
 
 
 def test_sources_tell_drafted_tokens_apart(client):
-    """Accepted draft tokens carry their drafter's number, and as many as the statistics say."""
+    """As many tokens have a drafter's number as the statistics count accepted draft tokens.
+
+    Without speculation all tokens have the source 0.
+    """
     request = GenerationRequest(
         messages=CHAT, max_tokens=64, num_draft_tokens=4, return_perf_metrics=True
     )
@@ -91,7 +94,7 @@ def test_sources_tell_drafted_tokens_apart(client):
 
 
 def test_both_transports_give_the_same_answer(server):
-    """HTTP and gRPC are two doors to one model."""
+    """Streams over HTTP and gRPC have the same text and tokens."""
     request = GenerationRequest(messages=CHAT, max_tokens=32)
     with GrpcClient(server.grpc_url) as grpc, HttpClient(server.http_url) as http:
         by_grpc, by_http = collect(grpc.stream(request)), collect(http.stream(request))
@@ -105,8 +108,8 @@ def test_both_transports_give_the_same_answer(server):
     "fields",
     [{"text_input": "x", "max_tokens": 0}, {"text_input": ""}, {}, {"messages": "{"}],
 )
-def test_bad_requests_are_named(client, fields, is_streamed):
-    """What the client can mend comes back as an error with its type, and the server goes on."""
+def test_bad_requests_are_refused_with_their_error_type(client, fields, is_streamed):
+    """The client gets `invalid_request` with its code, and the next request is served."""
     request = GenerationRequest(**fields)
 
     with pytest.raises(SpecdecError) as caught:
@@ -118,7 +121,7 @@ def test_bad_requests_are_named(client, fields, is_streamed):
 
 
 def test_hanging_up_frees_the_slot(client, server):
-    """A caller who closes the iterator is gone for the server within a second."""
+    """When the caller closes the iterator, the slot is free within a second."""
     chunks = client.stream(LONG)
     next(chunks)
     assert is_busy(server)
@@ -130,7 +133,7 @@ def test_hanging_up_frees_the_slot(client, server):
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_killed_client_frees_the_slot(server, protocol):
-    """A client killed in mid-stream leaves nothing running after a second."""
+    """When a client is killed in mid-stream, the slot is free within a second."""
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
     command = [sys.executable, "-u", "-m", "clients.generate", COUNT, "--max-tokens", "2000"]
     process = subprocess.Popen(
@@ -146,7 +149,7 @@ def test_killed_client_frees_the_slot(server, protocol):
 
 
 def test_timeout_of_the_client_ends_the_work(client, server):
-    """A client that gives up is an error on its side and a cancel on the server's."""
+    """The caller gets `client_timeout`, and the slot is free within a second."""
     with pytest.raises(SpecdecError) as caught:
         for _ in client.stream(LONG, timeout_s=0.5):
             pass
@@ -156,7 +159,7 @@ def test_timeout_of_the_client_ends_the_work(client, server):
 
 
 def run_command(module, *arguments, stdin=""):
-    """Run a client command as a user does."""
+    """Run a client module with arguments and standard input; return the finished process."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         input=stdin,
@@ -168,7 +171,10 @@ def run_command(module, *arguments, stdin=""):
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_commands_work_on_a_real_server(server, protocol):
-    """`specdec generate` and `specdec chat` answer, with figures, on both transports."""
+    """`specdec generate` and `specdec chat` print answers and figures over both transports.
+
+    A refused request prints one line without a traceback and exits with 1.
+    """
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
     where = ("--protocol", protocol, "--url", url, "--max-tokens", "32")
 
@@ -186,7 +192,7 @@ def test_commands_work_on_a_real_server(server, protocol):
 
 
 def test_chat_marks_exactly_the_drafted_tokens(server):
-    """Without marks the chat's text is the answer; with marks, the same text and brackets."""
+    """With marks, the chat prints the text that it prints without marks, plus the brackets."""
     where = ("--url", server.grpc_url, "--max-tokens", "48", "--drafter", "draft")
 
     plain = run_command("clients.chat", *where, "--marks", "none", stdin=f"{REPEAT}\n").stdout

@@ -1,4 +1,4 @@
-"""Engines in the orchestrator's process: the same answers, and the same care for who leaves."""
+"""Colocated engines give the same answers, and stop when a client hangs up."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +31,7 @@ WITHIN_S = 10.0
 
 @pytest.fixture(scope="module")
 def colocated(tmp_path_factory):
-    """Return a server whose orchestrator runs both engines itself."""
+    """Return a server whose orchestrator runs target and draft model in its own process."""
     directory = tmp_path_factory.mktemp("colocated")
     colocate(MODEL_REPOSITORY, directory / "repository")
     with TritonServer(directory / "repository", log_path=directory / "server.log") as running:
@@ -48,7 +48,7 @@ def colocated(tmp_path_factory):
     ids=["greedy", "nucleus", "penalties"],
 )
 def test_placement_changes_no_token(server, colocated, sampling):
-    """Each way to speculate gives the same tokens and log-probabilities as over BLS."""
+    """Each drafter and verification mode gives the tokens and log-probabilities as over BLS."""
     fields = {"messages": PROMPT, "max_tokens": 32, "seed": 11, "return_log_probs": True}
     with GrpcClient(server.grpc_url) as apart, GrpcClient(colocated.grpc_url) as together:
         requests = [
@@ -66,7 +66,7 @@ def test_placement_changes_no_token(server, colocated, sampling):
 
 @pytest.mark.parametrize("drafter", ["none", "lookup", "draft"])
 def test_hanging_up_ends_the_work(colocated, drafter):
-    """The slot is free and the engine, too: the next answer comes at once."""
+    """The slot is free after the hang-up, and the next request is served."""
     with GrpcClient(colocated.grpc_url, timeout_s=120.0) as client:
         chunks = client.stream(
             GenerationRequest(text_input=COUNT, max_tokens=4000, drafter=drafter)

@@ -1,6 +1,6 @@
 """The strict double refuses what the C++ backend refuses, and has its quirks.
 
-The list is that of the backend's behaviour: tensors, transport, drafts, stops, metrics.
+The tests cover tensors, transport, drafts, stop requests and metrics.
 """
 
 import time
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.engines("compiled")
 PROMPT = list(range(500, 540))
 BOTH = ("output_ids", "sequence_length")
 ENDS_WITHIN_S = 2.0
-"""A hundred milliseconds on an idle machine."""
+"""Longest wait in seconds for a request's end; an idle machine takes 100 ms."""
 
 
 @pytest.fixture(scope="module")
 def raw(server):
-    """Return a raw client."""
+    """Return a raw client of the server."""
     with raw_client(server) as opened:
         yield opened
 
@@ -45,18 +45,18 @@ def call(num_output=6, **more):
 
 
 def logits(num_drafts, num_columns):
-    """Return draft logits of that shape."""
+    """Return draft logits [1, num_drafts, num_columns], all zero."""
     return np.zeros((1, num_drafts, num_columns), dtype=np.float32)
 
 
 def ids_of(response):
-    """Return the tokens of a response."""
+    """Return the tokens of a response without padding."""
     length = response.outputs["sequence_length"].item()
     return response.outputs["output_ids"].ravel()[:length].tolist()
 
 
 def num_active(server, model):
-    """Return how many requests the engine says that it has."""
+    """Return the number of active requests that the engine reports."""
     labels = (f"model={model}", "request_type=active")
     page = metrics(server, "nv_trt_llm_request_metrics", dropped=("version",))
     return page["nv_trt_llm_request_metrics", labels]
@@ -123,8 +123,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_backend_refuses_is_refused(raw, name):
-    """In its words, as far as they are known."""
+def test_double_refuses_what_the_backend_refuses(raw, name):
+    """The error has the backend's words, where they are known."""
     model, inputs, outputs, words = REFUSED[name]
 
     with pytest.raises(Failure, match=words):
@@ -132,7 +132,7 @@ def test_what_the_backend_refuses_is_refused(raw, name):
 
 
 def test_output_ids_may_be_padded(raw):
-    """By -1 behind what sequence_length says, as where beams differ in length."""
+    """Entries after `sequence_length` are -1, as in the backend if beams differ in length."""
     (response,) = raw.infer("draft", call(5, exclude_input_in_output=tensor(True)), outputs=BOTH)
 
     ids = response.outputs["output_ids"]
@@ -143,7 +143,7 @@ def test_output_ids_may_be_padded(raw):
 
 @pytest.mark.parametrize(("model", "num_columns"), [("target", 49155), ("draft", 49154)])
 def test_logits_are_the_models_own_and_padded(raw, model, num_columns):
-    """The same at any temperature; of columns that belong to no token there is something, too."""
+    """Logits do not depend on the temperature, and have columns that belong to no token."""
     inputs = call(1, exclude_input_in_output=tensor(True), return_generation_logits=tensor(True))
     sampling = {"runtime_top_p": tensor(1.0), "temperature": tensor(0.5)}
     outputs = (*BOTH, "generation_logits")
@@ -159,8 +159,8 @@ def test_logits_are_the_models_own_and_padded(raw, model, num_columns):
 
 
 @pytest.mark.parametrize(("flag", "is_excluded"), [(None, True), (False, False), (True, True)])
-def test_input_wins_over_the_parameter(raw, flag, is_excluded):
-    """exclude_input_in_output of the request, else that of the model."""
+def test_input_of_the_request_overrides_the_models_parameter(raw, flag, is_excluded):
+    """Without the input exclude_input_in_output, the model's parameter holds."""
     given = None if flag is None else tensor(flag)
 
     (response,) = raw.infer("narrow", call(2, exclude_input_in_output=given), outputs=BOTH)
@@ -168,8 +168,8 @@ def test_input_wins_over_the_parameter(raw, flag, is_excluded):
     assert len(ids_of(response)) == 2 + (0 if is_excluded else len(PROMPT))
 
 
-def test_draft_is_cut_where_the_input_ends(raw):
-    """Silently, with one token of the target's behind what is left."""
+def test_draft_is_shortened_to_the_input_limit(raw):
+    """A context and a draft over the limit give no error; the engine verifies what fits."""
     ids = list(range(500, 562))
     inputs = call(8, input_ids=tensor(*ids), input_lengths=tensor(62))
     inputs |= {"draft_input_ids": tensor(7, 7, 7, 7), "return_perf_metrics": tensor(True)}
@@ -181,7 +181,10 @@ def test_draft_is_cut_where_the_input_ends(raw):
 
 
 def test_stop_that_overtakes_its_request_is_lost(raw):
-    """It finds nothing and is answered; the same again, a little later, ends the request."""
+    """A stop before the engine knows the request gets an empty answer and has no effect.
+
+    The same stop a little later ends the request.
+    """
     running = raw.stream(
         "narrow", call(4000, streaming=tensor(True)), outputs=BOTH, request_id="overtaken"
     )
@@ -198,8 +201,8 @@ def test_stop_that_overtakes_its_request_is_lost(raw):
     assert last.is_final
 
 
-def test_orchestrator_stops_a_request_that_is_on_its_way(server):
-    """A deadline before the engine knows of the request: stops are repeated until one finds it."""
+def test_orchestrator_stops_a_request_that_the_engine_does_not_know_yet(server):
+    """After an early deadline, the orchestrator repeats its stop until it finds the request."""
     request = GenerationRequest(text_input=COUNT, max_tokens=8000, deadline_ms=100)
     with GrpcClient(server.grpc_url, model_name="late", timeout_s=120.0) as client:
         with pytest.raises(SpecdecError, match="deadline_ms is 100"):
@@ -209,8 +212,8 @@ def test_orchestrator_stops_a_request_that_is_on_its_way(server):
         wait_for(lambda: num_active(server, "narrow") == 0, ENDS_WITHIN_S)
 
 
-def test_request_of_the_same_id_takes_the_place(raw):
-    """A stop ends the second of two; the first one is out of reach, and goes on."""
+def test_stop_ends_the_newest_request_with_its_id(raw):
+    """A stop ends the second of two requests with its id; the first runs to its end."""
     inputs = call(80, streaming=tensor(True))
     first, second = (
         raw.stream("target", inputs, outputs=BOTH, request_id="twice") for _ in range(2)
@@ -225,8 +228,8 @@ def test_request_of_the_same_id_takes_the_place(raw):
     assert len(tokens[1]) < 80
 
 
-def test_client_that_hangs_up_is_noticed(raw, server):
-    """By the engine itself, which looks ten times a second."""
+def test_engine_notices_a_client_that_hangs_up(raw, server):
+    """The engine itself looks every 100 ms, and ends the request."""
     running = raw.stream("target", call(4000, streaming=tensor(True)), outputs=BOTH)
     next(running)
     wait_for(lambda: num_active(server, "target") == 1, ENDS_WITHIN_S)
@@ -236,8 +239,11 @@ def test_client_that_hangs_up_is_noticed(raw, server):
     wait_for(lambda: num_active(server, "target") == 0, ENDS_WITHIN_S)
 
 
-def test_no_noise_belongs_to_a_place(raw):
-    """The same seed: the same text again, and another where the same text was cut in two."""
+def test_noise_does_not_belong_to_a_position(raw):
+    """A repeated request with a seed gives the same text, but a request that continues it does not.
+
+    The backend's random numbers start again with each request.
+    """
     sampling = {"runtime_top_p": tensor(1.0), "seed": tensor(7, dtype=np.uint64)}
     sampling["exclude_input_in_output"] = tensor(True)
 

@@ -1,4 +1,4 @@
-"""The engine models called as the orchestrator calls them, and as nobody should."""
+"""The engine models, called directly: as the orchestrator calls them, and with invalid calls."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BOTH = ("output_ids", "sequence_length")
 
 @pytest.fixture(scope="module")
 def raw(server):
-    """Return a raw client."""
+    """Return a raw client of the server."""
     with raw_client(server) as opened:
         yield opened
 
@@ -40,13 +40,16 @@ def ids_of(response):
 
 @pytest.fixture(scope="module")
 def said(raw):
-    """Return what the target says to the prompt."""
+    """Return the 12 tokens that the target generates after PROMPT."""
     (response,) = raw.infer("target", call(12), outputs=BOTH)
     return ids_of(response)
 
 
 def test_one_call_is_one_response_of_the_documented_shape(raw, said):
-    """Not streaming: output_ids [1, beams, n] and sequence_length [1, beams], marked final."""
+    """Without streaming, one final response has output_ids [1, 1, n] and sequence_length [1, 1].
+
+    The middle dimension is for beams.
+    """
     (response,) = raw.infer("target", call(12), outputs=BOTH)
 
     assert response.is_final
@@ -57,7 +60,7 @@ def test_one_call_is_one_response_of_the_documented_shape(raw, said):
 
 
 def test_streaming_sends_only_new_tokens(raw, said):
-    """Joined, the responses of a stream are the answer in one piece."""
+    """The responses of a stream, joined, are the answer in one piece; only the last is final."""
     responses = raw.infer("target", call(12, streaming=tensor(True)), outputs=BOTH)
 
     assert [token for response in responses for token in ids_of(response)] == said
@@ -68,7 +71,10 @@ def test_streaming_sends_only_new_tokens(raw, said):
 
 @pytest.mark.parametrize("excluded", [None, False])
 def test_prompt_is_in_the_output_unless_excluded(server, raw, said, excluded):
-    """NVIDIA's default: output_ids begins with the prompt, if the model is not set otherwise."""
+    """output_ids begins with the prompt unless the request, or else the model, excludes it.
+
+    This is NVIDIA's default.
+    """
     flag = None if excluded is None else tensor(excluded)
     url = f"http://{server.http_url}/v2/models/target/config"
     parameters = ask_http("GET", url).json()["parameters"]
@@ -81,8 +87,8 @@ def test_prompt_is_in_the_output_unless_excluded(server, raw, said, excluded):
 
 
 @pytest.mark.parametrize("num_right", range(5))
-def test_verification_is_one_step_of_accepted_plus_one(raw, said, num_right):
-    """The request ends after its pass, whatever request_output_len still allows."""
+def test_verification_gives_the_accepted_tokens_and_one_more(raw, said, num_right):
+    """The request ends after one pass, even if request_output_len allows more tokens."""
     draft = [*said[:num_right], *[(token + 1) % 40000 for token in said[num_right:4]]]
     inputs = call(9, draft_input_ids=tensor(*draft), return_perf_metrics=tensor(True))
 
@@ -95,7 +101,10 @@ def test_verification_is_one_step_of_accepted_plus_one(raw, said, num_right):
 
 
 def test_end_token_cuts_the_result(raw, said):
-    """It is not in output_ids: a result that stops within the draft has met the end."""
+    """The end token is not in output_ids, neither in a plain call nor in a verification.
+
+    So a result without a token after the accepted ones means that the answer has ended.
+    """
     end = next(token for token in said[1:] if token != said[0])
     place = said.index(end)
     draft = [*said[: place + 1], 7, 8][:16]
@@ -106,7 +115,7 @@ def test_end_token_cuts_the_result(raw, said):
 
 
 def test_perf_metrics_come_with_the_last_response_only(raw):
-    """On request: times in their order, blocks that add up."""
+    """If asked for, the last response has times in their order and block counts that add up."""
     inputs = call(3, streaming=tensor(True), return_perf_metrics=tensor(True))
 
     *first, last = raw.infer("target", inputs)
@@ -125,7 +134,7 @@ def test_perf_metrics_come_with_the_last_response_only(raw):
 
 
 def test_prefix_is_not_computed_twice(raw):
-    """Rounds re-send their whole prefix: its blocks are found again."""
+    """A second call with the same context reuses all its cache blocks, as rounds need it."""
     tokens = np.random.default_rng(3).integers(100, 40000, (1, 600), dtype=np.int32)
     inputs = call(1, input_ids=tokens, input_lengths=tensor(600), return_perf_metrics=tensor(True))
 
@@ -137,7 +146,7 @@ def test_prefix_is_not_computed_twice(raw):
     assert again["kv_cache_alloc_new_blocks"].item() == 0
 
 
-@pytest.mark.engines("torch")  # the words of compiled ones: test_compiled_double.py
+@pytest.mark.engines("torch")  # compiled engines have other words: test_compiled_double.py
 @pytest.mark.parametrize(
     ("inputs", "outputs", "error_type", "told"),
     [
@@ -168,8 +177,8 @@ def test_prefix_is_not_computed_twice(raw):
         (call(prompt_length=tensor(41)), BOTH, "invalid_request", "prompt_length .*40; given 41"),
     ],
 )
-def test_what_the_backend_refuses_is_refused(raw, server, inputs, outputs, error_type, told):
-    """By error type, with a message that has limit and value."""
+def test_invalid_calls_are_refused(raw, server, inputs, outputs, error_type, told):
+    """The error has the right type, and its message the limit and the given value."""
     with pytest.raises(Failure, match=told) as caught:
         raw.infer("target", inputs, outputs=outputs)
 
@@ -186,23 +195,23 @@ def test_what_the_backend_refuses_is_refused(raw, server, inputs, outputs, error
     ],
     ids=["an input that is not served", "a missing length", "a wrong type", "a batch of two"],
 )
-def test_triton_refuses_the_rest_itself(raw, inputs):
-    """Undeclared inputs, missing ones, types and batches never reach the engine."""
+def test_triton_refuses_undeclared_or_missing_inputs_itself(raw, inputs):
+    """Such inputs, wrong types and batches give an error without a traceback of the engine."""
     with pytest.raises(Failure) as caught:
         raw.infer("target", inputs, outputs=BOTH)
 
     assert "Traceback" not in caught.value.message
 
 
-@pytest.mark.engines("torch")  # a compiled one has the input, and no room for it: the same
+@pytest.mark.engines("torch")  # a compiled draft engine has the input but refuses any draft
 def test_draft_engine_takes_no_draft(raw):
-    """An engine that only guesses has no input for drafts."""
+    """The draft engine refuses draft_input_ids, because it has no such input."""
     with pytest.raises(Failure, match="draft_input_ids"):
         raw.infer("draft", call(draft_input_ids=tensor(1)), outputs=BOTH)
 
 
 def test_stop_of_an_unknown_id_is_fine(raw):
-    """A stop that comes too late finds nothing, and is answered by an empty last response."""
+    """A stop with an unknown id, as one that comes too late, gets an empty last response."""
     (response,) = raw.infer("target", call(stop=tensor(True)), request_id="nobody")
 
     assert response.is_final
@@ -210,7 +219,7 @@ def test_stop_of_an_unknown_id_is_fine(raw):
 
 
 def test_stop_ends_a_running_stream(raw):
-    """A stop with the id of a running request ends it early, with an ordinary last response."""
+    """A stop with the id of a running request ends it early, with a normal last response."""
     running = raw.stream(
         "target", call(4000, streaming=tensor(True)), outputs=BOTH, request_id="to be stopped"
     )
@@ -225,9 +234,9 @@ def test_stop_ends_a_running_stream(raw):
     assert wait_for(lambda: raw.infer("target", call(1), outputs=BOTH))
 
 
-@pytest.mark.engines("torch")  # receipts are ours; compiled ones refuse the output: the same
-def test_stream_waits_for_its_reader(raw, said):
-    """Who asks where to send receipts, and sends none, gets what is said in fewer pieces."""
+@pytest.mark.engines("torch")  # compiled engines have no receipts and refuse the output
+def test_stream_waits_for_receipts_if_their_address_is_asked_for(raw, said):
+    """A reader that asks for the address and sends no receipt gets all tokens in few responses."""
     inputs = call(12, streaming=tensor(True))
 
     responses = raw.infer("target", inputs, outputs=(*BOTH, "receipt_address"))
@@ -236,8 +245,8 @@ def test_stream_waits_for_its_reader(raw, said):
     assert len(responses) <= 3
 
 
-def test_stream_waits_for_nobody_who_names_no_outputs(raw, said):
-    """Triton asks for all of them then, and the client knows nothing of receipts."""
+def test_stream_waits_for_no_receipts_if_no_outputs_are_named(raw, said):
+    """Triton then asks for all outputs, but the client does not know of receipts."""
     responses = raw.infer("target", call(12, streaming=tensor(True)))
 
     assert [token for response in responses for token in ids_of(response)] == said

@@ -1,4 +1,4 @@
-"""The controller at a live server: what does not pay is left out, what was learned is kept."""
+"""The controller of a live server drops draft models that do not pay, and keeps what it learned."""
 
 import json
 
@@ -17,25 +17,28 @@ SQL = "Write an SQL query that lists the customers who ordered nothing in the la
 
 
 def restarted(server):
-    """Start the hopeless front door anew; return what it says in the log meanwhile."""
+    """Load the orchestrator `hopeless` again; return the log lines that were added meanwhile."""
     num_said = len(server.log_path.read_text())
     load(server, HOPELESS)
     return server.log_path.read_text()[num_said:]
 
 
-def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
-    """It is tried, seen through, and not asked any more; the text is the target's throughout."""
+def test_hopeless_draft_is_dropped_and_stays_so_after_a_restart(doors):
+    """A draft model with random weights is tried, then hardly asked, and not after a restart.
+
+    The text is the target's own all the time.
+    """
     door = Door(doors, HOPELESS)
     plain = door.ask(COUNT, drafter="none").token_ids
 
     def num_asked(num_requests):
-        """Return in how many rounds the draft was asked for so many answers."""
+        """Ask for `num_requests` answers; return the rounds in which the model `random` drafted."""
         answers = [door.ask(COUNT, task="count") for _ in range(num_requests)]
         assert {each.token_ids for each in answers} == {plain}
         return sum(num_drafts(each, "random") for each in answers)
 
     assert num_asked(8) > 0
-    # Its α̂ is about 0; a trial now and then is all that it still gets.
+    # Its α̂ is about 0, so it gets only a trial now and then.
     assert num_asked(4) <= 2 * TRIAL_ROUNDS
     wait_for(lambda: door.gauge("estimated_speedup", task="count"))
     assert door.gauge("acceptance_alpha", task="count", drafter="random") < 0.2
@@ -47,8 +50,8 @@ def test_hopeless_draft_is_left_out_and_stays_so_over_a_restart(doors):
     assert num_asked(1) == 0
 
 
-def test_who_asks_for_the_target_alone_teaches_its_pace(doors):
-    """It is what all else is compared with: no trial needs to be spent on it."""
+def test_requests_without_speculation_teach_the_time_of_plain_steps(doors):
+    """The controller learns its baseline from such a request, without a trial."""
     unload(doors, HOPELESS)
     memory_of(doors).unlink(missing_ok=True)
     load(doors, HOPELESS)
@@ -62,9 +65,9 @@ def test_who_asks_for_the_target_alone_teaches_its_pace(doors):
     assert 0 < num_steps < len(answer.token_ids)
 
 
-@pytest.mark.engines("torch")  # a file, whatever answers
-def test_memory_of_another_pair_is_worth_nothing(doors):
-    """It is said in the log, and what was learned is forgotten: the draft is asked again."""
+@pytest.mark.engines("torch")  # reading a file does not depend on the engines
+def test_state_of_another_pair_is_discarded(doors):
+    """The log says so, the controller starts from nothing, and the draft model is asked again."""
     Door(doors, HOPELESS).ask(COUNT, task="count")
     unload(doors, HOPELESS)
     text = memory_of(doors).read_text()
@@ -75,8 +78,8 @@ def test_memory_of_another_pair_is_worth_nothing(doors):
 
 
 @pytest.mark.engines("torch")
-def test_draft_of_other_weights_is_tried_anew(doors):
-    """What was learned of the one that it took the place of, while nobody served, is no matter."""
+def test_draft_model_with_new_weights_is_tried_again(doors):
+    """If its weights change while it is not served, estimates of the old ones do not count."""
     door = Door(doors, HOPELESS)
     for _ in range(8):
         door.ask(COUNT, task="count")
@@ -86,12 +89,12 @@ def test_draft_of_other_weights_is_tried_anew(doors):
 
     assert "other weights of random" in restarted(doors)
     door = Door(doors, HOPELESS)
-    # At once where it promises to pay, else in one of three trials.
+    # It drafts at once if it promises to pay, else in one of three trials.
     assert any(num_drafts(door.ask(COUNT, task="count"), "random") for _ in range(8))
 
 
-def test_requests_without_a_task_are_told_apart(server):
-    """By their text; a task that is named is kept."""
+def test_task_of_a_request_is_named_by_the_client_or_told_from_its_text(server):
+    """An SQL question without a task counts as `auto:sql`; with a task it keeps that."""
     door = Door(server)
     door.ask(SQL)
     door.ask(SQL, task="mine")
@@ -100,8 +103,8 @@ def test_requests_without_a_task_are_told_apart(server):
         wait_for(lambda task=task: door.gauge("generation_tokens_total", task=task))
 
 
-def test_schedule_says_off_and_a_request_says_otherwise(doors):
-    """Off for all who do not ask; on for who does."""
+def test_request_can_ask_for_a_drafter_although_the_schedule_says_off(doors):
+    """A request runs without speculation, as scheduled, but one that names a drafter gets it."""
     door = Door(doors, SCHEDULED)
 
     plain, drafted = door.ask(SHIP), door.ask(SHIP, drafter="lookup")

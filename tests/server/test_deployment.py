@@ -1,4 +1,4 @@
-"""What the flags of the Kubernetes deployment allow and refuse, on a live server."""
+"""The flags of the Kubernetes deployment close a live server's administration without a key."""
 
 import grpc
 import pytest
@@ -20,33 +20,33 @@ CLOSED = (
     ("POST", "trace/setting", {"trace_rate": "1"}),
     ("POST", "logging", {"log_verbose_level": 9}),
 )
-"""Ways to run code, read memory or fill a disk."""
+"""Administrative requests (method, path, body) that can run code, read memory or fill a disk."""
 
 
 @pytest.fixture
 def url(deployed_server):
-    """Return the URL of the HTTP port."""
+    """Return the HTTP URL of the deployed server."""
     return f"http://{deployed_server.http_url}"
 
 
 @pytest.mark.engines("torch")
 @pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
 def test_administration_is_closed_without_a_key_file(server, method, path, body):
-    """A server that was given no key file lets nobody change it."""
+    """A server that got no key file refuses all administrative requests."""
     answer = ask_http(method, f"http://{server.http_url}/v2/{path}", json=body)
     assert answer.status == 403, answer.data
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
 def test_administration_takes_a_key(url, method, path, body):
-    """Without the key, and with a wrong one, nothing but questions is answered."""
+    """Administrative requests without the key or with a wrong one are refused."""
     for headers in ({}, {"admin-key": "guessed"}):
         answer = ask_http(method, f"{url}/v2/{path}", json=body, headers=headers)
         assert answer.status == 403, answer.data
 
 
 def test_administration_takes_a_key_over_grpc_too(deployed_server):
-    """The same doors, the other way round."""
+    """The same requests are refused over gRPC without the key."""
     with grpc.insecure_channel(deployed_server.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for call, message in (
@@ -63,7 +63,10 @@ def test_administration_takes_a_key_over_grpc_too(deployed_server):
 
 
 def test_refresh_loads_models_with_the_key(url, deployed_server):
-    """`specdec build refresh` takes the key from the server's file, and says so without it."""
+    """`specdec build refresh` loads a model with the key from the server's file.
+
+    Without the key it fails and names the option `--admin-key-file`.
+    """
     with pytest.raises(BuildError, match="admin-key-file"):
         Server(url).load("draft")
 
@@ -71,7 +74,7 @@ def test_refresh_loads_models_with_the_key(url, deployed_server):
 
 
 def test_questions_need_no_key(url):
-    """Answers, health and metadata are for everybody who reaches the port."""
+    """Everybody who reaches the port gets answers, health and metadata."""
     with HttpClient(url, timeout_s=120.0) as client:
         assert client.generate(GenerationRequest(text_input=COUNT, max_tokens=2)).token_ids
     for path in ("health/live", "health/ready", "models/specdec/ready", "models/specdec"):

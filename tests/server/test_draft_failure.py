@@ -1,4 +1,4 @@
-"""A draft that raises, hangs or is not there costs a little time, and nothing else."""
+"""A draft model that raises, hangs or is missing changes no answer and costs little time."""
 
 import pytest
 
@@ -13,38 +13,38 @@ from tests.waiting import wait_for
 
 MAX_TOKENS = 16
 PROMPT = "The sea was calm when the captain"
-"""Does not repeat itself: lookup has nothing to offer, the draft model is asked."""
+"""Text without repetition, so that lookup has no proposal and the draft model is asked."""
 
 
 @pytest.fixture(scope="module")
 def client(faulty_server):
-    """Return a gRPC client."""
+    """Return a gRPC client of the faulty server."""
     with GrpcClient(faulty_server.grpc_url, timeout_s=120.0) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def expected(client):
-    """Return what the target says without speculation."""
+    """Return the target's tokens without speculation."""
     return ask(client, "none").token_ids
 
 
 def ask(client, drafter, **options):
-    """Return the answer of a streamed request."""
+    """Return the collected answer of a streamed request, with statistics."""
     fields = {"max_tokens": MAX_TOKENS, "return_perf_metrics": True} | options
     request = GenerationRequest(text_input=PROMPT, drafter=drafter, **fields)
     return collect(client.stream(request))
 
 
 def num_failures(server, drafter, reason):
-    """Return how often that draft failed so far."""
+    """Return the number of failures of a draft model with this reason so far."""
     labels = (f"drafter={drafter}", f"reason={reason}")
     return metrics(server).get(("specdec_draft_failures_total", labels), 0.0)
 
 
 @pytest.mark.parametrize(("drafter", "reason"), FAILING_DRAFTS.items())
 def test_request_goes_on_without_its_draft(faulty_server, client, expected, drafter, reason):
-    """The answer is the target's, whole, and the failure is counted with its reason."""
+    """The answer is the target's own, and the failure is counted with its reason."""
     answer = ask(client, drafter)
 
     assert answer.token_ids == expected
@@ -54,12 +54,12 @@ def test_request_goes_on_without_its_draft(faulty_server, client, expected, draf
 
 
 def test_auto_goes_on_without_its_draft(client, expected):
-    """`auto` uses the first configured draft model, which fails here."""
+    """With `auto` the answer is the target's own, although three of four draft models fail."""
     assert ask(client, "auto").token_ids == expected
 
 
-def test_other_drafts_are_unharmed(client, expected):
-    """One failing draft model does not switch off another."""
+def test_other_draft_models_keep_drafting(client, expected):
+    """Failing draft models do not switch off one that works."""
     answer = ask(client, "draft")
 
     assert answer.token_ids == expected
@@ -67,7 +67,7 @@ def test_other_drafts_are_unharmed(client, expected):
 
 
 def test_request_with_a_hanging_draft_can_be_ended(faulty_server, client):
-    """Neither a deadline nor a hang-up waits for an engine that does not answer."""
+    """A deadline or a hang-up ends the request without waiting for the hanging engine."""
     with pytest.raises(SpecdecError) as caught:
         collect(
             client.stream(
@@ -87,7 +87,7 @@ def test_request_with_a_hanging_draft_can_be_ended(faulty_server, client):
 
 @pytest.mark.parametrize("drafter", ["none", "lookup"])
 def test_missing_target_is_an_error_of_the_engine(faulty_server, drafter):
-    """Without a target there is no answer: UNAVAILABLE, engine_failed, the model named."""
+    """The client gets `engine_failed`, UNAVAILABLE, with the name of the missing model."""
     request = GenerationRequest(text_input="x", max_tokens=2, drafter=drafter)
     with (
         GrpcClient(faulty_server.grpc_url, model_name="orphan", timeout_s=60.0) as client,

@@ -1,4 +1,4 @@
-"""`specdec evaluate` against the live server: by domain, on prompts that a user brings."""
+"""`specdec evaluate` measures a live server on a user's own prompts, by domain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ PROMPTS = {
 
 
 def test_evaluation_of_a_running_server(server, tmp_path, capsys):
-    """Every way is measured on every prompt, labelled with its domain, and judged by its gain."""
+    """The result has the gain of each drafter and k in each domain, with advice and a picture.
+
+    Requests carry their domain as task, so that the metrics show it.
+    """
     file = tmp_path / "prompts.jsonl"
     lines = [{"topic": domain, "prompt": text} for domain, text in PROMPTS.items() for _ in "ab"]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

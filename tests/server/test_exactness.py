@@ -1,4 +1,7 @@
-"""On = off = the model `target` called directly, token for token, alone and among others."""
+"""Answers are the target's own, with and without speculation, and beside other requests.
+
+They are compared, token by token, with a direct call of the model `target`.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,14 +22,14 @@ PROMPTS = [{"text_input": text} for text in PLAIN] + [{"messages": chat} for cha
 
 @pytest.fixture(scope="module")
 def client(server):
-    """Return a gRPC client."""
+    """Return a gRPC client of the server."""
     with GrpcClient(server.grpc_url, timeout_s=240.0) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def direct(server):
-    """Return what the model `target` says by itself to each prompt, in one plain call."""
+    """Return the tokens of the model `target` for each prompt, from one direct call each."""
     tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
     said = []
     with raw_client(server) as raw:
@@ -46,7 +49,10 @@ def direct(server):
 
 @pytest.fixture(scope="module")
 def speculated(client, direct):
-    """Return every prompt's answers with each drafter; k goes round, so that all pairs occur."""
+    """Return (prompt number, drafter, k, answer) for each prompt and drafter.
+
+    k changes from one to the next, so that each drafter runs with each k.
+    """
     answers = []
     for number, prompt in enumerate(PROMPTS):
         for turn, drafter in enumerate(DRAFTERS):
@@ -63,7 +69,7 @@ def speculated(client, direct):
 
 
 def test_on_equals_the_target_called_directly(speculated, direct):
-    """With each drafter and k in {1, 4, 8}, the client gets what the target alone says."""
+    """With each drafter and k in {1, 4, 8}, the client gets the target's own tokens."""
     wrong = [
         (number, drafter, k)
         for number, drafter, k, answer in speculated
@@ -73,8 +79,8 @@ def test_on_equals_the_target_called_directly(speculated, direct):
     assert wrong == []
 
 
-def test_speculation_ran(speculated):
-    """The equality is one of speculation: each drafter drafted, and drafts were accepted."""
+def test_compared_answers_had_accepted_drafts(speculated):
+    """Each drafter drafted, up to k tokens a round, and some draft tokens were accepted."""
     totals = dict.fromkeys(DRAFTERS, 0)
     accepted = 0
     for _, drafter, k, answer in speculated:
@@ -89,7 +95,7 @@ def test_speculation_ran(speculated):
 
 
 def test_off_equals_the_target_called_directly(client, direct):
-    """Without speculation the orchestrator adds nothing and loses nothing."""
+    """Without speculation the client gets the target's own tokens, all with source 0."""
     for number, prompt in enumerate(PROMPTS):
         request = GenerationRequest(**prompt, max_tokens=MAX_TOKENS, num_draft_tokens=0)
         answer = client.generate(request)
@@ -99,7 +105,7 @@ def test_off_equals_the_target_called_directly(client, direct):
 
 
 def test_requests_side_by_side_do_not_change_each_other(client, direct):
-    """Sixteen at a time, on, off and all drafters mixed: every answer is its own prompt's."""
+    """Sixteen requests at a time, with several drafters or none, get the target's own tokens."""
     jobs = [
         (number, {"drafter": drafter} if drafter else {"num_draft_tokens": 0})
         for number in range(len(PROMPTS))

@@ -1,4 +1,4 @@
-"""A load-test gate sees a server that has become slower."""
+"""The limits of a load test detect a server that has become slower."""
 
 import subprocess
 import sys
@@ -8,14 +8,17 @@ import pytest
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
 from specdec.serving.launcher import TritonServer
 
-pytestmark = pytest.mark.engines("torch")  # the load test, whatever answers
+pytestmark = pytest.mark.engines("torch")  # load tests do not depend on the engines
 
 DELAY_MS = 200
 ATTEMPTS = 3
 
 
 def gate(url, out):
-    """Run a load test whose limit lies below the delay and above a round of the default pair."""
+    """Run a load test whose limit for the time between chunks equals the injected delay.
+
+    A round of the default pair takes less.
+    """
     options = ["--requests", "3", "--max-tokens", "12", "--max-p95-icl-ms", str(DELAY_MS)]
     return subprocess.run(
         [sys.executable, "-m", "loadtest.cli", "--url", url, "--out", str(out), *options],
@@ -25,8 +28,8 @@ def gate(url, out):
     )
 
 
-def test_injected_delay_breaks_the_gate(tmp_path, monkeypatch):
-    """200 ms more per round: exit code 1, and the broken limit is named."""
+def test_injected_delay_breaks_the_limit(tmp_path, monkeypatch):
+    """With 200 ms more per round the load test exits with 1 and names the broken limit."""
     monkeypatch.setenv(ROUND_DELAY_VARIABLE, str(DELAY_MS))
 
     with TritonServer() as slow:
@@ -36,8 +39,8 @@ def test_injected_delay_breaks_the_gate(tmp_path, monkeypatch):
     assert "BROKEN max_p95_icl_ms: limit 200, value" in result.stderr
 
 
-def test_without_the_delay_the_same_gate_passes(server, tmp_path):
-    """The limit is one that the healthy server keeps (a noisy machine gets three attempts)."""
+def test_without_the_delay_the_same_limit_is_kept(server, tmp_path):
+    """A healthy server keeps the limit, on a noisy machine in one of three attempts."""
     for attempt in range(ATTEMPTS):
         result = gate(server.grpc_url, tmp_path / str(attempt))
         if result.returncode == 0:

@@ -1,4 +1,4 @@
-"""A drafting head in the target: one call a round, the same text, whatever the head is worth."""
+"""A head in the target changes no token, however bad its draft tokens are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY
 
 pytestmark = [
-    pytest.mark.engines("torch"),  # compiled engines have no head of ours
-    pytest.mark.usefixtures("server"),  # all alike, or each head's server would start twice
+    pytest.mark.engines("torch"),  # compiled engines cannot run our heads
+    # All tests use the same fixtures, or pytest would start each head's server twice.
+    pytest.mark.usefixtures("server"),
 ]
 
 TARGET = MODEL_REPOSITORY / "target" / WEIGHTS
@@ -41,7 +42,10 @@ WAYS = [
 
 @pytest.fixture(scope="module", params=["eagle3", "medusa", "eagle3 colocated"])
 def headed(request, tmp_path_factory):
-    """Return a server whose target has an untrained head: what it guesses is mostly wrong."""
+    """Return a server whose target has an untrained head, whose draft tokens are mostly rejected.
+
+    The head is an EAGLE-3 or a Medusa head; one EAGLE-3 head runs colocated.
+    """
     directory = tmp_path_factory.mktemp("headed")
     torch.manual_seed(1)
     kind = request.param.split()[0]
@@ -52,7 +56,8 @@ def headed(request, tmp_path_factory):
     )
     checkpoint.store(kind, head, TARGET, directory / "head", {})
     repository = with_drafts(MODEL_REPOSITORY, directory / "repository", [])
-    (repository / "target" / "1" / "head").unlink(missing_ok=True)  # That of the default pair.
+    # Remove the link to the head of the default pair.
+    (repository / "target" / "1" / "head").unlink(missing_ok=True)
     add_head(repository, NAME, directory / "head")
     if "colocated" in request.param:
         colocate(repository, directory / "colocated")
@@ -65,7 +70,7 @@ def headed(request, tmp_path_factory):
     "sampling", [{}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}], ids=["greedy", "nucleus"]
 )
 def test_head_changes_no_token(server, headed, sampling):
-    """With the head, beside copies, and without it: the target's own text."""
+    """The text is the same with the head, its tree, the head beside copy drafters, and without."""
     with GrpcClient(server.grpc_url) as plain, GrpcClient(headed.grpc_url) as client:
         for prompt in PROMPTS:
             fields = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 24}
@@ -84,8 +89,8 @@ def test_head_changes_no_token(server, headed, sampling):
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 4}], ids=["greedy", "T1"])
-def test_tree_of_the_default_head_goes_further(server, sampling):
-    """The target's own text in fewer rounds than with the chain, a call each."""
+def test_tree_of_the_default_head_needs_no_more_rounds_than_its_chain(server, sampling):
+    """Chain and tree both give the target's own text."""
     steps = {}
     with GrpcClient(server.grpc_url) as client:
         for drafter in ("none", "eagle3", "eagle3_tree"):
@@ -108,10 +113,11 @@ def test_tree_of_the_default_head_goes_further(server, sampling):
     ("drafter", "verification"),
     [(NAME, "rejection"), (f"{NAME}_tree", "rejection"), (f"{NAME}_tree", "block")],
 )
-def test_rejection_keeps_to_the_rule(headed, drafter, verification):
-    """Guesses of a head are verified by rejection like copies: all of their mass on one token.
+def test_drafts_of_a_head_are_verified_by_rejection_or_block(headed, drafter, verification):
+    """The answer reports the verification mode that the request names.
 
-    By blocks too, which are chains: there the head's tree is its chain.
+    A head's draft token counts as drawn with probability 1, as those of copy drafters. In mode
+    `block`, which takes only chains, the head's tree becomes its chain.
     """
     with GrpcClient(headed.grpc_url) as client:
         request = GenerationRequest(

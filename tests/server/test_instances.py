@@ -1,4 +1,4 @@
-"""Several orchestrators over the same engines: one service, counted once."""
+"""Several instances of an orchestrator are one service, whose metrics count each request once."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +10,7 @@ DRAFTERS = ("none", "auto", "lookup", "draft")
 
 
 def test_instances_are_one_service(doors):
-    """Answers are the target's, and the page adds up what the instances do."""
+    """Answers are the target's own, and the metrics page shows the sums over all instances."""
     door, alone = Door(doors, AHEAD), Door(doors)
     expected = {
         text: alone.ask(text, max_tokens=24, drafter="none").token_ids for text in (COUNT, SHIP)

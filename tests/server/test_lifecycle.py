@@ -1,4 +1,4 @@
-"""A server of our own with a tiny model: it starts, answers, ends, and leaves nothing behind."""
+"""A supervised server with a tiny model starts, answers, stops, and leaves nothing."""
 
 import json
 import os
@@ -39,7 +39,10 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the Python backend puts i
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """Return a repository with a model that answers with the prefix of its Python."""
+    """Return a repository with a model that answers with the `sys.prefix` of its Python.
+
+    Temporary files go to tmp_path / "scratch".
+    """
     version = tmp_path / "repository" / "prefix" / "1"
     version.mkdir(parents=True)
     (version.parent / "config.pbtxt").write_text(CONFIGURATION)
@@ -51,22 +54,25 @@ def repository(tmp_path, monkeypatch):
 
 
 def regions(supervisor_pid):
-    """Return the shared-memory regions of the server that this supervisor started."""
+    """Return the names of the shared-memory regions of this supervisor's server."""
     return [path.name for path in SHARED_MEMORY.glob(f"{REGION_PREFIX}{supervisor_pid}_*")]
 
 
 def is_gone(pid):
-    """Say whether no process of that id runs."""
+    """Return whether no process has this id."""
     return not Path(f"/proc/{pid}").exists()
 
 
 def parent_of(pid):
-    """Return the parent's process id: the supervisor of a tritonserver."""
+    """Return the id of the parent process; a tritonserver's parent is its supervisor."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_models_run_in_our_environment_and_a_stop_leaves_nothing(repository, tmp_path):
-    """Models see this virtual environment; after the stop no process, file or region is left."""
+    """Models run in this virtual environment.
+
+    After the stop, no process, temporary file or shared-memory region is left.
+    """
     with TritonServer(repository) as server:
         pid = server.pid
         supervisor_pid = parent_of(pid)
@@ -82,8 +88,11 @@ def test_models_run_in_our_environment_and_a_stop_leaves_nothing(repository, tmp
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
-def test_server_that_dies_or_is_stopped_is_started_again(repository, fault):
-    """A tritonserver that ends without a word comes back on its ports; nothing of the old stays."""
+def test_killed_or_paused_server_is_started_again(repository, fault):
+    """The supervisor starts another tritonserver on the same ports.
+
+    Shared memory of the old one is removed.
+    """
     server = TritonServer(repository)
     server.start()
     pid = server.pid
@@ -100,7 +109,7 @@ def test_server_that_dies_or_is_stopped_is_started_again(repository, fault):
 
 
 def test_killed_supervisor_takes_the_server_along(repository):
-    """Even if the process that watches the server is killed, the server ends."""
+    """If the supervisor is killed, tritonserver ends as well."""
     server = TritonServer(repository)
     server.start()
     pid = server.pid
@@ -112,7 +121,10 @@ def test_killed_supervisor_takes_the_server_along(repository):
 
 
 def test_interrupted_serve_command_exits_0(repository, tmp_path):
-    """Ctrl-C on `specdec serve` ends tritonserver in good order, and its status is ours."""
+    """Ctrl-C on `specdec serve` stops tritonserver in good order; the command exits with 0.
+
+    The file with the process id is removed.
+    """
     ports = [f"--{kind}-port=0" for kind in ("http", "grpc", "metrics", "health")]
     pid_file = tmp_path / "pid"
     command = [sys.executable, "-m", "specdec", "serve", "--model-repository", str(repository)]
@@ -131,7 +143,7 @@ def test_interrupted_serve_command_exits_0(repository, tmp_path):
 
 
 def test_model_that_cannot_load_fails_the_start(repository):
-    """A broken model ends the start with the server's own words, not with a time limit."""
+    """A broken model makes the start fail with the server's own message, not at a time limit."""
     (repository / "prefix" / "1" / "model.py").write_text("raise RuntimeError('broken on purpose')")
 
     with pytest.raises(LaunchError, match="broken on purpose"):
@@ -139,7 +151,7 @@ def test_model_that_cannot_load_fails_the_start(repository):
 
 
 def test_own_restriction_of_one_api_leaves_the_others_closed(repository):
-    """Triton takes both groups, the user's and ours: no door opens that was closed before."""
+    """If a user restricts one API with a key of theirs, our restriction of the others remains."""
     own = ("--http-restricted-api=trace:their-key=1",)
     with TritonServer(repository, extra_args=own) as server:
         statuses = {

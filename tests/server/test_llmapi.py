@@ -1,7 +1,7 @@
-"""In front of an engine that takes text and speculates inside: the same front door.
+"""The orchestrator works in front of an `llmapi` engine, which takes text and speculates inside.
 
-The repository is one that `specdec build render` wrote; a double of TensorRT-LLM's `llmapi` model
-is found where NVIDIA's would be.
+`specdec build render` writes the repository. A double of TensorRT-LLM's `llmapi` model replaces
+NVIDIA's.
 """
 
 import time
@@ -29,12 +29,15 @@ from tests.waiting import wait_for
 
 MAX_TOKENS = 32
 WITHIN_S = 10.0
-"""A second on an idle machine."""
+"""Longest wait in seconds for an end of work; an idle machine takes one second."""
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """Return a server whose only engine is a double of the `llmapi` model."""
+    """Return a server whose only engine is a double of the `llmapi` model.
+
+    Its second orchestrator, `orphan`, names an engine that does not exist.
+    """
     directory = tmp_path_factory.mktemp("llmapi")
     repository = llmapi_repository(directory)
     add_front_door(repository, "orphan", tensorrt_llm_model_name="nowhere")
@@ -46,7 +49,7 @@ def running(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(running):
-    """Return a gRPC client."""
+    """Return a gRPC client of the server."""
     with GrpcClient(running.grpc_url, timeout_s=120.0) as opened:
         yield opened
 
@@ -58,7 +61,7 @@ def tokenizer():
 
 
 def inputs(text, **more):
-    """Return the inputs of the engine itself, whose tensors have no batch dimension."""
+    """Return inputs for the engine itself, whose tensors have no batch dimension."""
     values = {"text_input": text.encode(), "sampling_param_max_tokens": np.int32(MAX_TOKENS)}
     values |= {"sampling_param_exclude_input_from_output": True} | more
     kinds = {bool: np.bool_, bytes: np.object_}
@@ -69,15 +72,15 @@ def inputs(text, **more):
 
 
 def own_text(running, text):
-    """Return what the engine says by itself, in one piece."""
+    """Return the engine's own answer to a prompt, from a direct call without streaming."""
     with raw_client(running) as raw:
         (response,) = raw.infer("target", inputs(text), outputs=("text_output",))
     return response.outputs["text_output"].item().decode()
 
 
 @pytest.mark.parametrize("prompt", [*PLAIN[:6], REPEAT])
-def test_streamed_or_not_it_is_the_engines_text(running, client, tokenizer, prompt):
-    """To the letter; with tokens that spell it, and as many as are told at the end."""
+def test_streamed_and_whole_answers_are_the_engines_text(running, client, tokenizer, prompt):
+    """The tokens decode to the text, and the last response has their right number."""
     request = GenerationRequest(text_input=prompt, max_tokens=MAX_TOKENS)
 
     chunks = list(client.stream(request))
@@ -93,8 +96,11 @@ def test_streamed_or_not_it_is_the_engines_text(running, client, tokenizer, prom
     assert whole.final.num_input_tokens == len(tokenizer.plain(prompt))
 
 
-def test_engine_streams_all_that_was_said(running):
-    """The double's own promise: each chunk has the text from the beginning, the last a reason."""
+def test_double_streams_the_text_from_its_beginning(running):
+    """As in NVIDIA's model, each chunk of the double has the whole text so far.
+
+    Only the last one has a finish reason.
+    """
     options = {"streaming": True, "return_finish_reason": True}
     with raw_client(running) as raw:
         *responses, last = raw.infer(
@@ -108,8 +114,8 @@ def test_engine_streams_all_that_was_said(running):
     assert last.outputs["finish_reason"].item() == b"length"
 
 
-def test_messages_are_the_template_of_the_target(client, tokenizer):
-    """The engine gets the rendered text."""
+def test_messages_are_rendered_by_the_targets_template(client, tokenizer):
+    """`messages` give the same answer as their rendered template does as plain text."""
     request = GenerationRequest(messages=CHATS[2], max_tokens=8)
     text = (
         "<|im_start|>system\nYou answer in one sentence.<|im_end|>\n"
@@ -124,7 +130,10 @@ def test_messages_are_the_template_of_the_target(client, tokenizer):
 
 
 def test_stop_words_end_the_answer_before_them(running, client):
-    """However the engine's chunks fall; its own are not used, so that it must be told to stop."""
+    """The text ends before the stop word, although the word may be spread over several chunks.
+
+    The orchestrator looks for stop words itself, and then stops the engine.
+    """
     free = client.generate(GenerationRequest(text_input=COUNT, max_tokens=MAX_TOKENS))
     stop = free.text[len(free.text) // 2 :][:6]
 
@@ -137,8 +146,8 @@ def test_stop_words_end_the_answer_before_them(running, client):
     wait_for(lambda: is_idle(running), WITHIN_S)
 
 
-def test_prompt_comes_first_where_it_is_asked_for(client):
-    """Once, from the orchestrator."""
+def test_prompt_comes_first_if_it_is_asked_for(client):
+    """With exclude_input_in_output=false, the text begins with the prompt, once."""
     fields = {"text_input": COUNT, "max_tokens": 6}
 
     answer = client.generate(GenerationRequest(**fields, exclude_input_in_output=False))
@@ -147,7 +156,7 @@ def test_prompt_comes_first_where_it_is_asked_for(client):
 
 
 def test_seed_and_temperature_reach_the_engine(client):
-    """The same seed the same text, another seed another; the seed is reported."""
+    """A repeated seed gives the same text, other seeds other texts; a drawn seed is reported."""
 
     def ask(**fields):
         request = GenerationRequest(text_input=REPEAT, max_tokens=16, temperature=1.0, **fields)
@@ -160,7 +169,7 @@ def test_seed_and_temperature_reach_the_engine(client):
 
 
 def test_sixteen_streams_are_not_mixed_up(client):
-    """Each answer is its own prompt's."""
+    """Each of many answers, sixteen at a time, is the one that its prompt gets by itself."""
     prompts = [text for text in PLAIN if len(text) < 200] * 3
     requests = [GenerationRequest(text_input=text, max_tokens=16) for text in prompts]
     alone = {request.text_input: client.generate(request).text for request in requests[:7]}
@@ -173,7 +182,7 @@ def test_sixteen_streams_are_not_mixed_up(client):
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_hanging_up_ends_the_work_of_the_engine(running, protocol):
-    """The slot is free and no processor works on."""
+    """After the hang-up the slot is free and no processor time is used."""
     opened = (
         GrpcClient(running.grpc_url, timeout_s=120.0)
         if protocol == "grpc"
@@ -191,7 +200,7 @@ def test_hanging_up_ends_the_work_of_the_engine(running, protocol):
 
 
 def test_deadline_ends_the_work_of_the_engine(running, client):
-    """Also where nothing is streamed to the client."""
+    """A deadline ends a request that does not stream, and the engine stops."""
     start_s = time.monotonic()
 
     with pytest.raises(SpecdecError, match="deadline_ms is 700") as caught:
@@ -203,7 +212,10 @@ def test_deadline_ends_the_work_of_the_engine(running, client):
 
 
 def test_engines_counts_are_the_metrics(running, client):
-    """What it drafted and accepted, in the response and on the page; steps it does not tell."""
+    """Response and metrics page have the engine's numbers of draft tokens and accepted tokens.
+
+    The tokens per round are unknown, because the engine does not report its rounds.
+    """
     labels = ("drafter=engine", "task=inside")
     request = GenerationRequest(
         text_input=REPEAT, max_tokens=48, task="inside", return_perf_metrics=True
@@ -242,8 +254,8 @@ def test_engines_counts_are_the_metrics(running, client):
         ({"logit_bias": {5: 1.0}}, "logit_bias"),
     ],
 )
-def test_what_the_engine_cannot_be_told_is_refused(client, fields, named):
-    """By name; nothing is left out in silence."""
+def test_fields_that_the_engine_cannot_take_are_refused(client, fields, named):
+    """The error names the field; no field is dropped silently."""
     with pytest.raises(SpecdecError, match=f"cannot be told {named};") as caught:
         client.generate(GenerationRequest(**{"text_input": "x", "max_tokens": 4} | fields))
 
@@ -252,7 +264,7 @@ def test_what_the_engine_cannot_be_told_is_refused(client, fields, named):
 
 
 def test_missing_engine_is_an_error_of_the_engine(running):
-    """UNAVAILABLE, with its name."""
+    """The client gets `engine_failed` with the name of the missing engine."""
     with (
         GrpcClient(running.grpc_url, model_name="orphan", timeout_s=60.0) as client,
         pytest.raises(SpecdecError, match="nowhere") as caught,
@@ -262,8 +274,8 @@ def test_missing_engine_is_an_error_of_the_engine(running):
     assert caught.value.error_type == "engine_failed"
 
 
-def test_engine_stops_by_id_alone(running):
-    """The double's: a stop without an id is an error, and the answer to any stop is one, too."""
+def test_double_needs_an_id_to_stop_a_request(running):
+    """As in NVIDIA's model, a stop without an id fails; the answer to any stop is an error."""
     with raw_client(running) as raw:
         with pytest.raises(Failure, match="A request id must be provided"):
             raw.infer("target", inputs("x", stop=True))

@@ -1,4 +1,4 @@
-"""`specdec load` against the live server: figures, files, verdicts."""
+"""`specdec load` measures a live server, writes its files, and checks limits."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.engines("torch")  # the load test, whatever answers
+pytestmark = pytest.mark.engines("torch")  # load tests do not depend on the engines
 
 LEFT_BEHIND = {
     "requests.csv",
@@ -21,7 +21,7 @@ LEFT_BEHIND = {
 
 
 def load(out, url, *arguments):
-    """Run the command with small answers."""
+    """Run a load test with answers of at most 16 tokens; return the finished process."""
     command = [sys.executable, "-m", "loadtest.cli", "--out", str(out), "--url", url]
     return subprocess.run(
         [*command, "--max-tokens", "16", *arguments], capture_output=True, text=True, timeout=240
@@ -35,8 +35,8 @@ def rows(path):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_every_answer_is_complete_and_nobody_elses(server, tmp_path, protocol):
-    """Users side by side each get the plain target's answer, token for token."""
+def test_answers_of_several_users_are_complete_and_not_mixed_up(server, tmp_path, protocol):
+    """Each of four users at a time gets the target's own tokens, and the files have all figures."""
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
 
     result = load(
@@ -55,15 +55,15 @@ def test_every_answer_is_complete_and_nobody_elses(server, tmp_path, protocol):
 
 
 def test_broken_limit_is_exit_code_1(server, tmp_path):
-    """A limit that no server keeps fails the run and is named with limit and value."""
+    """A run over a limit exits with 1 and prints the limit and the measured value."""
     result = load(tmp_path, server.grpc_url, "--requests", "3", "--max-p95-ttft-ms", "0.01")
 
     assert result.returncode == 1
     assert "BROKEN max_p95_ttft_ms: limit 0.01, value" in result.stderr
 
 
-def test_open_load_starts_on_time(server, tmp_path):
-    """Poisson arrivals wait for no answer; how late any start was is in the report."""
+def test_open_load_starts_requests_without_waiting_for_answers(server, tmp_path):
+    """Requests arrive at the given rate, and the report says how late the latest one started."""
     result = load(
         tmp_path, server.grpc_url, "--arrivals", "poisson", "--rate", "4", "--duration", "4"
     )
@@ -73,8 +73,8 @@ def test_open_load_starts_on_time(server, tmp_path):
     assert len(rows(tmp_path / "requests.csv")) >= 4
 
 
-def test_nobody_there_is_exit_code_1(tmp_path):
-    """A load test without a server does not pass."""
+def test_load_test_without_a_server_exits_with_1(tmp_path):
+    """Without a complete answer, the limit `min_complete_answers` counts as broken."""
     result = load(tmp_path, "127.0.0.1:1", "--requests", "2")
 
     assert result.returncode == 1

@@ -1,4 +1,4 @@
-"""Engines that come and go while requests run: drafts are missed by nobody, a target is told."""
+"""Engines are unloaded and loaded while requests run; only a missing target causes errors."""
 
 import pytest
 
@@ -10,13 +10,13 @@ from tests.server.live import (
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.engines("compiled")  # test_refresh.py has the torch engines
+pytestmark = pytest.mark.engines("compiled")  # torch engines: test_refresh.py
 
 FIELDS = {"text_input": COUNT, "drafter": "draft", "return_perf_metrics": True}
 
 
-def test_draft_that_is_unloaded_is_missed_by_nobody(server):
-    """A running request goes on to the same text, later ones too; drafted again when it is back."""
+def test_requests_go_on_without_an_unloaded_draft_model(server):
+    """Running and later requests get the same text, and drafts again once the model is back."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         request = GenerationRequest(**FIELDS, max_tokens=120)
         whole = client.generate(request)
@@ -32,14 +32,14 @@ def test_draft_that_is_unloaded_is_missed_by_nobody(server):
         assert tuple(said) == whole.token_ids == alone.token_ids
         assert alone.final.total_draft_tokens == 0
         again = wait_for(
-            # It is asked again after a pause, which doubles while it fails.
+            # A failing draft model is asked again after a pause, which doubles each time.
             lambda: client.generate(request).final.total_draft_tokens
         )
         assert again > 0
 
 
 def test_target_that_is_unloaded_is_an_error_until_it_is_back(server):
-    """UNAVAILABLE, with the model's name; and the same text as before afterwards."""
+    """A request gets UNAVAILABLE with the target's name, and the old text once it is back."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         request = GenerationRequest(**FIELDS, max_tokens=12)
         before = client.generate(request)

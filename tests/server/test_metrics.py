@@ -1,4 +1,4 @@
-"""The metrics page says what the clients saw, to the token."""
+"""The metrics page counts exactly the requests and tokens that clients saw."""
 
 import collections
 import time
@@ -15,18 +15,18 @@ from tests.waiting import wait_for
 
 MAX_TASKS = 32
 DRAFTERS = (None, "lookup", "draft")
-"""By their numbers in output_sources."""
+"""Names of drafters by their number in output_sources; 0 is the target."""
 SETTLES_S = 10.0
-"""The page follows within a twentieth of a second on an idle machine."""
+"""Longest wait in seconds for the metrics page, which takes 50 ms on an idle machine."""
 
 
 def labels(**pairs):
-    """Return label pairs as `metrics` gives them."""
+    """Return sorted labels as in the keys of `metrics`."""
     return tuple(sorted(f"{name}={value}" for name, value in pairs.items()))
 
 
 def changes(server, before, families):
-    """Return what has changed since `before`, in these families."""
+    """Return the changes since the page `before` in these families, without zeros."""
     return {
         key: value - before.get(key, 0.0)
         for key, value in metrics(server).items()
@@ -35,7 +35,10 @@ def changes(server, before, families):
 
 
 def settle(server, before, expected):
-    """Wait until the page shows exactly the expected changes in their families."""
+    """Wait until the page shows exactly the expected changes in their families.
+
+    Raise AssertionError with the difference after SETTLES_S seconds.
+    """
     families = {key[0] for key in expected}
     try:
         wait_for(lambda: changes(server, before, families) == dict(expected), SETTLES_S)
@@ -45,7 +48,7 @@ def settle(server, before, expected):
 
 
 def quiet_page(server):
-    """Return the page once nothing runs and nothing is still on its way to it."""
+    """Return the metrics page once no request is in flight and no value changes any more."""
 
     def unchanged():
         page = metrics(server)
@@ -57,13 +60,16 @@ def quiet_page(server):
 
 @pytest.fixture
 def client(server):
-    """Return a gRPC client."""
+    """Return a gRPC client of the server."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as opened:
         yield opened
 
 
 def test_counters_equal_what_the_clients_saw(server, client):
-    """Requests, tokens, drafts, accepted tokens by task, drafter and position, steps and times."""
+    """Counters of requests, tokens, drafts, accepted tokens, steps and times match the answers.
+
+    Labels are the task, the drafter and the position.
+    """
     before, expected = quiet_page(server), collections.Counter()
     requests = [
         {"text_input": SHIP, "drafter": "lookup", "task": "copy"},
@@ -81,7 +87,7 @@ def test_counters_equal_what_the_clients_saw(server, client):
 
 
 def expect(expected, task, chunks):
-    """Add what one streamed answer must have added to the page; each chunk is a round."""
+    """Add the growth of the counters by one streamed answer, in which each chunk is a round."""
     answer = collect(chunks)
     parts = answer.final.speculative_decoding["drafters"]
     expected["specdec_requests_total", labels(outcome="ok")] += 1
@@ -105,8 +111,8 @@ def expect(expected, task, chunks):
                 expected["specdec_num_accepted_tokens_total", both] += 1
 
 
-def test_tokens_behind_a_stop_text_are_not_counted(server, client):
-    """Counters count what was sent: what a stop text cut off was never said."""
+def test_tokens_after_a_stop_text_are_not_counted(server, client):
+    """Counters have only the tokens that were sent, not those that a stop text cut off."""
     request = {"text_input": SHIP, "drafter": "lookup", "task": "cut", "max_tokens": 32}
     whole = client.generate(GenerationRequest(**request))
     stop = whole.text[len(whole.text) // 2 :][:7]
@@ -130,7 +136,7 @@ def test_tokens_behind_a_stop_text_are_not_counted(server, client):
 
 
 def test_outcomes_are_told_apart(server, client):
-    """Refused, cancelled and overdue requests each count as what they were."""
+    """Refused, cancelled and overdue requests are counted with their own outcomes."""
     before, expected = quiet_page(server), collections.Counter()
     failing = {
         "invalid_request": {"max_tokens": 0},
@@ -149,8 +155,8 @@ def test_outcomes_are_told_apart(server, client):
     settle(server, before, expected)
 
 
-def test_gauges_say_what_is_served(server, client):
-    """The limit is the configured one; in-flight is up while a request runs and down after."""
+def test_gauges_show_the_requests_in_flight_and_their_limit(server, client):
+    """The gauge is 1 while a request runs and 0 afterwards; the limit is the configured one."""
     running = client.stream(GenerationRequest(text_input=COUNT, max_tokens=3000))
     next(running)
     wait_for(lambda: num_inflight(server) == 1, SETTLES_S)
@@ -162,7 +168,10 @@ def test_gauges_say_what_is_served(server, client):
 
 
 def test_task_labels_are_bounded(faulty_server):
-    """Clients name tasks as they like: the page grows to 32 of them, the rest is `other`."""
+    """The page has at most 32 task names of clients; further tasks are counted as `other`.
+
+    A name may hold any characters.
+    """
     family = "specdec_generation_tokens_total"
     tasks = [f"task {n}" for n in range(MAX_TASKS + 6)]
     strange = 'quote " backslash \\ newline \n ümlaut 🦀'

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a live server: rules and dashboard find what they ask for."""
+"""A real Prometheus scrapes a live server, and rules and dashboard find all their metrics."""
 
 import json
 import socket
@@ -22,13 +22,13 @@ from tests.waiting import wait_for
 
 
 class Prometheus:
-    """Queries of a running Prometheus."""
+    """A running Prometheus at an address; calling it runs a query."""
 
     def __init__(self, address):
         self.address = address
 
     def __call__(self, expression):
-        """Return the result of a query."""
+        """Return the result list of a query."""
         url = f"http://{self.address}/api/v1/query"
         answer = urllib3.request("GET", url, fields={"query": expression}, retries=False).json()
         assert answer["status"] == "success", answer
@@ -37,7 +37,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(faulty_server, tmp_path_factory):
-    """Return a Prometheus that has seen all sorts of requests."""
+    """Return a Prometheus that has scraped the faulty server during all kinds of requests."""
     directory = tmp_path_factory.mktemp("prometheus")
     target = faulty_server.metrics_url.split("/")[2]
     configuration = {
@@ -46,7 +46,7 @@ def prometheus(faulty_server, tmp_path_factory):
         "scrape_configs": [{"job_name": "specdec", "static_configs": [{"targets": [target]}]}],
     }
     (directory / "prometheus.yaml").write_text(json.dumps(configuration))
-    # Nobody waits for a test as long as for an alert.
+    # With the intervals of production the tests would take minutes.
     text = RULES.read_text().replace("interval: 30s", "interval: 1s")
     (directory / "rules.yaml").write_text(text.replace("interval: 1m", "interval: 1s"))
     with socket.socket() as probe:
@@ -62,13 +62,14 @@ def prometheus(faulty_server, tmp_path_factory):
     query = Prometheus(address)
 
     def is_scraping():
-        with suppress(urllib3.exceptions.HTTPError, json.JSONDecodeError):  # not up itself yet
+        # Prometheus itself may not answer yet.
+        with suppress(urllib3.exceptions.HTTPError, json.JSONDecodeError):
             return query('up{job="specdec"} == 1')
 
     def has_seen_enough():
         everything_happens(faulty_server)
         with suppress(urllib3.exceptions.HTTPError):
-            # Ratios of rates: whatever they divide by has grown between two scrapes.
+            # A ratio has a value only after its denominator has grown between two scrapes.
             ratios = ("draft_failures", "shed", "failed_requests")
             has_gain = query("specdec_measured_speedup")
             return has_gain and all(query(f"specdec:{name}:ratio5m > 0") for name in ratios)
@@ -76,7 +77,8 @@ def prometheus(faulty_server, tmp_path_factory):
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        wait_for(is_scraping)  # What happens before the first scrape is no growth.
+        # Requests before the first scrape would not show as growth.
+        wait_for(is_scraping)
         wait_for(has_seen_enough)
         yield query
     finally:
@@ -85,7 +87,7 @@ def prometheus(faulty_server, tmp_path_factory):
 
 
 def everything_happens(server):
-    """Ask for answers with drafts good and bad, and for more of them than are served at once."""
+    """Cause every kind of event: working and failing drafts, a missing target, refused requests."""
     wait_for(lambda: num_inflight(server) == 0)
     with (
         GrpcClient(server.grpc_url, timeout_s=120.0) as client,
@@ -94,7 +96,8 @@ def everything_happens(server):
         for drafter in ("lookup", "draft", "raising"):
             request = GenerationRequest(text_input=SHIP, drafter=drafter, max_tokens=16)
             collect(client.stream(request))
-        for _ in range(4):  # Half of them plain, to measure the gain.
+        # Half of these belong to the control group, so that the gain can be measured.
+        for _ in range(4):
             request = GenerationRequest(text_input=COUNT, task="count", max_tokens=12)
             collect(client.stream(request))
         with pytest.raises(SpecdecError):
@@ -106,7 +109,7 @@ def everything_happens(server):
 
 
 def test_every_name_is_on_the_page(faulty_server, prometheus):
-    """Rules and dashboard ask for no metric that the server does not report."""
+    """The server reports every metric that rules and dashboard ask for."""
     page = metric_names(urllib3.request("GET", faulty_server.metrics_url).data.decode())
     asked = set().union(*map(metric_names, expressions()))
 
@@ -126,7 +129,7 @@ def test_every_panel_shows_something(prometheus):
 
 
 def test_every_rule_runs(prometheus):
-    """Prometheus evaluates all rules without an error, and what they record is there."""
+    """Prometheus evaluates all rules without an error, and their records have values."""
     url = f"http://{prometheus.address}/api/v1/rules"
 
     def evaluated():
@@ -138,13 +141,14 @@ def test_every_rule_runs(prometheus):
         rule.get("record") or rule["alert"]: None for rule in rules()
     }
     recorded = [rule["record"] for rule in rules() if "record" in rule]
-    unseen = {"specdec:acceptance_alpha:avg1w"}  # an hour ago was nothing
-    # What is made of another rule's record has something to show a moment after that.
+    # This record needs data that are more than an hour old.
+    unseen = {"specdec:acceptance_alpha:avg1w"}
+    # Records that are made from other records follow a moment later.
     wait_for(lambda: {name for name in recorded if not prometheus(name)} == unseen)
 
 
 def test_autoscaler_has_its_metric(prometheus):
-    """What prometheus-adapter makes of its rule, with a pod's labels in place."""
+    """The query of prometheus-adapter's rule, with labels filled in, has one value of 0 to 1."""
     values = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())
     (rule,) = values["rules"]["custom"]
     query = rule["metricsQuery"].replace("<<.GroupBy>>", "instance")
@@ -153,9 +157,9 @@ def test_autoscaler_has_its_metric(prometheus):
     assert 0 <= float(each["value"][1]) <= 1
 
 
-@pytest.mark.engines("torch")  # the page that is made of what was scraped, whatever answers
+@pytest.mark.engines("torch")  # the report does not depend on the engines
 def test_report_from_prometheus(prometheus, tmp_path):
-    """The same page as from a server, with courses over time."""
+    """`specdec report` makes its page, with all sections, from the data in Prometheus."""
     out = tmp_path / "report.html"
 
     source = ["--prometheus", f"http://{prometheus.address}", "--hours", "0.05"]

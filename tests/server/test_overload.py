@@ -1,4 +1,4 @@
-"""At the in-flight limit one more is refused at once, and nobody who was admitted suffers."""
+"""At the limit of requests in flight, one more is refused at once; admitted ones are served."""
 
 import time
 from contextlib import ExitStack, closing
@@ -18,16 +18,16 @@ from tests.waiting import wait_for
 ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=300, drafter="none")
 ONE_MORE = GenerationRequest(text_input=COUNT, max_tokens=1)
 AT_ONCE_S = 5.0
-"""A few milliseconds on an idle machine."""
+"""Longest time in seconds for a refusal; an idle machine takes a few milliseconds."""
 
 
 def num_shed(server):
-    """Return how many requests were shed so far."""
+    """Return the number of requests refused as `overloaded` so far."""
     return metrics(server).get(("specdec_shed_total", ("reason=overloaded",)), 0.0)
 
 
 def test_limit_is_kept_exactly(faulty_server):
-    """As many as the limit are served to their ends; each one more is refused and counted."""
+    """Requests up to the limit get their whole answers; each further one is refused and counted."""
     before = num_shed(faulty_server)
     with (
         GrpcClient(faulty_server.grpc_url, timeout_s=240.0) as client,
@@ -55,24 +55,26 @@ def test_limit_is_kept_exactly(faulty_server):
             assert collect([head, *chunks]).token_ids == alone.token_ids
         assert client.generate(ONE_MORE).token_ids
     wait_for(lambda: num_shed(faulty_server) == before + 4)
-    assert metrics(faulty_server)["specdec_inflight_limit", ()] == 2 * INFLIGHT_LIMIT  # two models
+    # Two orchestrators, each with this limit.
+    assert metrics(faulty_server)["specdec_inflight_limit", ()] == 2 * INFLIGHT_LIMIT
 
 
 def test_refused_request_takes_no_slot(faulty_server):
-    """Bad requests, many more than the limit, leave every slot free."""
+    """After many more bad requests than slots, every slot is free."""
     with GrpcClient(faulty_server.grpc_url, timeout_s=120.0) as client:
         for _ in range(3 * INFLIGHT_LIMIT):
             with pytest.raises(SpecdecError, match="max_tokens"):
                 client.generate(GenerationRequest(text_input="x", max_tokens=0))
-            with pytest.raises(SpecdecError, match="8192"):  # found after admission
+            # This error is found only after the admission.
+            with pytest.raises(SpecdecError, match="8192"):
                 client.generate(GenerationRequest(text_input="x", max_tokens=9000))
 
         assert client.generate(ONE_MORE).token_ids
     wait_for(lambda: num_inflight(faulty_server) == 0)
 
 
-def test_tenant_leaves_a_place_to_others(faulty_server):
-    """A tenant's flood is refused at three quarters of the places; another's request is served."""
+def test_one_tenant_cannot_take_all_slots(faulty_server):
+    """A tenant with three of four slots gets no more; another tenant's request is served."""
     mine = replace(ADMITTED, tenant="flooding")
     with GrpcClient(faulty_server.grpc_url, timeout_s=240.0) as client, ExitStack() as leaving:
         for _ in range(INFLIGHT_LIMIT - 1):
@@ -84,8 +86,8 @@ def test_tenant_leaves_a_place_to_others(faulty_server):
     wait_for(lambda: num_inflight(faulty_server) == 0)
 
 
-def test_what_a_request_asks_for_holds_beside_others(server):
-    """`auto` may leave it to the target; what names a drafter or a k is obeyed; the text stays."""
+def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
+    """Beside other requests, only `auto` may run without speculation; the text stays the same."""
     asked = GenerationRequest(
         text_input="one two three one two three one two", max_tokens=24, return_perf_metrics=True
     )
@@ -104,8 +106,8 @@ def test_what_a_request_asks_for_holds_beside_others(server):
     assert crowded.token_ids == alone.token_ids == named.token_ids == counted.token_ids
 
 
-def test_auto_asks_no_draft_engine_to_read_a_long_prompt_for_a_short_answer(server):
-    """Reading it would take longer than guesses can save; who names the engine gets it."""
+def test_auto_uses_no_draft_model_for_a_short_answer_to_a_long_prompt(server):
+    """Reading the prompt would take longer than drafts can save; a request can still name it."""
     numbers = list(range(1000, 1400))
     fields = {"input_ids": numbers, "max_tokens": 12, "return_perf_metrics": True, "tenant": "long"}
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:

@@ -1,4 +1,4 @@
-"""`specdec build profile` on a live server, and the next server, which begins with it."""
+"""`specdec build profile` measures a server, and the next server begins with its results."""
 
 import json
 
@@ -16,7 +16,7 @@ LOADS = (1,)
 
 
 def hopeless(directory):
-    """Return a repository with one draft, whose weights are random."""
+    """Return a repository whose only draft model has random weights."""
     weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
     repository = with_drafts(MODEL_REPOSITORY, directory / "models", [("random", str(weights))])
     known = parameters_of(repository / "specdec")["engine_vocab_sizes"].split(",")
@@ -30,8 +30,11 @@ def hopeless(directory):
     return repository
 
 
-def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys):
-    """A hopeless draft is asked for nothing, the repository is set up, the operator sees why."""
+def test_server_uses_the_profile_from_its_first_request(tmp_path, capsys):
+    """A draft model that the profile shows to be useless is never asked; the text is the same.
+
+    The command prints measured times and acceptance estimates, and sets up the repository.
+    """
     repository = hopeless(tmp_path)
     loads = [str(each) for each in LOADS]
     prompts = tmp_path / "prompts.jsonl"
@@ -45,12 +48,12 @@ def test_server_knows_from_its_first_request_what_was_measured(tmp_path, capsys)
     assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in LOADS}
     last_line = said.splitlines()[-1].split()
     assert last_line[0] == "random"
-    assert float(last_line[1]) < 0.2  # α̂
+    assert float(last_line[1]) < 0.2  # the acceptance estimate α̂
 
     with TritonServer(repository, log_path=tmp_path / "server.log") as server:
         answers = [Door(server).ask(COUNT) for _ in range(2)]
         assert answers[0].token_ids == Door(server).ask(COUNT, drafter="none").token_ids
     assert sum(num_drafts(each, "random") for each in answers) == 0
     assert f"{PROFILE}" in (tmp_path / "server.log").read_text()
-    # Nobody else's state: the profile is read, not written.
+    # A server reads the profile but does not write it.
     assert json.loads((repository / "specdec" / PROFILE).read_text()) == profile

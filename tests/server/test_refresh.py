@@ -1,4 +1,7 @@
-"""A draft is swapped under load: no request fails, no token changes, and a worse one goes back."""
+"""Draft models and heads are replaced under load: no request fails, and no token changes.
+
+A worse replacement is taken back.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ from tests.server.live import (
 from tests.server.prompts import PLAIN
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.engines("torch")  # the weights of our own engines
+pytestmark = pytest.mark.engines("torch")  # a refresh replaces weights of our own engines
 
 NUM_STREAMS = 8
 MAX_TOKENS = 24
 MAX_REQUESTS_UNTIL_BACK = 100
-"""Answered from the swap to a draft with random weights until the old one is back."""
+"""Most requests answered between the swap to random weights and the return of the old ones."""
 PROMPTS = [prompt for prompt in PLAIN if len(prompt) < 200]
 DRAFT = MODEL_REPOSITORY / "draft" / "1" / "checkpoint"
 STALE = ("specdec_draft_stale", ("drafter=draft",))
@@ -40,7 +43,10 @@ STALE = ("specdec_draft_stale", ("drafter=draft",))
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Return a repository whose draft says that another target taught it; prompts are logged."""
+    """Return a repository whose draft model claims to be trained on another target.
+
+    Prompts of the tenant acme are logged.
+    """
     directory = tmp_path_factory.mktemp("refresh")
     repository = copy_repository(
         directory, prompt_log_dir=str(directory / "log"), prompt_log_tenants="acme"
@@ -55,7 +61,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(repository):
-    """Return a server whose models can be loaded while it serves."""
+    """Return a server whose models can be loaded while it runs."""
     explicit = ("--model-control-mode=explicit", "--load-model=*")
     log = repository.parent / "server.log"
     key = repository.parent / "admin.key"
@@ -64,13 +70,13 @@ def running(repository):
 
 
 def refreshed(running):
-    """Return the server as a refresh sees it."""
+    """Return the server as the object that a refresh uses."""
     key = running.settings.admin_key_file
     return Server(f"http://{running.http_url}", running.metrics_url, key)
 
 
 def ask(client, prompt, drafter, **options):
-    """Return the answer's tokens."""
+    """Return the tokens of a streamed answer."""
     request = GenerationRequest(
         text_input=prompt, drafter=drafter, max_tokens=MAX_TOKENS, **options
     )
@@ -79,7 +85,11 @@ def ask(client, prompt, drafter, **options):
 
 @contextmanager
 def streams(server, expected, *drafters):
-    """Ask these in turn on eight streams; at the end nothing may have gone wrong."""
+    """Keep eight streams busy with these drafters while the block runs.
+
+    Fail at the end if a request failed, if tokens differ from `expected`, or if a stream got no
+    answer.
+    """
     wrong, num_answered, stop = [], [0] * NUM_STREAMS, threading.Event()
 
     def run(number):
@@ -89,7 +99,7 @@ def streams(server, expected, *drafters):
                 tenant = ("acme", "globex")[number % 2]
                 try:
                     tokens = ask(client, prompt, drafters[number % len(drafters)], tenant=tenant)
-                except Exception as error:  # noqa: BLE001 - whatever a client may see
+                except Exception as error:  # noqa: BLE001 - any failure that a client can see
                     wrong.append(repr(error))
                 else:
                     if tokens != expected[prompt]:
@@ -109,8 +119,8 @@ def streams(server, expected, *drafters):
     assert min(num_answered) > 0
 
 
-def test_drafts_are_swapped_under_load(running, repository, tmp_path):
-    """A good draft stays and ends the warning; one with random weights goes back by itself."""
+def test_draft_models_are_swapped_under_load(running, repository, tmp_path):
+    """A good draft model is kept and ends the warning; one with random weights is taken back."""
     model, served = repository / "draft", refreshed(running)
     wait_for(lambda: metrics(running).get(STALE) == 1)
     assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
@@ -137,7 +147,10 @@ def test_drafts_are_swapped_under_load(running, repository, tmp_path):
 
 
 def test_head_is_swapped_with_its_target(running, repository, tmp_path):
-    """New versions of the target with other heads: rounds and long streams alike go on."""
+    """Requests with and without the head go on while versions of the target get other heads.
+
+    A good head is kept; one with random weights is taken back.
+    """
     model, served = repository / "target", refreshed(running)
     head = MODEL_REPOSITORY / "target" / "1" / "head"
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
@@ -161,7 +174,7 @@ def test_head_is_swapped_with_its_target(running, repository, tmp_path):
 
 
 def test_prompts_of_the_tenant_that_agreed_are_logged(running, repository):
-    """What acme asked is there as tokens, what globex asked is not."""
+    """The log has prompts of acme, which agreed, and none of globex."""
     with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
         ask(client, PROMPTS[0], "none", tenant="acme")
         ask(client, PROMPTS[1], "none", tenant="globex")
@@ -171,7 +184,7 @@ def test_prompts_of_the_tenant_that_agreed_are_logged(running, repository):
 
 
 def test_model_that_cannot_load_leaves_the_served_one(running, repository, tmp_path):
-    """A checkpoint that is none: an error with the server's words, and the old draft drafts on."""
+    """A folder without a checkpoint gives an error, and the old draft model goes on drafting."""
     model, served = repository / "draft", refreshed(running)
     version = served_version(model)
     (tmp_path / "broken").mkdir()

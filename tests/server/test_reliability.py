@@ -1,4 +1,4 @@
-"""In short what `specdec bench reliability` shows at length: bad requests harm nobody else."""
+"""Bad requests do not affect others; `specdec bench reliability` tests this at length."""
 
 import asyncio
 
@@ -7,11 +7,14 @@ import pytest
 from loadtest.reliability.fuzz import fuzz
 from loadtest.reliability.poison import play
 
-pytestmark = pytest.mark.engines("torch")  # the compiled ones of the tests are doubles of our own
+pytestmark = pytest.mark.engines("torch")  # a test of our doubles would say nothing of NVIDIA's
 
 
 def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):
-    """Eight streams get the tokens that they get alone; only illegal values are refused."""
+    """Eight streams get the same tokens beside 16 such requests as without them.
+
+    Of these requests, only those with a value beyond a range are refused.
+    """
     result = asyncio.run(play(server.grpc_url, count=16, seed=0))
 
     assert result.num_witnesses > 0
@@ -20,7 +23,7 @@ def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):
 
 
 def test_random_tensors_and_bodies_get_an_answer_or_a_clear_error(server):
-    """None hangs, none breaks the connection, none shows a traceback or an internal error."""
+    """No request hangs, breaks the connection, or gets a traceback or an internal error."""
     results = asyncio.run(fuzz(server.grpc_url, server.http_url, count=80, seed=0))
 
     assert [each for each in results if each.is_defect] == []

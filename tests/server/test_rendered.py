@@ -1,7 +1,7 @@
-"""Repositories that `specdec build render` wrote, served: as shipped, another family, tampered.
+"""Rendered repositories are served: the default pair, another model family, changed ones.
 
-A rendered compiled pair is what all tests of `[compiled]` engines run on; test_llmapi.py has a
-rendered `llmapi` pair.
+All tests of `[compiled]` engines run on a rendered compiled pair; test_llmapi.py runs on a rendered
+`llmapi` pair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specdec.serving.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import CHATS, COUNT
 
-pytestmark = pytest.mark.engines("torch")  # the repository that renderings are compared with
+pytestmark = pytest.mark.engines("torch")  # these are compared with the shipped repository
 
 ROOT = Path(__file__).parents[2]
 WAYS = [
@@ -36,7 +36,7 @@ RIVER = "请介绍一下长江。"
 
 
 def rendered(pair, directory):
-    """Render a shipped pair from its TOML file, as a user does."""
+    """Render a shipped pair by the user's command; return the repository."""
     output = directory / "repository"
     cache = ["--cache", str(ROOT / ".cache" / "models")]
     assert main(["render", pair, "--output", str(output), *cache]) == 0
@@ -45,21 +45,21 @@ def rendered(pair, directory):
 
 @pytest.fixture(scope="module")
 def default_pair(tmp_path_factory):
-    """Return the default pair's repository, made of its description alone."""
+    """Return the default pair's repository, rendered from its description."""
     return rendered("smollm2_135m", tmp_path_factory.mktemp("default"))
 
 
 @pytest.fixture(scope="module")
 def other_family(tmp_path_factory):
-    """Return a server with another target, whose vocabulary is its own, and no draft."""
+    """Return a server with a target of another vocabulary, and without a draft model."""
     directory = tmp_path_factory.mktemp("minimind2")
     repository = rendered("minimind2_small", directory)
     with TritonServer(repository, log_path=directory / "server.log") as running:
         yield running
 
 
-def test_rendered_default_pair_is_the_shipped_one(server, default_pair, tmp_path):
-    """The server starts on it, its engines warmed up, and says token for token the same."""
+def test_rendered_default_pair_equals_the_shipped_one(server, default_pair, tmp_path):
+    """A server starts on the rendered repository and gives the same tokens as the shipped one."""
     requests = [
         GenerationRequest(text_input=COUNT, max_tokens=16, **sampling, **way)
         for sampling in SAMPLINGS
@@ -76,7 +76,10 @@ def test_rendered_default_pair_is_the_shipped_one(server, default_pair, tmp_path
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
 def test_another_family_is_served_exactly(other_family, sampling):
-    """On = off, token for token, with the same commands and no line of code for this model."""
+    """With each drafter, another model family gives the tokens that it gives without speculation.
+
+    It is built and served by the same commands, without code of its own.
+    """
     prompts = [CHATS[0], *([{"role": "user", "content": text}] for text in (STORY, RIVER))]
     fields = [{"messages": each, "max_tokens": 48, **sampling} for each in prompts]
     num_accepted = 0
@@ -97,10 +100,11 @@ def test_another_family_is_served_exactly(other_family, sampling):
 
 
 def copied(repository, directory):
-    """Copy a repository, weights linked."""
+    """Copy a repository into `directory` with links to the weights; return the copy."""
     copy = directory / "repository"
     shutil.copytree(repository, copy, symlinks=True, copy_function=linked)
-    for path in copy.glob("*/config.pbtxt"):  # to be edited: no link
+    # Tests change these files, so they must not be links.
+    for path in copy.glob("*/config.pbtxt"):
         text = path.read_bytes()
         path.unlink()
         path.write_bytes(text)
@@ -108,7 +112,7 @@ def copied(repository, directory):
 
 
 def refusal(repository, directory, *extra_args):
-    """Start a server that must not become ready; return its log."""
+    """Start a server on a repository, check that it does not become ready, and return its log."""
     server = TritonServer(
         repository,
         log_path=directory / "server.log",
@@ -120,10 +124,10 @@ def refusal(repository, directory, *extra_args):
     return (directory / "server.log").read_text()
 
 
-def test_what_no_longer_fits_is_refused_at_load(default_pair, tmp_path):
-    """Other weights by a single byte, and a limit that would fail long rounds: all is said at once.
+def test_repository_that_differs_from_its_manifest_is_refused_at_load(default_pair, tmp_path):
+    """One message names all differences: one changed byte of weights, and a draft limit too high.
 
-    What else is refused: tests/unit/test_load_check.py.
+    tests/unit/test_load_check.py has the other cases.
     """
     repository = copied(default_pair, tmp_path)
     weights = repository / "draft/1/checkpoint/model.safetensors"
@@ -143,18 +147,19 @@ def test_what_no_longer_fits_is_refused_at_load(default_pair, tmp_path):
 
 
 def test_pair_that_cannot_verify_fails_at_load(default_pair, tmp_path):
-    """The first call is Triton's own: a target that takes no drafts is never ready."""
+    """Triton's warm-up sends a draft first, so a target that cannot verify it never gets ready."""
     repository = copied(default_pair, tmp_path)
-    (repository / "manifest.json").unlink()  # it would be refused before
+    # With a manifest the changed parameter would be refused before the warm-up.
+    (repository / "manifest.json").unlink()
     set_parameters(repository / "target", max_draft_len="1")
 
     log = refusal(repository, tmp_path, "--model-control-mode=explicit", "--load-model=target")
 
-    # Mostly it says "failed to run warmup sample 'first_call': invalid_request: draft token length
-    # 2 exceeds …", but where a warm-up fails, tritonserver 2.51.0 may also crash (status 139).
+    # Mostly the log says "failed to run warmup sample 'first_call': invalid_request: draft token
+    # length 2 exceeds …". But tritonserver 2.51.0 may also crash if a warm-up fails (status 139).
     assert "successfully loaded 'target'" not in log
 
 
 def test_shipped_repository_has_no_manifest():
-    """Without one a repository is served as it is: `make serve` is for trying things out."""
+    """Without a manifest a repository is served unchecked, so that users can try things out."""
     assert not (MODEL_REPOSITORY / "manifest.json").exists()

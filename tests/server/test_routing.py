@@ -1,4 +1,4 @@
-"""Several drafts at a live server: tasks go where they are sent, unless it turns out hopeless."""
+"""With several draft models, a task uses the one configured for it, unless that is useless."""
 
 from specdec.control.steering import TRIAL_ROUNDS
 from tests.server.doors import ROUTED, Door, num_drafts
@@ -6,13 +6,16 @@ from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
 
-def test_tasks_go_where_they_are_sent_until_that_is_hopeless(doors):
-    """From the first request on; then away from the random draft, and the text never changes."""
+def test_tasks_use_their_configured_draft_model_unless_it_is_useless(doors):
+    """The configured model drafts from the first request on; one with random weights is dropped.
+
+    The text never changes.
+    """
     door = Door(doors, ROUTED)
     plain = door.ask(COUNT, drafter="none").token_ids
 
     def ask(num_requests=1, **fields):
-        """Return the rounds in which each draft was asked for so many answers."""
+        """Ask for `num_requests` answers; return the rounds in which each model drafted."""
         answers = [door.ask(COUNT, **fields) for _ in range(num_requests)]
         assert {each.token_ids for each in answers} == {plain}
         return {
@@ -27,12 +30,12 @@ def test_tasks_go_where_they_are_sent_until_that_is_hopeless(doors):
     ask(8, task="code")
     assert ask(4, task="code")["random"] <= 2 * TRIAL_ROUNDS
 
-    # A request's own drafter wins.
+    # A request that names a drafter gets it, whatever its task.
     assert ask(task="sql", drafter="random")["random"] > 0
 
 
 def test_acceptance_is_measured_by_tenant(doors):
-    """One tenant's guesses stand, the other's fall: each has a figure of its own."""
+    """A tenant with accepted drafts and one with rejected drafts have separate estimates."""
     door = Door(doors, ROUTED)
     door.ask(COUNT, task="count", tenant="acme", drafter="draft")
     door.ask(COUNT, task="count", tenant="globex", drafter="random")

@@ -1,4 +1,4 @@
-"""Sampled text through a live server: the seed decides, speculation does not."""
+"""Sampling on a live server: the text depends on seed and parameters, not on speculation."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,24 +8,24 @@ from clients import GenerationRequest, GrpcClient
 
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
 SHIP = {6325, 5575}
-"""The tokens of "ship" and " ship"; " ships" is another word with a token of its own, 7761."""
+"""Tokens of "ship" and " ship"; " ships" is another word, with the token 7761."""
 DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree", "vote", "suffix+draft")
 
 
 @pytest.fixture(scope="module")
 def client(server):
-    """Return a client of the live server."""
+    """Return a gRPC client of the server."""
     with GrpcClient(server.grpc_url) as opened:
         yield opened
 
 
 def answer(client, **fields):
-    """Return the answer to PROMPT."""
+    """Return the answer to PROMPT, with statistics; `fields` may change 32 tokens and seed 11."""
     defaults = {"messages": PROMPT, "max_tokens": 32, "seed": 11, "return_perf_metrics": True}
     return client.generate(GenerationRequest(**defaults | fields))
 
 
-@pytest.mark.engines("torch")  # others have no such sampler: test_strict_contract.py
+@pytest.mark.engines("torch")  # compiled engines sample otherwise: test_strict_contract.py
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -37,7 +37,7 @@ def answer(client, **fields):
     ids=["plain", "nucleus", "penalties", "biased"],
 )
 def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampling):
-    """Off, and on with each drafter and several draft lengths: the same bits."""
+    """Sampled answers have the same bits without speculation and with each drafter and k."""
     expect_no_change(client, sampling)
 
 
@@ -50,12 +50,12 @@ def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampl
     ids=["bans", "penalties"],
 )
 def test_speculation_changes_no_greedy_token_and_no_log_probability(client, sampling):
-    """The same, on all engines."""
+    """Greedy answers with penalties and bans have the same bits, on all engines."""
     expect_no_change(client, sampling)
 
 
 def expect_no_change(client, sampling):
-    """Compare answers with and without speculation, four at a time."""
+    """Check tokens and log-probabilities with each drafter against those without speculation."""
     ways = [{"drafter": drafter, "num_draft_tokens": k} for drafter in DRAFTERS for k in (1, 4)]
     fields = {"return_log_probs": True, "max_tokens": 24, **sampling}
 
@@ -73,10 +73,10 @@ def expect_no_change(client, sampling):
     assert "logit_bias" not in sampling or 30 not in off.token_ids
 
 
-def test_seed_makes_the_text(client):
-    """A repeated seed the same text, another seed another; one that is drawn is reported.
+def test_seed_decides_the_text(client):
+    """A repeated seed gives the same text, other seeds other texts; a drawn seed is reported.
 
-    Of the target alone; speculation keeps it where the test above says so.
+    This is without speculation, which keeps the text (see the first tests).
     """
     fields = {"temperature": 1.0, "drafter": "none"}
     drawn = answer(client, seed=None, **fields)
@@ -87,10 +87,10 @@ def test_seed_makes_the_text(client):
     assert len(texts) == 4
 
 
-@pytest.mark.engines("torch")  # others match two token sequences for each word
+@pytest.mark.engines("torch")  # compiled engines ban only two token sequences for each word
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_banned_text_is_never_said_however_it_is_spelt(client, temperature):
-    """Pieces of words, across words and with a space; with every drafter the same tokens."""
+def test_banned_text_never_appears_however_it_is_tokenized(client, temperature):
+    """Bans hold for parts of words and for texts across words, and with every drafter."""
     fields = {"temperature": temperature, "max_tokens": 48}
     free = answer(client, **fields).text
     words = [free[at : at + 3] for at in range(0, len(free) - 3, 7)]
@@ -103,8 +103,8 @@ def test_banned_text_is_never_said_however_it_is_spelt(client, temperature):
         assert on.token_ids == off.token_ids, drafter
 
 
-def test_bans_hold_in_drawn_text(client):
-    """Whatever the draft says, which on compiled engines has not heard of them."""
+def test_bans_hold_in_sampled_text(client):
+    """Bans hold even if the draft model does not know of them, as with compiled engines."""
     bans = {"bad_words": ["ship"], "logit_bias": {28: 2.5, 30: -100}, "repetition_penalty": 1.2}
 
     drawn = answer(client, drafter="draft", temperature=0.6, top_p=0.9, min_tokens=32, **bans)
@@ -115,12 +115,12 @@ def test_bans_hold_in_drawn_text(client):
     assert len(drawn.token_ids) == 32
 
 
-def test_rejection_says_so(client):
-    """By name, on all engines, with accepted guesses of the draft."""
+def test_rejection_is_reported(client):
+    """On all engines the answer reports `rejection`, and some draft tokens are accepted."""
     expect_named(client, "rejection", "draft")
 
 
-@pytest.mark.engines("torch")  # on others a copy has no logits, and there is no other rule
+@pytest.mark.engines("torch")  # compiled engines have only `rejection`, for drafts with logits
 @pytest.mark.parametrize(
     ("verification", "drafter"),
     [
@@ -128,13 +128,16 @@ def test_rejection_says_so(client):
         *((rule, drafter) for rule in ("block", "typical") for drafter in ("draft", "lookup")),
     ],
 )
-def test_other_verifications_run_and_say_so(client, verification, drafter):
-    """Reported by name, with drafts that were accepted, each marked as its drafter's."""
+def test_other_verification_modes_are_reported(client, verification, drafter):
+    """The answer reports its mode, and marks each accepted draft token with its drafter."""
     expect_named(client, verification, drafter)
 
 
 def expect_named(client, verification, drafter):
-    """Ask for a rule, and look for it and its accepted drafts in the answer."""
+    """Check that an answer reports the mode it was asked for, and marks all accepted tokens.
+
+    A draft model must have some accepted tokens.
+    """
     fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 48}
 
     one = answer(client, verification=verification, **fields)
@@ -145,8 +148,11 @@ def expect_named(client, verification, drafter):
 
 
 @pytest.mark.engines("torch")  # compiled engines take no trees
-def test_tree_is_judged_by_rejection(client):
-    """Branches of looked-up and drawn tokens in one pass; accepted ones name their drafters."""
+def test_tree_is_verified_by_rejection(client):
+    """Branches of lookup and of the draft model are verified in one pass.
+
+    Each accepted token is marked with its own drafter.
+    """
     fields = {"temperature": 0.6, "max_tokens": 64, "verification": "rejection"}
 
     one = answer(client, drafter="lookup+draft", num_draft_tokens=3, **fields)
@@ -161,7 +167,10 @@ def test_tree_is_judged_by_rejection(client):
 
 
 def test_prediction_is_counted(client):
-    """The answer itself as prediction is accepted, a foreign text rejected; same text in both."""
+    """The right text as prediction is mostly accepted and another text is rejected.
+
+    The answer is the same.
+    """
     plain = answer(client, num_draft_tokens=0)
 
     right = answer(client, drafter="prediction", prediction=plain.text)
@@ -174,8 +183,8 @@ def test_prediction_is_counted(client):
     assert wrong.final.rejected_prediction_tokens > 0
 
 
-def test_suffix_memory_is_the_tenants(client):
-    """What one tenant asked is guessed for that tenant, and for no other."""
+def test_suffix_memory_is_kept_apart_by_tenant(client):
+    """The drafter `suffix` copies from a tenant's earlier requests for that tenant only."""
     fields = {"drafter": "suffix", "num_draft_tokens": 8}
 
     first = answer(client, tenant="red", **fields)

@@ -1,4 +1,4 @@
-"""Compiled engines have no sampler in common: what is verified how, and what is not."""
+"""The verification of drafts by compiled engines, which share no sampler with the draft engine."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.engines("compiled")
 
 CERTAIN = "As a result, it is important"
 UNCERTAIN = f"{CERTAIN} to"
-"""The first round is the target's alone, and says one word here; the next one may say many."""
+"""CERTAIN and the only token that the requests of these tests can draw after it. They draw it in
+the first round, which has no draft; in the second round many tokens are possible."""
 NUM_DRAWS = 480
 RARE = 5
 SIGNIFICANT = 1e-4
@@ -25,14 +26,14 @@ PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
 
 
 def ask(server, model, **fields):
-    """Return one answer of a front door; `bare` knows of no draft logits."""
+    """Return an answer of the orchestrator `model`; `bare` assumes no extensions of its engines."""
     defaults = {"text_input": PROMPT, "max_tokens": 24, "seed": 3, "return_perf_metrics": True}
     with GrpcClient(server.grpc_url, model_name=model) as client:
         return client.generate(GenerationRequest(**defaults | fields))
 
 
 def test_sampled_request_is_verified_by_rejection(server):
-    """With draft logits alone, as they are taken: by name, with accepted drafts."""
+    """With draft logits, sampled drafts are verified in mode `rejection`, and some are accepted."""
     answer = ask(server, "specdec", temperature=0.5, num_draft_tokens=3, max_tokens=48)
 
     assert answer.final.verification == "rejection"
@@ -40,16 +41,16 @@ def test_sampled_request_is_verified_by_rejection(server):
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "suffix"])
-def test_what_has_no_logits_does_not_draft_sampled_text(server, drafter):
-    """It goes on without speculation, and says so."""
+def test_drafters_without_logits_do_not_draft_sampled_text(server, drafter):
+    """The request runs without speculation and reports verification `off`."""
     answer = ask(server, "specdec", temperature=0.5, drafter=drafter)
 
     assert answer.final.verification == "off"
     assert answer.final.total_draft_tokens == 0
 
 
-def test_sampled_request_runs_plainly_where_nothing_is_lossless(server):
-    """Without draft logits the target alone: the text that it says to anyone."""
+def test_sampled_request_without_draft_logits_runs_without_speculation(server):
+    """No lossless verification is possible, so the answer is the target's own."""
     answer = ask(server, "bare", temperature=0.8)
 
     assert answer.final.verification == "off"
@@ -58,7 +59,7 @@ def test_sampled_request_runs_plainly_where_nothing_is_lossless(server):
 
 @pytest.mark.parametrize("model", ["specdec", "bare"])
 def test_greedy_speculation_is_exact_everywhere(server, model):
-    """By equality, with drafts."""
+    """Greedy answers equal those without speculation, and some draft tokens are accepted."""
     off = ask(server, model, num_draft_tokens=0)
     for drafter in ("draft", "tree", "vote", "lookup+draft", "auto"):
         on = ask(server, model, drafter=drafter, num_draft_tokens=3)
@@ -69,8 +70,8 @@ def test_greedy_speculation_is_exact_everywhere(server, model):
 
 
 @pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])
-def test_several_drafters_are_one_where_logits_judge(server, drafter):
-    """The draft engine alone, which can say what it drew from, for whatever was asked."""
+def test_rejection_uses_only_the_draft_engine_of_several_drafters(server, drafter):
+    """With `tree`, `vote` and `auto` only the draft engine drafts: its tokens have logits."""
     answer = ask(
         server, "specdec", temperature=0.5, drafter=drafter, max_tokens=48, num_draft_tokens=2
     )
@@ -80,7 +81,7 @@ def test_several_drafters_are_one_where_logits_judge(server, drafter):
 
 
 def test_parameters_of_the_contract_reach_compiled_engines(server):
-    """Bias, bans and penalties, in the tensors that such engines have."""
+    """Bias, bans, penalties and min_tokens take effect through NVIDIA's tensors."""
     fields = {"logit_bias": {28: -100}, "bad_words": ["ship"], "min_tokens": 20}
     fields |= {"repetition_penalty": 1.2, "frequency_penalty": 0.5}
 
@@ -100,18 +101,19 @@ def test_parameters_of_the_contract_reach_compiled_engines(server):
         ("bare", {"temperature": 0.5, "min_p": 0.1}),
     ],
 )
-def test_what_such_engines_cannot_do_is_refused(server, model, fields):
-    """By its type, with the value; nothing is silently something else."""
+def test_modes_and_parameters_that_these_engines_lack_are_refused(server, model, fields):
+    """The error is `unsupported` and names the value; nothing is replaced silently."""
     with pytest.raises(SpecdecError, match=r"0\.1|exact|block|rejection") as caught:
         ask(server, model, **fields)
 
     assert caught.value.error_type == "unsupported"
 
 
-def test_rejection_keeps_the_targets_law(server):
-    """What many requests say in a drafted round, against the target's own law at that place.
+def test_rejection_keeps_the_targets_distribution(server):
+    """The tokens of 480 requests at one position follow the target's distribution (χ² test).
 
-    That is its logits, warped as the request says; what is rare is counted together.
+    The position is in a round with a draft. The distribution is the softmax of the target's logits,
+    warped by the request's temperature and top_p. Rare tokens are counted together.
     """
     sampling = SamplingParams(temperature=0.8, top_p=0.9)
     prompt = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint").plain(UNCERTAIN)
@@ -139,7 +141,7 @@ def test_rejection_keeps_the_targets_law(server):
     with GrpcClient(server.grpc_url) as client, ThreadPoolExecutor(16) as threads:
         tokens, accepted = zip(*threads.map(drafted, range(NUM_DRAWS)), strict=True)
 
-    # Neither were all guesses right nor none: both ways to a token were gone.
+    # Some drafts were accepted and some rejected, so both ways to a token were tested.
     assert 0.1 < sum(accepted) / NUM_DRAWS < 0.9
     seen = np.bincount(tokens, minlength=len(law))
     assert not seen[law == 0].any()

@@ -1,4 +1,4 @@
-"""One request, one trace: Triton's spans, and below them every engine call."""
+"""Each request has one trace: Triton's spans, and below them a span for every engine call."""
 
 from clients import GenerationRequest, GrpcClient, collect
 from tests.server.live import (
@@ -8,11 +8,11 @@ from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
 EXPORTED_S = 20.0
-"""Spans are sent a tenth of a second after their end, on an idle machine."""
+"""Longest wait in seconds for spans, which an idle machine sends 100 ms after their end."""
 
 
 def traced(server, collector, **request):
-    """Ask; return the answer and the spans of its trace by name, once the last has come."""
+    """Send a request; return its answer and, once they are complete, its spans by name."""
     known = {span.trace_id for span in collector.newest()}
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
         answer = collect(client.stream(GenerationRequest(text_input=COUNT, **request)))
@@ -29,7 +29,10 @@ def traced(server, collector, **request):
 
 
 def test_engine_calls_are_children_of_the_request(deployed_server, collector):
-    """Client's request, orchestrator, answer, and a span for each call of draft and target."""
+    """The trace has the request, the orchestrator, the answer, and each call of draft and target.
+
+    Spans of the calls name their numbers of draft tokens and tokens.
+    """
     answer, spans = traced(
         deployed_server,
         collector,
@@ -51,8 +54,8 @@ def test_engine_calls_are_children_of_the_request(deployed_server, collector):
     assert sum(span.attributes["num_tokens"] for span in spans["target"]) >= len(answer.token_ids)
 
 
-def test_a_plain_answer_is_one_call(deployed_server, collector):
-    """Without speculation the target runs one streaming call, and the trace shows it."""
+def test_answer_without_speculation_is_one_call(deployed_server, collector):
+    """Without speculation the trace has one call of the target, with all tokens."""
     answer, spans = traced(deployed_server, collector, drafter="none", max_tokens=8)
 
     (call,) = spans["target"]
@@ -60,8 +63,8 @@ def test_a_plain_answer_is_one_call(deployed_server, collector):
     assert call.attributes["num_tokens"] == len(answer.token_ids) == 8
 
 
-def test_a_clients_own_trace_goes_on(deployed_server, collector):
-    """A request with a W3C traceparent joins the trace of who sent it."""
+def test_request_joins_the_trace_of_its_client(deployed_server, collector):
+    """Spans of a request with a W3C traceparent belong to the trace that it names."""
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
     url = f"http://{deployed_server.http_url}/v2/models/specdec/generate"

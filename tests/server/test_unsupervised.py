@@ -1,4 +1,7 @@
-"""Plain tritonserver, without `specdec serve`: a dead engine hangs nobody, and ends the server."""
+"""Under plain tritonserver, without `specdec serve`, requests to a dead engine fail at once.
+
+If configured so, the server then ends.
+"""
 
 import os
 import signal
@@ -34,7 +37,7 @@ PREFIX = f"specdec_{os.getpid()}_plain_"
 
 
 class PlainServer:
-    """A tritonserver that nobody watches."""
+    """A tritonserver without a supervisor: its process and its URLs."""
 
     def __init__(self, process, settings):
         self.process, self.pid = process, process.pid
@@ -44,7 +47,10 @@ class PlainServer:
 
 @contextmanager
 def plain_server(directory, **parameters):
-    """Start tritonserver as a user without our launcher does."""
+    """Start tritonserver without our launcher while the block runs, and kill it afterwards.
+
+    `parameters` are set in the configuration of `specdec`.
+    """
     repository = copy_repository(directory, **parameters)
     settings = with_free_ports(ServeSettings(repository, "127.0.0.1", 0, 0, 0, 0))
     installation = find_installation()
@@ -72,7 +78,7 @@ def plain_server(directory, **parameters):
 
 
 def is_ready(server):
-    """Say whether Triton says that it is ready."""
+    """Return whether Triton reports that it is ready."""
     try:
         return ask_http("GET", server.ready_url, retries=False).status == 200
     except urllib3.exceptions.HTTPError:
@@ -80,7 +86,10 @@ def is_ready(server):
 
 
 def errors_after_death(server):
-    """Kill the target under four streams; return their errors and when the last one came."""
+    """Kill the target during four requests.
+
+    Return the set of their error types, and the seconds from the kill to the last error.
+    """
 
     def ask(_):
         with pytest.raises(SpecdecError) as caught:
@@ -92,15 +101,16 @@ def errors_after_death(server):
         ThreadPoolExecutor(4) as pool,
     ):
         waiting = [pool.submit(ask, n) for n in range(4)]
-        time.sleep(2.0)  # until they are under way
+        # Let all requests reach the target first.
+        time.sleep(2.0)
         killed_s = time.monotonic()
         os.kill(process_of(server, "target"), signal.SIGKILL)
         told = [each.result() for each in waiting]
     return {error.error_type for error, _ in told}, max(when for _, when in told) - killed_s
 
 
-def test_dead_engine_is_told_to_running_and_new_requests(tmp_path):
-    """Nobody hangs, although Triton goes on saying that it is ready."""
+def test_running_and_new_requests_get_an_error_from_a_dead_engine(tmp_path):
+    """All requests get `engine_failed` within 3 s, and the server goes on running."""
     with plain_server(tmp_path) as server:
         kinds, seconds = errors_after_death(server)
         assert kinds == {"engine_failed"}
@@ -115,7 +125,10 @@ def test_dead_engine_is_told_to_running_and_new_requests(tmp_path):
 
 
 def test_exit_on_dead_engine_ends_the_server(tmp_path):
-    """Clients are told first; then whoever started tritonserver can start it again."""
+    """Running requests get their error first; then tritonserver is killed.
+
+    Whatever started it can start it again.
+    """
     with plain_server(tmp_path, exit_on_dead_engine="true") as server:
         kinds, seconds = errors_after_death(server)
         assert kinds == {"engine_failed"}

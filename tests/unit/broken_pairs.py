@@ -1,6 +1,7 @@
-"""Pairs that cannot be built, or will not pay: what is broken, and the message it gets.
+"""Broken pair descriptions, each with the finding that `specdec build check` must report.
 
-`python -m tests.unit.broken_pairs` writes builder/pairs/BROKEN.md from the same table.
+Some of these pairs cannot be built; others can, but would not pay off. `python -m
+tests.unit.broken_pairs` writes builder/pairs/BROKEN.md from the same table.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from builder.errors import BuildError
 
 DOCUMENT = PAIRS_DIRECTORY / "BROKEN.md"
 ABSENT = object()
+"""Value in `Broken.changes` that removes a key from the pair file."""
 WORDS = ("fox", "def", "three", "user", "2024")
+"""Words of the checks' probe texts; the tokenizers of TINY know only these."""
 
 A70, A8, TWO = "llama31_70b_8b", "llama31_8b_1b", "qwen25_14b_two_drafts"
 SMALL, HEAD, LOOKUP, TINY = "llama31_70b_1b", "llama31_8b_eagle3", "llama31_8b_lookup", "tiny"
@@ -51,25 +54,27 @@ TINY_PAIR = {
     "load": {"num_sequences": 4, "sequence_len": 512},
     "speculation": {"drafters": ["draft"]},
 }
-"""A pair small enough that its checkpoints are written by the test."""
+"""A pair so small that the test can write its checkpoints."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A shipped pair, what was changed in it, and what is said of it."""
+    """A pair with one change, and the finding that the check must report for it."""
 
     pair: str
+    """Name of a shipped pair, or TINY."""
     what: str
-    """For people: the change."""
+    """The change, in words for people."""
     changes: Mapping[str, object]
-    """Dotted keys of the file and their new values; ABSENT takes a key away."""
+    """Dotted keys of the pair file and their new values; ABSENT removes a key."""
     code: str
-    """The finding's; "description" where the file cannot even be read."""
+    """Code of the finding; "description" if the file cannot be read at all."""
     said: tuple[str, ...]
-    """Parts of message or remedy."""
+    """Texts that must appear in the message or the remedy."""
     severity: str = ERROR
+    """Severity of the finding."""
     spoil: Callable[[Path], None] | None = field(default=None, repr=False)
-    """For TINY: what happens to the draft's checkpoint."""
+    """For TINY: a function that damages the draft model's checkpoint in a directory."""
 
 
 def _words(*words: str) -> Callable[[Path], None]:
@@ -99,7 +104,7 @@ def _fewer_weights(directory: Path) -> None:
 
 
 BROKEN = (
-    # The file itself.
+    # The pair file itself.
     Broken(A8, "a key misspelt", {"target.placement.tensor_paralel": 2}, "description",
            ("[target]: placement has no key 'tensor_paralel'", "did you mean 'tensor_parallel'?")),
     Broken(A8, "a key that nobody knows", {"limits.zzz": 1}, "description",
@@ -280,7 +285,7 @@ BROKEN = (
            "kv_fraction", ("gives target a KV cache of", "the load needs 12.1 GiB")),
     Broken(A8, "a fraction that is none", {"target.kv_cache_fraction": 1.0}, "kv_fraction",
            ("above 0 and below 1; given: 1.0",)),
-    # What only checkpoints can tell.
+    # Findings that need the checkpoints.
     Broken(TINY, "no weights", {}, "weights", ("holds no safetensors file",),
            spoil=lambda directory: (directory / "model.safetensors").unlink()),
     Broken(TINY, "half of the weights", {}, "weights", ("stores 10 numbers, its shape has",),
@@ -305,7 +310,7 @@ BROKEN = (
 
 
 def write_tokenizer(directory: Path, words: tuple[str, ...]) -> None:
-    """A tokenizer of whole words."""
+    """Write a tokenizer.json with a token for each word, and "?" for all other words."""
     vocabulary = {word: number for number, word in enumerate(["?", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -313,7 +318,10 @@ def write_tokenizer(directory: Path, words: tuple[str, ...]) -> None:
 
 
 def write_checkpoint(directory: Path, num_layers: int) -> Path:
-    """What a checkpoint of TINY_SHAPE looks like to the checks."""
+    """Write a checkpoint of TINY_SHAPE as far as the checks read it; return its directory.
+
+    The directory must not exist. All weights are 0.
+    """
     directory.mkdir()
     write_tokenizer(directory, WORDS)
     shape = TINY_SHAPE
@@ -334,7 +342,11 @@ def write_checkpoint(directory: Path, num_layers: int) -> Path:
 
 
 def findings(broken: Broken, scratch: Path) -> tuple[Finding, ...]:
-    """Break the pair and check it."""
+    """Apply the change to the pair, check it, and return the findings.
+
+    `scratch` is an empty directory for the checkpoints of TINY. If the pair file cannot be read,
+    the only finding has the code "description".
+    """
     table = copy.deepcopy(
         TINY_PAIR if broken.pair == TINY else read_toml(PAIRS_DIRECTORY / f"{broken.pair}.toml")
     )
@@ -354,7 +366,7 @@ def findings(broken: Broken, scratch: Path) -> tuple[Finding, ...]:
 
 
 def matching(broken: Broken, found: tuple[Finding, ...]) -> Finding | None:
-    """The finding that the table promises; None if it is not among them."""
+    """Return the finding that `broken` expects; None if it is not in `found`."""
     for each in found:
         text = f"{each.message} → {each.remedy}"
         if (each.severity, each.code) == (broken.severity, broken.code) and all(
@@ -365,7 +377,10 @@ def matching(broken: Broken, found: tuple[Finding, ...]) -> Finding | None:
 
 
 def document() -> str:
-    """BROKEN.md."""
+    """Return the text of BROKEN.md.
+
+    Raise AssertionError if the check does not report an expected finding.
+    """
     lines = [
         "# Broken pairs, and what `specdec build check` says of each",
         "",

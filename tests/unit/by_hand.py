@@ -1,4 +1,4 @@
-"""A scheduler over a tiny random Llama, driven by hand."""
+"""Helpers that run a scheduler over a tiny random Llama, pass by pass on the test's thread."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ CPU = torch.device("cpu")
 
 
 def new_scheduler(model, limits=LIMITS, num_cache_tokens=NUM_CACHE_TOKENS):
-    """Return a scheduler whose cache is empty."""
+    """Return a scheduler over `model` on the CPU, and give the model a new, empty cache.
+
+    `num_cache_tokens` is the size of the cache in tokens.
+    """
     size = model.cache.block_size
     model.cache = KVCache(model.config, num_cache_tokens, CPU, block_size=size)
     return Scheduler(model, limits)
 
 
 def ids(tokens):
-    """Return token ids."""
+    """Return token ids as an array [n] int32."""
     return np.asarray(tokens, dtype=np.int32)
 
 
 def prompt(length, seed=0):
-    """Return a random prompt."""
+    """Return a random prompt [length] int32; equal arguments give equal prompts."""
     return np.random.default_rng([length, seed]).integers(1, VOCAB, length).astype(np.int32)
 
 
@@ -63,7 +66,10 @@ class Receiver:
 
 
 def run(scheduler, tasks):
-    """Run tasks to their ends; return their receivers, in order."""
+    """Run the tasks together until all of them have ended; return their receivers in order.
+
+    Check the scheduler's integrity at the end.
+    """
     receivers = [Receiver() for _ in tasks]
     for task, receiver in zip(tasks, receivers, strict=True):
         scheduler.add([task], receiver)
@@ -75,10 +81,10 @@ def run(scheduler, tasks):
 
 
 def alone(model, task):
-    """Run one task on an engine that never saw another."""
+    """Run one task on a new scheduler with an empty cache; return its receiver."""
     return run(new_scheduler(model), [task])[0]
 
 
 def task(tokens, max_new_tokens=12, draft=(), end_id=None, request_id="r"):
-    """Return a task."""
+    """Return a task that generates tokens, or that verifies `draft` if there is one."""
     return Task(request_id, ids(tokens), max_new_tokens, ids(draft), end_id)

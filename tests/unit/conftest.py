@@ -1,4 +1,4 @@
-"""Fixtures that more than one module of unit tests uses."""
+"""Fixtures that several modules of unit tests use."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Run small products without waiting for a second thread."""
+    """Limit PyTorch to one thread, so that small products do not wait for a second one."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -22,18 +22,18 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def model(one_thread, tmp_path_factory):
-    """Return a tiny model whose cache each test replaces."""
+    """Return a tiny random Llama; each test replaces its cache."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU)
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a target of eight layers."""
+    """Return the checkpoint directory of a random target with eight layers."""
     return save_target(tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture(scope="module")
 def heads(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a drafting head of each kind for it."""
+    """Return a drafting head of each kind for `target`: its directory by kind."""
     return save_heads(target, tmp_path_factory.mktemp("heads"))

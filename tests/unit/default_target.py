@@ -1,4 +1,4 @@
-"""The shapes of the default target (SmolLM2-135M), and random numbers to fill them."""
+"""The shapes of the default target (SmolLM2-135M), and random tensors to fill them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ CPU = torch.device("cpu")
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    """Return the same random bf16 numbers for the same seed."""
+    """Return normally distributed numbers times `scale`: [*shape] bfloat16 on the CPU.
+
+    The same seed gives the same numbers.
+    """
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(shape, generator=generator) * scale).to(torch.bfloat16)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose equality is equality of bits."""
+    """Return the bits of a bfloat16 or float32 tensor as integers, to compare them exactly."""
     return tensor.view(torch.int16 if tensor.dtype == torch.bfloat16 else torch.int32)

@@ -1,4 +1,4 @@
-"""Every outcome of a verification, with its exact probability: the tools of a proof."""
+"""Tools to prove verification rules: all outcomes of a run, with their exact probabilities."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -7,14 +7,18 @@ import numpy as np
 
 
 class Walk:
-    """A chance that takes the decisions of one path, and knows the path's probability."""
+    """A `Chance` that makes the decisions of one path, and multiplies their probabilities.
+
+    A path is a tuple of outcomes, one for each decision. The first decision after its end raises
+    StopIteration. `probability` is the product for the decisions made so far.
+    """
 
     def __init__(self, path):
         self._path = path
         self._taken = 0
         self.probability = Fraction(1)
         self.open: list[int] = []
-        """At the first decision beyond the path: the outcomes that it can have."""
+        """Possible outcomes of the first decision after the path's end; empty before that one."""
 
     def happens(self, probability):
         return self._decide([1 - Fraction(probability), Fraction(probability)]) == 1
@@ -35,7 +39,10 @@ class Walk:
 
 
 def all_outcomes(run):
-    """Yield (result, probability) of every way that `run(chance)` can go."""
+    """Yield (result, probability) for every sequence of decisions that `run(chance)` can meet.
+
+    `run` is called once for each of them; the probabilities are fractions.
+    """
     waiting = [()]
     while waiting:
         path = waiting.pop()
@@ -49,7 +56,11 @@ def all_outcomes(run):
 
 
 class Models:
-    """A target and a draft with a random law of small fractions behind every text."""
+    """A target and a draft model with random distributions after each text.
+
+    `law(name, text)` is the distribution of the model `name` after `text`: [vocab_size] small
+    fractions. Without `zeros` every token has a probability above 0.
+    """
 
     def __init__(self, seed, vocab_size, zeros=True):
         self._vocab_size = vocab_size
@@ -64,7 +75,10 @@ class Models:
 
 
 def extend(law, models, text, share, length):
-    """Let the target finish the text, in every way that it can."""
+    """Add to `law` the probability of each text of `length` tokens that begins with `text`.
+
+    `share` is the probability of `text`. The target draws all tokens after it.
+    """
     if len(text) == length:
         law[text] += share
         return
@@ -74,7 +88,7 @@ def extend(law, models, text, share, length):
 
 
 def law_of_target(models, length):
-    """Return {text: probability} of the target alone."""
+    """Return {text: probability} for all texts of `length` tokens that the target generates."""
     law = defaultdict(Fraction)
     extend(law, models, (), Fraction(1), length)
     return law

@@ -1,4 +1,4 @@
-"""A scheduler over the CUDA decoder, wherever it runs, and tasks that exercise its shapes."""
+"""Helpers to test the CUDA decoder, on a GPU or the CPU: a scheduler, and tasks of many shapes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ NUCLEUS = SamplingParams(temperature=0.9, top_k=40, top_p=0.9, min_p=0.01, seed=
 
 
 _captured: WeakKeyDictionary[KVCache, EngineLimits] = WeakKeyDictionary()
-"""The limits for which graphs over a cache were captured."""
+"""For each cache, the limits for which its graphs were captured."""
 
 
 def new_scheduler(model: LlamaModel, limits: EngineLimits) -> Scheduler:
-    """Return a scheduler with an empty cache and, where the model has them, graphs.
+    """Return a scheduler with an empty cache, and with graphs if the model has them.
 
-    Graphs are captured once for the same limits: capturing takes most of a test's time on CUDA.
+    For the same limits, graphs are captured once and used again, because capturing takes most of a
+    test's time on CUDA.
     """
     if _captured.get(model.cache) != limits:
         dtype = model.cache.storage.dtype
@@ -49,23 +50,27 @@ def new_scheduler(model: LlamaModel, limits: EngineLimits) -> Scheduler:
 
 
 def empty(cache: KVCache) -> None:
-    """Discard all sequences; the blocks keep their old values, which nothing may read."""
+    """Discard all sequences. The blocks keep their old values, which no later task may read."""
     for sequence in list(cache._sequences):
         cache.discard(sequence)
 
 
 def tokens_of(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
-    """Run tasks side by side; return the tokens of each."""
+    """Run the tasks together; return the tokens of each."""
     return [each.tokens for each in run(new_scheduler(model, limits), tasks)]
 
 
 def alone(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
-    """Run each task on an engine that knows no other; return the tokens of each."""
+    """Run each task by itself, with an empty cache; return the tokens of each."""
     return [tokens_of(model, [each], limits)[0] for each in tasks]
 
 
 def mixed_tasks() -> list[Task]:
-    """Return sixteen tasks: all lengths, drafts and blocks, greedy and sampled."""
+    """Return 16 tasks with different prompts and drafts, some greedy and some sampled.
+
+    Prompts have 1 to 513 tokens, with lengths around the ends of cache blocks (256 tokens). Drafts
+    have 0 to 16 tokens.
+    """
     lengths = (1, 2, 17, 63, 200, 254, 255, 256, 257, 300, 510, 511, 512, 513, 40, 5)
     drafts = (0, 1, 2, 3, 4, 5, 8, 16, 0, 1, 0, 4, 0, 0, 15, 0)
     tasks = []
@@ -77,7 +82,7 @@ def mixed_tasks() -> list[Task]:
 
 
 def calls_of_a_draft(num_tokens: int, count: int, params: SamplingParams) -> list[Task]:
-    """Return `count` short calls behind prompts of different lengths."""
+    """Return `count` tasks of `num_tokens` tokens each, after prompts of different lengths."""
     return [
         Task(str(n), ids(prompt(3 + 50 * n, seed=n)), num_tokens, params=params)
         for n in range(count)
@@ -85,10 +90,10 @@ def calls_of_a_draft(num_tokens: int, count: int, params: SamplingParams) -> lis
 
 
 def step_by_step(monkeypatch: object, model: LlamaModel) -> None:
-    """Let the model have no leaps."""
+    """Make the model run one pass for each token, without leaps of several tokens."""
     monkeypatch.setattr(type(model), "leaps", property(lambda _: False))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return float32 as integers: equal means equal bits."""
+    """Return the bits of a float32 tensor as int32, to compare them exactly."""
     return tensor.view(torch.int32)

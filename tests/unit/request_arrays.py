@@ -1,4 +1,4 @@
-"""Requests to `specdec` as the arrays that Triton hands over."""
+"""Requests to the model `specdec`, in the form of the arrays that Triton hands over."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ LISTS = {"input_ids": "INT32", "stop_words": "STRING", "bad_words": "STRING"}
 
 
 def array(name, value):
-    """Return the array that Triton hands over for an input of this name."""
+    """Return the array [n] that Triton hands over for the input `name`; texts become bytes."""
     values = list(value) if name in LISTS else [value]
     encoded = [item.encode() if isinstance(item, str) else item for item in values]
     return np.asarray(encoded, dtype=TYPES[(SCALARS | LISTS)[name]])
 
 
 def parse(**inputs):
-    """Parse a request, with a prompt if none of the inputs is one."""
+    """Parse a request with these inputs; if they have no prompt, add a `text_input`."""
     if not inputs.keys() & {"text_input", "messages", "input_ids"}:
         inputs["text_input"] = "x"
     return parse_request({name: array(name, inputs[name]) for name in inputs}, LIMITS)

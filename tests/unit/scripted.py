@@ -1,7 +1,7 @@
-"""Engines and drafters that follow a script, for tests of everything around the models.
+"""Engines and drafters that follow a script, for tests of the code around the models.
 
-The target of these tests "knows" one text: what it says next depends on how long the context is
-and on nothing else, so that a wrong guess that slipped through would show at once.
+The target of these tests knows one text. It checks that each context is a beginning of this text,
+so a rejected draft token that was kept would fail the test at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ WRONG = 999
 
 
 class KnowingTarget:
-    """Says `text` behind PROMPT, then its end token for ever.
+    """A target that generates `text` after the prompt, and then END_ID for ever.
+
+    Its methods raise AssertionError if a context is not the prompt and a beginning of the text.
 
     Attributes:
-        num_passes: verification calls so far.
-        drafts: the draft of each of them.
-        num_streamed, stream_closed: what became of the streaming call.
+        num_passes: number of verification calls so far.
+        drafts: the draft tokens of each of them.
+        num_streamed: number of tokens that were streamed so far.
+        stream_closed: whether a streaming call has ended.
     """
 
     def __init__(self, text: Sequence[int], prompt: Sequence[int] = PROMPT) -> None:
@@ -37,7 +40,7 @@ class KnowingTarget:
         self.stream_closed = False
 
     def verify(self, context, draft):
-        """Check the draft as an engine of the contract does: the end token cuts the result."""
+        """Verify a chain as a real engine does: the end token cuts the result."""
         self.num_passes += 1
         draft = draft.tokens
         self.drafts.append(draft)
@@ -48,7 +51,7 @@ class KnowingTarget:
         return Verification(tokens[: tokens.index(END_ID)] if ended else tokens, ended)
 
     def stream(self, context, max_tokens):
-        """Say one token at a time; the end is a response without tokens."""
+        """Yield one token per response; the end of the text is a response without tokens."""
         place = self._place(context)
         try:
             for offset in range(max_tokens):
@@ -73,11 +76,14 @@ class KnowingTarget:
 
 
 class ScriptedDrafter:
-    """Guesses by a rule: `guess(place, offset)` is the token `offset` tokens ahead, None for stop.
+    """A drafter that proposes chains of up to `k` tokens by a rule.
+
+    `guess(position)` is the rule: it returns the draft token for a position of the answer, counted
+    from 0, or None to end the draft there.
 
     Attributes:
-        asked: (context length, most tokens) of each question.
-        observed: every round it was told of.
+        asked: (context length, most tokens) of each call of `propose`.
+        observed: each round that it was told of.
     """
 
     def __init__(
@@ -96,7 +102,7 @@ class ScriptedDrafter:
         self.observed: list[Round] = []
 
     def propose(self, context, max_tokens):
-        """Offer up to k guesses."""
+        """Propose up to k tokens, as many as the rule gives."""
         assert max_tokens >= 1
         self.asked.append((len(context), max_tokens))
         tokens = tuple(self._guesses(len(context) - self._num_prompt, min(self._k, max_tokens)))
@@ -115,17 +121,17 @@ class ScriptedDrafter:
 
 
 def always_right(text: Sequence[int]) -> Callable[[int], int | None]:
-    """Give guesses that the target confirms, end token included."""
+    """Return a rule whose tokens the target always accepts, its end token included."""
     return lambda place: text[place] if place < len(text) else END_ID
 
 
 def always_wrong(_place: int) -> int | None:
-    """Give guesses that the target never says."""
+    """Return a token that the target never generates, for any position."""
     return WRONG
 
 
 def right_except(text: Sequence[int], wrong_places: set[int]) -> Callable[[int], int | None]:
-    """Give right guesses but for some places."""
+    """Return a rule that is right except at some positions of the answer."""
     right = always_right(text)
     return lambda place: WRONG if place in wrong_places else right(place)
 
@@ -141,7 +147,7 @@ def make_round(
     next_drafts=(),
     next_parents=(),
 ):
-    """Return a round as the loop reports it."""
+    """Return a Round as the loop reports it; `drafted` and `accepted` count draft tokens."""
     return Round(
         tokens=tuple(tokens),
         num_drafted=drafted,

@@ -1,4 +1,4 @@
-"""Installs the stand-in for TensorRT-LLM in a test, in the release it asks for."""
+"""Installs a stand-in for TensorRT-LLM for one test, as the release that the test asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ ROOT = STANDINS.parents[1]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, directory: Path, version: str) -> None:
-    """Make TensorRT-LLM `version` importable, and its commands known, to child processes."""
+    """Let child processes import the stand-in as TensorRT-LLM `version`, and find its commands.
+
+    `directory` gets the metadata of the package.
+    """
     info = directory / f"tensorrt_llm-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(
@@ -30,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch, directory: Path, version: str) -> N
 
 
 def save_checkpoint(directory: Path, *, architecture: str, vocab_size: int) -> Path:
-    """Write a Hugging Face directory as far as a conversion by the stand-in looks at it."""
+    """Write the parts of a Hugging Face checkpoint that a conversion by the stand-in reads."""
     directory.mkdir(parents=True)
     config = {
         "architectures": [architecture],

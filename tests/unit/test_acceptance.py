@@ -1,4 +1,4 @@
-"""Verification by equality, and the count that the orchestrator derives from tokens alone."""
+"""Tests of the verification mode `exact`, and of counting accepted tokens from its result."""
 
 import pytest
 from hypothesis import given
@@ -20,8 +20,12 @@ TOKENS = st.integers(0, 3)
         ((7, 7), (7, 8, 7), (7, 8), 1),
     ],
 )
-def test_drafts_stand_up_to_the_first_disagreement(draft, choices, tokens, num_accepted):
-    """All right, wrong in the middle, wrong at once, no draft, right behind wrong."""
+def test_accepts_draft_tokens_up_to_the_first_disagreement(draft, choices, tokens, num_accepted):
+    """The result is the accepted draft tokens and one token of the target's own.
+
+    The cases: all accepted; the last one rejected; the first one rejected, although the next would
+    match; no draft; a repeated token of which only the first is accepted.
+    """
     assert verify_chain(draft, choices) == (tokens, num_accepted)
 
 
@@ -31,7 +35,7 @@ def test_drafts_stand_up_to_the_first_disagreement(draft, choices, tokens, num_a
     )
 ))  # fmt: skip
 def test_tokens_alone_tell_how_many_were_accepted(pair):
-    """What the engine counts inside, the orchestrator finds again from draft and result."""
+    """The orchestrator derives the engine's count of accepted tokens from draft and result."""
     draft, choices = pair
 
     verdict = verify_chain(draft, choices)
@@ -44,8 +48,8 @@ def test_tokens_alone_tell_how_many_were_accepted(pair):
 
 
 @given(st.lists(TOKENS, max_size=8), st.lists(TOKENS, max_size=8))
-def test_accepted_is_the_longest_common_beginning(draft, tokens):
-    """Also of a result that the end token or the length limit has cut."""
+def test_accepted_tokens_are_the_longest_common_prefix(draft, tokens):
+    """This holds even if the end token or the length limit has cut the result."""
     num_accepted = num_accepted_of(Draft(tuple(draft)), Verification(tuple(tokens), ended=False))
 
     assert draft[:num_accepted] == tokens[:num_accepted]

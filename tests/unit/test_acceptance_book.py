@@ -1,4 +1,8 @@
-"""α by task: censored, pooled for the unknown, forgetting the old; bounded in everything."""
+"""Tests of the acceptance estimates: α by task, drafter and position.
+
+Draft tokens that were never compared do not count. New tasks start from all tasks together, and old
+rounds are forgotten.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ NOW = 1e9
 
 
 def rounds_of(alphas, num_rounds, rng):
-    """Accepted counts of drafts whose positions stand with these chances."""
+    """Yield the accepted tokens of random rounds; `alphas` has the acceptance of each position."""
     for _ in range(num_rounds):
         count = 0
         while count < len(alphas) and rng.random() < alphas[count]:
@@ -32,13 +36,13 @@ def rounds_of(alphas, num_rounds, rng):
 
 
 def fill(book, task, alphas, num_rounds=2000, drafter="draft", seed=1, now_s=NOW):
-    """Tell the book of rounds."""
+    """Add random rounds of one task to the acceptance estimates."""
     for accepted in rounds_of(alphas, num_rounds, random.Random(seed)):
         book.add(task, "greedy", Offer(drafter, len(alphas), len(alphas), accepted), now_s)
 
 
-def test_each_position_has_its_own_chance():
-    """Censoring is no bias: what was not reached counts neither for nor against."""
+def test_each_position_has_its_own_acceptance():
+    """Draft tokens after a rejected one count neither for nor against, so they cause no bias."""
     book, alphas = AcceptanceBook(), (0.8, 0.6, 0.9, 0.5)
     fill(book, "code", alphas)
 
@@ -50,7 +54,7 @@ def test_each_position_has_its_own_chance():
 
 
 def test_alpha_is_the_censored_estimate():
-    """Σ accepted / Σ min(accepted + 1, k), not accepted ÷ drafted."""
+    """α̂ is Σ accepted / Σ min(accepted + 1, k), not accepted ÷ drafted."""
     book = AcceptanceBook()
     for accepted in (0, 2, 4, 1):
         book.add("code", "greedy", Offer("draft", 4, 4, accepted), NOW)
@@ -62,7 +66,7 @@ def test_alpha_is_the_censored_estimate():
 
 
 def test_new_task_starts_from_all_others():
-    """And an unknown drafter from a guess that makes it worth a trial."""
+    """An unknown drafter starts from UNKNOWN, which is high enough to make it worth a trial."""
     book = AcceptanceBook()
     assert book.estimate("sql", "draft", "greedy", NOW).alphas[0] == UNKNOWN
     fill(book, "code", (0.9,) * 4)
@@ -74,8 +78,11 @@ def test_new_task_starts_from_all_others():
     assert book.num_rounds("new", "draft", "greedy", 0.0) == 0
 
 
-def test_copies_are_not_expected_before_they_are_seen():
-    """Or they would seem to take every round from a head that nobody has asked yet."""
+def test_copies_are_not_expected_before_one_was_found():
+    """Copy drafters start from 0 rounds with a proposal, other drafters from all rounds.
+
+    Otherwise copies would seem to replace each draft of a head that was never asked.
+    """
     book = AcceptanceBook()
     expected = {"head": 1.0, COPY: 0.0, copies_beyond(3): 0.0}
     found = {name: book.estimate("sql", name, "greedy", NOW, 0).offers for name in expected}
@@ -86,8 +93,8 @@ def test_copies_are_not_expected_before_they_are_seen():
     assert book.estimate("sql", COPY, "greedy", NOW, 0).offers > 0.9
 
 
-def test_estimate_follows_a_draft_that_goes_stale():
-    """Within a few times MEMORY_ROUNDS it is the new chance."""
+def test_estimate_follows_a_draft_model_that_becomes_stale():
+    """After 3 * MEMORY_ROUNDS rounds the estimate is near the new acceptance."""
     book = AcceptanceBook()
     fill(book, "code", (0.8,), 4000)
     fill(book, "code", (0.3,), 3 * MEMORY_ROUNDS, seed=2)
@@ -96,7 +103,7 @@ def test_estimate_follows_a_draft_that_goes_stale():
 
 
 def fill_by_turns(book, alphas, num_turns, seed):
-    """Rounds of two guesses, one of each task after the other; `alphas` by task."""
+    """Add rounds of two draft tokens, one for each task in turn; `alphas` is by task."""
     rng = random.Random(seed)
     for _ in range(num_turns):
         for task, alpha in alphas.items():
@@ -105,13 +112,16 @@ def fill_by_turns(book, alphas, num_turns, seed):
 
 
 def first_alphas(book, tasks):
-    """α̂ of the first guess by task."""
+    """Return α̂ of the first draft token for each task."""
     return [book.estimate(task, "draft", "greedy", NOW).alphas[0] for task in tasks]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_change_is_noticed_over_all_tasks(seed):
-    """Ten tasks, twenty rounds of each: none could tell by its own; the same when it is mended."""
+def test_change_of_a_draft_model_is_noticed_from_all_tasks_together(seed):
+    """Twenty rounds of each of ten tasks show that a draft model became worse, or better again.
+
+    No single task has enough rounds to tell.
+    """
     book = AcceptanceBook()
     fresh = {f"task {number}": 0.45 + 0.05 * number for number in range(10)}
     stale = dict.fromkeys(fresh, 0.1)
@@ -124,8 +134,8 @@ def test_change_is_noticed_over_all_tasks(seed):
     assert statistics.mean(first_alphas(book, fresh)) > 0.35
 
 
-def test_swapped_draft_is_not_judged_by_the_old_one():
-    """It is worth a trial again in every task; what is known of others stays."""
+def test_replaced_draft_model_does_not_inherit_estimates():
+    """It is worth a trial again in every task. Estimates of other drafters stay."""
     book = AcceptanceBook()
     for drafter in ("draft", "other"):
         fill(book, "code", (0.1, 0.1), drafter=drafter)
@@ -141,8 +151,8 @@ def test_swapped_draft_is_not_judged_by_the_old_one():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_tasks_that_differ_are_no_change(seed):
-    """Whatever their order, all that is remembered of them counts."""
+def test_tasks_that_differ_are_not_taken_for_a_change(seed):
+    """In whatever order tasks of different acceptance come, no evidence is dropped."""
     book, alphas = AcceptanceBook(), {"code": 0.95, "chat": 0.2, "sql": 0.5}
     fill_by_turns(book, alphas, 2000, seed)
     for task, alpha in alphas.items():
@@ -153,8 +163,8 @@ def test_tasks_that_differ_are_no_change(seed):
     assert min(remembered) > 0.9 * MEMORY_ROUNDS
 
 
-def test_what_is_old_counts_less():
-    """Without news for long an estimate is drawn to what all tasks say, and less sure."""
+def test_old_rounds_count_less():
+    """Without new rounds for long, an estimate moves towards the one over all tasks."""
     book = AcceptanceBook()
     fill(book, "code", (0.9,), 400)
     fill(book, "chat", (0.1,), 4000, seed=2)
@@ -171,8 +181,8 @@ def test_what_is_old_counts_less():
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60),
     st.floats(0, 3),
 )
-def test_estimates_are_always_chances(rounds, optimism):
-    """Whatever was seen, hostile lengths included."""
+def test_estimates_are_always_probabilities(rounds, optimism):
+    """This holds after any rounds, empty and extremely long drafts included."""
     book = AcceptanceBook()
     for drafted, accepted in rounds:
         offer = Offer("draft", drafted, drafted, min(accepted, drafted))
@@ -189,7 +199,7 @@ def test_estimates_are_always_chances(rounds, optimism):
 
 
 def test_weights_stay_finite():
-    """A million rounds do not overflow."""
+    """The weights, which grow with each round, do not overflow in 200,000 rounds."""
     book = AcceptanceBook()
     for _ in range(200_000):
         book.add("code", "greedy", Offer("draft", 1, 1, 1), NOW)

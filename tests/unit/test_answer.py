@@ -1,4 +1,4 @@
-"""One request from prompt to last response, with scripted engines and the real tokenizer."""
+"""Tests of one request from prompt to last response, with scripted engines and a real tokenizer."""
 
 import json
 import time
@@ -22,13 +22,13 @@ SONG = "The ship sails at noon 🚀 and the ship returns at night."
 
 
 class NoMetrics:
-    """Takes updates and forgets them."""
+    """A metrics sink that ignores all updates."""
 
     def add(self, *_, **__):
-        """Forget it."""
+        """Ignore the update."""
 
     def observe(self, *_):
-        """Forget it."""
+        """Ignore the update."""
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,12 @@ def tokenizer():
 
 
 class Session:
-    """Answers requests whose target knows SONG.
+    """Answers requests by a scripted target that generates SONG.
 
     Attributes:
-        target: the engine of the latest request.
+        prompt: the tokens of PROMPT.
+        song: the tokens of SONG.
+        target: the scripted target of the latest request.
     """
 
     def __init__(self, tokenizer):
@@ -52,12 +54,16 @@ class Session:
         self.target = None
 
     def drafter(self, *wrong_places):
-        """Return a drafter of 4 tokens that knows the song but for some places."""
+        """Return a drafter of 4 tokens a round that is wrong at some positions of the song only."""
         guess = right_except(self.song, set(wrong_places)) if wrong_places else None
         return ScriptedDrafter(4, guess or always_right(self.song), prompt=self.prompt)
 
     def answer(self, drafter=None, flight=None, on_send=None, **fields):
-        """Return all responses to a request, as (outputs, is_last)."""
+        """Answer one request; return all its responses as (outputs, is_last).
+
+        Without a drafter there is no speculation. `on_send` is called after each response.
+        `fields` are those of the GenerationRequest.
+        """
         sent = []
         self.target = KnowingTarget(self.song, self.prompt)
 
@@ -86,7 +92,7 @@ class Session:
 
 @pytest.fixture
 def session(tokenizer):
-    """Return a session."""
+    """Return a new session."""
     return Session(tokenizer)
 
 
@@ -102,8 +108,11 @@ def ids_of(sent):
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wrong", [None, (), (2, 9, 10)])
-def test_answer_is_the_song_in_every_mode(session, stream, wrong):
-    """Off, all right or partly right; streamed or whole: one text, one last response."""
+def test_answer_is_the_same_with_and_without_speculation(session, stream, wrong):
+    """The text is the target's own with any drafts, streamed or whole; only one response is last.
+
+    The cases: no speculation, all drafts right, drafts wrong at some positions.
+    """
     drafter = None if wrong is None else session.drafter(*wrong)
 
     sent = session.answer(drafter, stream=stream)
@@ -120,7 +129,7 @@ def test_answer_is_the_song_in_every_mode(session, stream, wrong):
 
 
 def test_sources_follow_their_tokens(session):
-    """Accepted tokens carry the drafter's number, corrections and bonus tokens 0."""
+    """The source of an accepted token is the drafter's number, that of the target's own token 0."""
     sent = session.answer(session.drafter(2), stream=True, return_perf_metrics=True)
 
     sources = np.concatenate([outputs["output_sources"] for outputs, _ in sent]).tolist()
@@ -131,7 +140,7 @@ def test_sources_follow_their_tokens(session):
 
 @pytest.mark.parametrize("max_tokens", [1, 4, 5, 6])
 def test_length_ends_the_answer(session, max_tokens):
-    """The limit is met exactly, and is the reason given."""
+    """The answer has exactly max_tokens tokens, and its finish reason is `length`."""
     sent = session.answer(session.drafter(), max_tokens=max_tokens)
 
     assert ids_of(sent) == session.song[:max_tokens]
@@ -140,7 +149,7 @@ def test_length_ends_the_answer(session, max_tokens):
 
 @pytest.mark.parametrize("off", [True, False])
 def test_stop_word_ends_the_answer_and_the_engine(session, off):
-    """Text and tokens end before the stop text; the target is not asked any further."""
+    """The text ends before the stop text. A target that streams is stopped early."""
     sent = session.answer(None if off else session.drafter(), stop_words=(" and",), stream=True)
 
     assert text_of(sent) == SONG.partition(" and")[0]
@@ -152,7 +161,10 @@ def test_stop_word_ends_the_answer_and_the_engine(session, off):
 
 
 def test_prompt_comes_once_and_first(session):
-    """exclude_input_in_output=false: the prompt's text before the answer's, tokens unchanged."""
+    """With exclude_input_in_output=false the prompt's text comes before the answer's.
+
+    The tokens of the answer do not change.
+    """
     for stream in (True, False):
         sent = session.answer(session.drafter(), stream=stream, exclude_input_in_output=False)
 
@@ -161,7 +173,10 @@ def test_prompt_comes_once_and_first(session):
 
 
 def test_context_limit_is_named(session):
-    """Prompt and max_tokens together; the message has limit and sum, and nothing was started."""
+    """A request is refused if prompt and max_tokens together exceed the context limit.
+
+    The message has the limit and the sum, and no engine was called.
+    """
     given = len(session.prompt) + 99
 
     with pytest.raises(InvalidRequestError, match=f"at most 100; given {given}"):
@@ -172,14 +187,15 @@ def test_context_limit_is_named(session):
 
 @pytest.mark.parametrize("off", [True, False])
 def test_cancelled_request_stops_at_the_next_round(session, off):
-    """After a hang-up no further response is sent, and at most one more engine call is made."""
+    """After the client hangs up, no response is sent and at most one more engine call is made."""
     gone = []
     flight = Flight(lambda: bool(gone), None, time.monotonic())
     drafter = None if off else session.drafter()
 
     def hang_up():
         gone.append(1)
-        flight.poll()  # What the watchdog does every few milliseconds.
+        # In the orchestrator the watchdog polls, every 50 ms.
+        flight.poll()
 
     with pytest.raises(RequestCancelledError):
         session.answer(drafter, flight, on_send=hang_up, stream=True)
@@ -190,7 +206,7 @@ def test_cancelled_request_stops_at_the_next_round(session, off):
 
 
 def test_overdue_request_makes_no_call(session):
-    """A deadline that has passed while the request waited ends it before any engine works."""
+    """A request whose deadline passed while it waited ends before any engine is called."""
     flight = Flight(lambda: False, 0.001, time.monotonic() - 1.0)
 
     with pytest.raises(DeadlineExceededError):

@@ -1,4 +1,7 @@
-"""Attention of a row is the same bits whatever runs beside it and wherever its blocks lie."""
+"""Tests that a row's attention has the same bits whatever runs in the same pass.
+
+The bits do not depend either on where in the pool the sequence's cache blocks lie.
+"""
 
 import numpy as np
 import pytest
@@ -27,30 +30,33 @@ CONFIG = ModelConfig(
 
 @pytest.fixture(scope="module")
 def cache():
-    """Return a pool full of random keys and values."""
+    """Return a cache whose pool is filled with random keys and values."""
     pool = KVCache(CONFIG, NUM_BLOCKS * SPLIT_SIZE, CPU)
     pool.storage.copy_(random(*pool.storage.shape, seed=7))
     return pool
 
 
 def sequence(length, blocks):
-    """Return a cached sequence in these blocks."""
+    """Return a cached sequence of `length` positions in these blocks of the pool."""
     return CachedSequence(np.zeros(length, dtype=np.int32), list(blocks))
 
 
 def blocks_for(length):
-    """Return how many blocks hold so many positions."""
+    """Return the number of blocks that hold `length` positions."""
     return -(-length // SPLIT_SIZE)
 
 
 def queries_for(positions):
-    """Return the query of each position: the same wherever it is computed."""
+    """Return a random scaled query for each position: [n, kv_heads, heads / kv_heads, head_dim].
+
+    It is bfloat16 and depends on the position alone.
+    """
     rows = [random(KV_HEADS, HEADS // KV_HEADS, HEAD_DIM, seed=10_000 + p) for p in positions]
     return torch.stack(rows) * HEAD_DIM**-0.5
 
 
 def attended(cache, sequences, positions):
-    """Attend to rows of several sequences in one pass; give each sequence's rows."""
+    """Compute the attention of several sequences' rows in one pass; return the bits by sequence."""
     groups = attention.plan(sequences, [np.asarray(own) for own in positions], CPU)
     queries = queries_for([p for own in positions for p in own])
     out = attention.attend(queries, cache.layer(0), groups)
@@ -58,7 +64,10 @@ def attended(cache, sequences, positions):
 
 
 def row_alone(cache, one, position):
-    """Attend to one row as the model does when nothing else runs: the row twice."""
+    """Return the bits of one row's attention if nothing else runs.
+
+    The model never runs a single row, and computes this one twice.
+    """
     return attended(cache, [one], [[position, position]])[0][0]
 
 
@@ -67,7 +76,10 @@ LENGTHS = (1, 2, 8, 255, 256, 257, 264, 511, 513, 1000, 1024, 1025, 2050, 4097, 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_attention_of_a_row_depends_on_its_own_sequence_only(cache, length):
-    """Any number of rows, long or short, alone or among others of any length: the same bits."""
+    """The bits stay the same with other rows of the sequence, and among other sequences.
+
+    The other rows may belong to a round or to a prompt; the other sequences have any length.
+    """
     dense = range(3, 3 + blocks_for(length))
     one = sequence(length, dense)
     num_rows = min(8, length)
@@ -92,7 +104,7 @@ def test_attention_of_a_row_depends_on_its_own_sequence_only(cache, length):
 
 @pytest.mark.parametrize("length", [200, 513, 2050, 8192])
 def test_gathered_blocks_give_what_blocks_in_place_give(cache, length):
-    """Where a sequence's blocks lie in the pool changes nothing."""
+    """The bits are the same whether the blocks lie together or are scattered over the pool."""
     count = blocks_for(length)
     dense = range(10, 10 + count)
     scattered = list(range(NUM_BLOCKS - 1, 60, -3))[:count]
@@ -114,7 +126,7 @@ def test_gathered_blocks_give_what_blocks_in_place_give(cache, length):
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 7, 31])
 def test_softmax_does_not_see_masked_blocks(num_blocks):
-    """Blocks of −inf behind a row leave its weights' bits alone and weigh nothing."""
+    """Blocks of −inf after a row get weight 0 and do not change the bits of the other weights."""
     row = random(24, num_blocks * SPLIT_SIZE, seed=11).float()
     expected = torch.softmax(row, dim=-1)
 

@@ -1,4 +1,4 @@
-"""A banned text never appears in an answer, in whatever tokens it could be spelt."""
+"""Tests that no answer contains a banned text, in whatever tokens it could be spelt."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ VOCABULARIES = st.lists(st.one_of(LETTERS, st.just(b"")), min_size=1, max_size=4
     picks=st.lists(st.integers(0, 39), max_size=12),
 )
 def test_bans_exactly_the_tokens_that_would_complete_a_text(texts, words, picks):
-    """The same tokens as by trying each one, after any answer that holds no banned text."""
+    """After any answer without a banned text, these are the tokens found by trying each one."""
     banned = BannedText(words, Vocabulary(texts))
     answer: list[int] = []
     for pick in [*picks, 0]:
@@ -40,14 +40,17 @@ def test_bans_exactly_the_tokens_that_would_complete_a_text(texts, words, picks)
 
 @given(texts=VOCABULARIES, beginning=st.binary(min_size=1, max_size=3))
 def test_finds_all_tokens_with_a_beginning(texts, beginning):
-    """Whatever bytes they are, the highest included."""
+    """The beginning may consist of any bytes, the highest (0xff) included."""
     texts = [*texts, b"\xff\xff", b"\xff", b"\xfe\xff\x00"]
     found = Vocabulary(texts).starting_with(beginning)
     assert sorted(found.tolist()) == [n for n, t in enumerate(texts) if t.startswith(beginning)]
 
 
 def test_token_that_holds_several_banned_texts_is_named_once():
-    """Each name is set in each row's logits; lists of common letters would name most tokens."""
+    """A token that is always banned is listed once, whatever the number of texts in it.
+
+    Each entry costs a write in every row's logits, and banned letters are in most tokens.
+    """
     banned = BannedText([b"a", b"b", b"ab"], Vocabulary([b"ab", b"c"]))
     assert banned.tokens_after(np.asarray([1], dtype=np.int32)).tolist() == [0]
 
@@ -62,7 +65,7 @@ def test_only_the_answer_counts():
 
 
 def test_token_texts_are_those_of_the_real_tokenizer():
-    """Each token's bytes decode to what the tokenizer says, whole characters or not."""
+    """Each token's bytes decode to the tokenizer's own text, even for parts of characters."""
     tokenizer = RustTokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
     texts = read_token_texts(CHECKPOINT, tokenizer.get_vocab_size())
     for token, text in enumerate(texts):
@@ -70,6 +73,6 @@ def test_token_texts_are_those_of_the_real_tokenizer():
 
 
 def test_engine_without_a_tokenizer_says_so(tmp_path):
-    """Its checkpoint cannot tell which tokens spell a word."""
+    """Without tokenizer.json it is unknown which tokens spell a text; the error names the file."""
     with pytest.raises(UnsupportedError, match=r"tokenizer\.json"):
         read_token_texts(tmp_path, 10)

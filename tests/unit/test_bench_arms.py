@@ -1,4 +1,4 @@
-"""What benches vary is asked for as it is written, and counted as it is defined."""
+"""Tests of the arms and cases that benches compare, and of their acceptance figures."""
 
 import pytest
 
@@ -26,8 +26,8 @@ from loadtest.bench.counting import DraftCounts
         ("tree/rejection", "tree, rejection", {"verification": "rejection"}, False),
     ],
 )
-def test_arm_is_asked_for_as_written(text, shown, fields, has_chains):
-    """Name, request and whether single tokens were judged."""
+def test_arm_text_gives_title_and_request_fields(text, shown, fields, has_chains):
+    """The text also tells whether draft tokens are verified one by one, so that α̂ is defined."""
     arm = Arm.parse(text)
 
     assert str(arm) == shown
@@ -35,22 +35,26 @@ def test_arm_is_asked_for_as_written(text, shown, fields, has_chains):
     assert arm.has_chains == has_chains
 
 
-def test_case_names_what_is_drawn():
-    """Greedy, a temperature, a nucleus."""
+def test_case_text_gives_title_and_sampling_parameters():
+    """A case is greedy, or has a temperature, perhaps with top_p."""
     assert str(Case.parse("0")) == "greedy"
     assert str(Case.parse("0.7:0.9")) == "T = 0.7, top_p 0.9"
     assert Case.parse("1").fields(5) == {"temperature": 1.0, "top_p": 1.0, "seed": 5}
 
 
-def test_acceptance_figures_are_what_they_say():
-    """Two rounds of 4 drafts with 4 and 1 accepted, and a round without a draft."""
+def test_acceptance_figures_by_hand():
+    """The figures equal those computed by hand; a dash means that a figure is not defined.
+
+    The answer has two rounds of 4 draft tokens, 4 and 1 of them accepted, and a round without any.
+    """
     assert cells("draft", 8, 3, 2, 8, 5, 4 + 2) == ["3.50", "0.833", "0.625", "0.67", "2.67"]
-    assert cells("tree", 8, 3, 2, 8, 5, 4 + 2)[1] == "–"  # α̂ is defined for chains only
+    # α̂ is defined for chains only.
+    assert cells("tree", 8, 3, 2, 8, 5, 4 + 2)[1] == "–"
     assert cells("draft", 3, 3, 0, 0, 0, 0) == ["–", "–", "–", "0.00", "1.00"]
 
 
 def cells(drafter, *counts):
-    """Return the table's figures of one answer."""
+    """Return the figures that the table shows for one answer; `counts` are those of DraftCounts."""
     found = [Counts("qa", "greedy", drafter, DraftCounts(*counts))]
     row = _table([figures(found, Case(0.0), Arm(drafter))]).splitlines()[-1]
     return [cell.strip() for cell in row.strip("|").split("|")][2:]

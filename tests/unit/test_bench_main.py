@@ -1,12 +1,12 @@
-"""`specdec bench`: what a server refuses is said in a line."""
+"""Tests of the command `specdec bench`."""
 
 from clients.errors import SpecdecError
 from loadtest import bench
 from loadtest.bench import acceptance
 
 
-def test_a_refusal_of_the_server_is_a_line_without_a_traceback(monkeypatch, capsys):
-    """With the server's own words, and status 1."""
+def test_refusal_by_the_server_is_one_line_without_a_traceback(monkeypatch, capsys):
+    """The line has the server's own words, and the exit status is 1."""
 
     def refused(argv):
         raise SpecdecError("num_draft_tokens must be at most 16", error_type="invalid_request")

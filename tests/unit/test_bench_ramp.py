@@ -1,4 +1,4 @@
-"""The bench of a growing load: what counts in a pass, and what the table says of passes."""
+"""Tests of `specdec bench ramp`, the bench of a growing load: what a pass counts, and the table."""
 
 import itertools
 import os
@@ -11,17 +11,17 @@ from loadtest.bench.ramp_report import AUTO, Pass, figures, table
 
 LEAD_S, SECONDS = 0.1, 0.3
 NUM_OF_TEMPLATE = 40
-"""More tokens than stand before a salt's last digits."""
+"""Number of tokens at a prompt's beginning that contain all of its salt."""
 
 
 class FakeClient:
-    """Answers with three tokens at once, then two with the end; notes what it was asked."""
+    """A client that gets three tokens, then two with the end; it keeps the requests in `asked`."""
 
     def __init__(self):
         self.asked = []
 
     def stream(self, request):
-        """Take 10 ms of a processor, and 20 ms more for the end."""
+        """Yield the first chunk after 10 ms of processor time, and the last one 20 ms later."""
         self.asked.append(request)
         busy_s = time.thread_time() + 0.01
         while time.thread_time() < busy_s:
@@ -32,37 +32,43 @@ class FakeClient:
         yield SimpleNamespace(token_ids=(4, 5), final=final)
 
 
-def test_pass_counts_what_arrives_behind_its_lead():
-    """From all streams; rounds are what was answered without what was accepted."""
+def test_pass_counts_tokens_that_arrive_after_its_lead():
+    """It counts all streams. Its rounds are the answered tokens less the accepted draft tokens."""
     client = FakeClient()
     prompts = (TokenPrompt(str(number), "qa", (1, number)) for number in itertools.count())
 
     one = Streams(client, os.getpid(), 5, LEAD_S, SECONDS).run(2, 0, AUTO, prompts)
 
     asked = 5 * len(client.asked)
-    assert 0 < one.num_tokens < asked  # those of the lead are left out
+    # Tokens that arrived during the lead are left out.
+    assert 0 < one.num_tokens < asked
     assert one.num_rounds * 5 == one.num_answered * 3
     assert one.num_drafted == 2 * one.num_accepted
     assert one.tokens_per_s == one.num_tokens / SECONDS
     assert SECONDS / 10 < one.cpu_s < 2 * SECONDS
     assert len({request.input_ids[1] for request in client.asked}) == len(client.asked)
     lengths = [request.max_tokens for request in client.asked]
-    assert sorted(lengths)[:2] == [2, 5]  # streams do not go in step
+    # The first answers differ in length, so that the streams do not run in step.
+    assert sorted(lengths)[:2] == [2, 5]
     assert set(lengths[2:]) == {5}
 
 
-def test_passes_of_a_pair_read_as_much():
-    """The same prompts in the same order, none of whose cached prefixes helps the other pass."""
+def test_passes_of_a_pair_have_prompts_of_the_same_length():
+    """Both passes get the same prompts in the same order, with different salts.
+
+    So no prefix that one pass leaves in the cache helps the other.
+    """
     pairs = zip(*(salted(1, CHECKPOINT, 7, place) for place in (0, 1)), strict=True)
 
-    for one, other in itertools.islice(pairs, 25):  # every prompt with two salts
+    # 25 pairs contain each of the ten prompts with two salts.
+    for one, other in itertools.islice(pairs, 25):
         assert one.prompt_id == other.prompt_id
         assert len(one.token_ids) == len(other.token_ids)
         assert one.token_ids[:NUM_OF_TEMPLATE] != other.token_ids[:NUM_OF_TEMPLATE]
 
 
-def test_table_has_the_gain_and_the_guesses_of_each_load():
-    """Guesses a round fall where `auto` gives them up."""
+def test_table_has_the_gain_and_the_draft_tokens_of_each_load():
+    """At a load at which `auto` stops drafting, the table has 0 draft tokens a round."""
     found = [
         Pass(streams, number, arm, 1.0, tokens, 50, drafted, drafted // 2, cpu_s=tokens / 500)
         for streams, drafted, fast in ((1, 40, 120), (48, 0, 99))

@@ -1,4 +1,7 @@
-"""A result holds figures and conditions; its size does not depend on how much was measured."""
+"""Tests of the result files of benches.
+
+A result holds figures and conditions. Its size does not depend on the number of measurements.
+"""
 
 import json
 from dataclasses import dataclass
@@ -44,7 +47,7 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class Inner:
-    """A figure with an interval."""
+    """A figure with the lower end of its interval."""
 
     middle: float
     low: float
@@ -52,14 +55,14 @@ class Inner:
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """Return the folder that stands for results/scratch."""
+    """Replace results/scratch by a temporary folder, and return it."""
     folder = tmp_path / "scratch"
     monkeypatch.setattr(reporting, "SCRATCH", folder)
     return folder
 
 
-def test_single_measurements_are_written_elsewhere(tmp_path, scratch):
-    """The result has the figures alone; every measurement lies in the folder that git ignores."""
+def test_single_measurements_are_written_to_scratch(tmp_path, scratch):
+    """The result has only figures; all measurements go to the folder that git ignores."""
     facts = {"conditions": CONDITIONS, "gain": Inner(1.5, 1.2)}
 
     reporting.write_result("x", tmp_path / "out", facts, "| a |", raw=[Inner(1 / 3, 2.0)])
@@ -72,15 +75,15 @@ def test_single_measurements_are_written_elsewhere(tmp_path, scratch):
     assert raw["conditions"]["command"] == "specdec bench x"
 
 
-def test_without_measurements_nothing_is_written_elsewhere(tmp_path, scratch):
-    """A bench that keeps none leaves no file of them."""
+def test_without_measurements_nothing_is_written_to_scratch(tmp_path, scratch):
+    """A bench without single measurements does not create the folder."""
     reporting.write_result("x", tmp_path, {"conditions": CONDITIONS}, "| a |")
 
     assert not scratch.exists()
 
 
-def test_figures_are_rounded_and_stand_one_on_a_line(tmp_path, scratch):
-    """Four significant digits, whole numbers as they are; a record of a list is a line."""
+def test_figures_are_rounded_and_each_record_is_a_line(tmp_path, scratch):
+    """Figures have four significant digits, but whole numbers keep all of theirs."""
     rows = [
         {"arm": "off", "rate": 123.456789, "count": 1234567},
         {"arm": "auto", "p": 1.23456e-169},
@@ -98,31 +101,31 @@ def test_figures_are_rounded_and_stand_one_on_a_line(tmp_path, scratch):
 
 
 def measured(arm, number):
-    """Return one answer of a bench of speed."""
+    """Return the measurement of one answer, as `specdec bench speed` makes it."""
     return Measurement(f"sql-{number}", "sql", arm, 7, 1, 0.5, 2.3, STATISTICS)
 
 
 def speed_report(num_prompts):
-    """Return what `specdec bench speed` writes."""
+    """Return the figures that `specdec bench speed` writes for `num_prompts` answers per arm."""
     arms = ["direct", "off", "auto"]
     found = [measured(arm, number) for arm in arms for number in range(num_prompts)]
     return speed.report(found, arms, ["auto"], has_times=True)[0]
 
 
 def control_report(num_prompts):
-    """Return what `specdec bench control` writes."""
+    """Return the figures that `specdec bench control` writes for `num_prompts` answers per arm."""
     own = [measured(arm, number) for arm in ("off", "auto") for number in range(num_prompts)]
     return control.figures({"default pair": own})
 
 
 def task_report(num_prompts):
-    """Return what `specdec bench tasks` writes."""
+    """Return the figures that `specdec bench tasks` writes for `num_prompts` answers per arm."""
     found = [measured(arm, number) for arm in ("off", "auto") for number in range(num_prompts)]
     return task_figures(outcomes(found, ["auto"]))
 
 
 def exact_report(num_prompts):
-    """Return what `specdec bench exact` writes."""
+    """Return the figures that `specdec bench exact` writes for `num_prompts` answers per arm."""
     found = [
         Comparison(str(number), "qa", "greedy", arm, 9, None, True, 3, 6, 2)
         for number in range(num_prompts)
@@ -132,14 +135,14 @@ def exact_report(num_prompts):
 
 
 def acceptance_report(num_prompts):
-    """Return what `specdec bench acceptance` writes."""
+    """Return the figures that `specdec bench acceptance` writes for `num_prompts` answers."""
     counts = DraftCounts(9, 4, 3, 6, 3, 5)
     found = [acceptance.Counts("qa", "greedy", "draft", counts)] * num_prompts
     return [acceptance.figures(found, Case(0.0), Arm("draft"))]
 
 
 def prediction_report(num_prompts):
-    """Return what `specdec bench prediction` writes."""
+    """Return the figures that `specdec bench prediction` writes; `num_prompts` answers per kind."""
     found = [
         prediction.Outcome(str(number), kind, 9, 6, 1, 3, is_equal=True)
         for kind in prediction.KINDS
@@ -149,7 +152,7 @@ def prediction_report(num_prompts):
 
 
 def ramp_report(num_passes):
-    """Return what `specdec bench ramp` writes."""
+    """Return the figures that `specdec bench ramp` writes for `num_passes` passes per arm."""
     return ramp_figures(
         [
             RampPass(4, number, arm, 1.0, 100, 50, 8, 4, 0.2)
@@ -160,7 +163,7 @@ def ramp_report(num_passes):
 
 
 def batches_report(num_passes):
-    """Return what `specdec bench batches` writes."""
+    """Return the figures that `specdec bench batches` writes for `num_passes` passes per order."""
     return batch_figures(
         [
             BatchPass(order, number, 100, 1.0, 50.0, 60.0)
@@ -184,7 +187,7 @@ def batches_report(num_passes):
     ],
 )
 def test_size_of_a_result_does_not_grow_with_the_answers(report, tmp_path, scratch):
-    """Twenty times the answers make the same entries, of a few more digits."""
+    """Twenty times the answers give a file of the same size within 10 %."""
     sizes = []
     for count in (3, 60):
         facts = {"conditions": CONDITIONS, "figures": report(count)}

@@ -1,4 +1,4 @@
-"""What `specdec bench speed` makes of its measurements, and of prompts that are too short."""
+"""Tests of the tables of `specdec bench speed`, and of lengthening prompts that are too short."""
 
 import pytest
 
@@ -14,12 +14,15 @@ from loadtest.bench.speed_tables import (
 
 
 def measurement(prompt_id, arm, num_tokens=9, num_first=1, first_s=1.0, last_s=3.0):
-    """Return one answer."""
+    """Return the measurement of one answer.
+
+    `num_first` of its tokens are in the first response. Times are seconds since the request.
+    """
     return Measurement(prompt_id, "qa", arm, num_tokens, num_first, first_s, last_s, None)
 
 
-def test_rates_count_what_came_in_their_time():
-    """Of the whole request, and behind the first response without what that one had."""
+def test_rates_of_whole_answers_and_after_the_first_response():
+    """The rate after the first response leaves out its tokens and the time until it came."""
     found = [measurement("a", "off"), measurement("b", "off", num_tokens=15, num_first=3)]
 
     assert rate_of(found) == pytest.approx(24 / 6)
@@ -27,7 +30,7 @@ def test_rates_count_what_came_in_their_time():
 
 
 def test_ratio_has_an_interval_over_prompts():
-    """Equal ratios leave no spread; unequal ones do, around the middle."""
+    """Equal ratios give an interval without width, unequal ones an interval around the middle."""
     same = [measurement(n, arm, last_s=3.0 if arm == "off" else 1.5) for n in "abc" for arm in "x"]
     same += [measurement(n, "off") for n in "abc"]
     assert str(ratio_of(same, "x", "off")) == "2.00 (2.00–2.00)"
@@ -35,8 +38,8 @@ def test_ratio_has_an_interval_over_prompts():
     assert str(unequal) == "1.50 (1.00–2.00)"
 
 
-def test_columns_stand_in_the_same_order_for_every_arm():
-    """Arms are asked in different orders; a figure still stands under its own column."""
+def test_columns_have_the_same_order_for_every_arm():
+    """Each figure is in its own column, even if the arms were asked in different orders."""
     found = [
         drafted(column, arm, num_accepted)
         for arm, columns in (("x", ("qa", "rag")), ("y", ("rag", "qa")))
@@ -53,7 +56,7 @@ def test_columns_stand_in_the_same_order_for_every_arm():
 
 
 def drafted(column, arm, num_accepted):
-    """Return one answer of three rounds with drafts of two tokens."""
+    """Return the measurement of one answer of three rounds with two draft tokens each."""
     known = {
         "round_times": {"num_rounds": 3},
         "acceptance_histogram_by_draft_length": {},
@@ -65,7 +68,7 @@ def drafted(column, arm, num_accepted):
 
 
 def test_prompts_are_lengthened_in_front():
-    """The question stays at the end; what is long enough stays as it is."""
+    """The question stays at the end; a prompt that is long enough does not change."""
     prompts = [TokenPrompt(name, "qa", ids) for name, ids in (("a", (1, 2)), ("b", (3, 4, 5)))]
 
     longer = lengthened(prompts, 6)

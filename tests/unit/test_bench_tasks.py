@@ -1,4 +1,7 @@
-"""The bench of the ten tasks: the guide's ranges on our terms, tables and picture of outcomes."""
+"""Tests of `specdec bench tasks`, the bench of the ten tasks of a guide.
+
+They cover the guide's ranges in our terms, the outcomes, the tables and the picture.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ STATISTICS = {
 
 
 def measured(task: str, arm: str) -> Measurement:
-    """7 tokens, the first after 0.5 s: without a draft the rest in 1.8 s, with one in half."""
+    """Return the measurement of an answer of 7 tokens, the first of them after 0.5 s.
+
+    The others take 1.8 s without speculation, and half of that with it.
+    """
     is_off = arm == "off"
     last_s = 2.3 if is_off else 1.4
     return Measurement(f"{task}-1", task, arm, 7, 1, 0.5, last_s, None if is_off else STATISTICS)
@@ -30,14 +36,14 @@ def measured(task: str, arm: str) -> Measurement:
 FOUND = [measured(task, arm) for task in ("sql", "mathematics") for arm in ("off", "draft")]
 
 
-def test_the_guides_acceptance_is_put_on_our_terms():
-    """Its accepted ÷ drafted at four guesses is another number per judged token, and τ of it."""
+def test_acceptance_of_the_guide_is_converted_to_our_terms():
+    """The guide gives accepted ÷ drafted at four draft tokens; it is converted to α and to τ."""
     assert str(TASKS["sql"].conditional_acceptance) == "0.91–0.95"
     assert str(TASKS["sql"].mean_acceptance_length) == "4.20–4.52"
 
 
 def test_tasks_are_those_of_our_prompts():
-    """The guide's ten are the ten we have prompts for, and held-out ones of each are asked."""
+    """The guide's ten tasks are those of our prompts; the bench asks held-out prompts of each."""
     assert TASKS.keys() == {task for task, _ in prompts.shipped()}
     held = {text for _, text in prompts.held_out(prompts.PromptSettings())}
 
@@ -50,7 +56,10 @@ def test_tasks_are_those_of_our_prompts():
 
 
 def test_outcome_of_a_task():
-    """Sums over rounds: 3 of 6 stand, of 5 judged; a round costs what 1.0 tokens of off do."""
+    """Five of the six draft tokens were compared with the target, and three accepted.
+
+    A round takes the time of one token without speculation.
+    """
     own = outcome(FOUND, "draft", "sql")
 
     assert own.counts.acceptance_rate == 0.5
@@ -61,16 +70,19 @@ def test_outcome_of_a_task():
     assert own.round_cost == pytest.approx(1.0)
 
 
-def test_what_better_guesses_would_bring():
-    """At its own costs: three rounds in four draft, and a round of two right guesses has three."""
+def test_speed_up_to_expect_from_better_drafts():
+    """The speed-up to expect at another α is computed with the measured costs.
+
+    Three of four rounds have two draft tokens. At α = 0.5 they gain 0.5 + 0.25 tokens.
+    """
     own = outcome(FOUND, "draft", None)
 
     assert own.speed_up_at(0.0) == pytest.approx(1.0)
     assert own.speed_up_at(0.5) == pytest.approx(1 + 0.75 * 0.75)
 
 
-def test_tables_hold_the_guide_and_every_drafter():
-    """One row a task and one for all; the guide's range stands before our figures."""
+def test_tables_have_the_guide_and_every_drafter():
+    """There is a row for each task and one for all; the guide's range precedes our figures."""
     known = outcomes(FOUND, ["draft"])
 
     lines = tables(known).splitlines()
@@ -88,7 +100,7 @@ def test_tables_hold_the_guide_and_every_drafter():
 
 
 def test_picture_can_be_drawn(tmp_path):
-    """Also of a drafter that never drafted."""
+    """This works even for a drafter that never had a proposal."""
     nothing = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
     silent = STATISTICS | nothing | {"acceptance_histogram_by_draft_length": {}}
     idle = [

@@ -1,4 +1,4 @@
-"""Every broken pair gets the message that says what, why and what to do."""
+"""Tests that each broken pair gets a message that says what is wrong, why, and what to do."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.broken_pairs import BROKEN, DOCUMENT, Broken, document, findings
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda each: f"{each.pair}: {each.what}")
 def test_broken_pair_gets_its_message(broken: Broken, tmp_path):
-    """The change is found, under its code, with the values given and the way out."""
+    """The check finds the change; its code, the given values and the remedy are as expected."""
     found = findings(broken, tmp_path)
 
     assert matching(broken, found) is not None, [
@@ -19,7 +19,7 @@ def test_broken_pair_gets_its_message(broken: Broken, tmp_path):
 
 @pytest.mark.parametrize("name", known_pairs())
 def test_shipped_pair_can_be_built(name):
-    """What is shipped has no error, and no warning beside the size of its draft."""
+    """A shipped pair has no error, and no warning except on the size of its draft model."""
     report = check_description(load_description(name))
 
     assert report.is_buildable
@@ -28,5 +28,5 @@ def test_shipped_pair_can_be_built(name):
 
 
 def test_document_shows_what_the_checks_say():
-    """BROKEN.md is what the table and the checks give today."""
+    """BROKEN.md is what the table and the checks produce today."""
     assert DOCUMENT.read_text("utf-8") == document()

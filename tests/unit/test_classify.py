@@ -1,4 +1,7 @@
-"""Requests that name no task get one by plain rules, fast whatever they hold."""
+"""Tests of the rules that name the task of a request that names none.
+
+They must be fast for any text.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ LENGTH = 8000
 ORDINARY = "The harbour committee asks what it costs to mend the wall. " * (LENGTH // 59)
 MOST_TIMES = 2.5
 
-# Pieces on which patterns of this kind are known to go wrong, many times over.
+# Pieces that, repeated many times, are known to make patterns like these slow.
 HOSTILE = ["a", "_", "a_", "1", "1,", "1 ", '{"', "a(", "a(a,", "\n", "?", '" ', "-> ", "A", "中"]
 HOSTILE += ["ä", "a ", "(", " ,", "x = ", "says: ", " \n\n", "`", "a\n\n", "?\n", "A ", "select "]
 
 
 def test_tasks_are_those_of_our_prompts():
-    """The ten labels under which acceptance is known elsewhere, and rules for each of them."""
+    """The rules know the ten tasks of our prompts, and each task has rules."""
     assert set(TASKS) == {task for task, _ in prompts.shipped()}
     assert {rule.task for rule in (*WORDS, *SIGNS, *SHAPES)} == set(TASKS)
 
@@ -47,13 +50,13 @@ def test_tasks_are_those_of_our_prompts():
         ("", None),
     ],
 )
-def test_plain_cases(text, task):
-    """One of each kind; what says nothing has no task."""
+def test_plain_requests_get_their_task(text, task):
+    """The cases have requests of each task, and texts without any sign of one."""
     assert classify(text) == task
 
 
 def test_only_head_and_tail_are_read():
-    """What stands between them, however long, changes nothing."""
+    """Text between them does not matter, however long it is."""
     head, tail = "Summarise. ".ljust(HEAD, "z"), "z" * TAIL
 
     assert classify(head + "SELECT a FROM b GROUP BY c; def f(): return 1 " * 400 + tail) == (
@@ -63,13 +66,16 @@ def test_only_head_and_tail_are_read():
 
 @given(st.text(max_size=2000))
 def test_any_text_has_a_task_or_none(text):
-    """No text is refused."""
+    """No text raises an error."""
     assert classify(text) in {*TASKS, None}
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_costs_no_more(piece):
-    """8,000 characters take less than 2.5 times as long as prose, best of many taken in turn."""
+    """8,000 hostile characters take less than 2.5 times as long as 8,000 of prose.
+
+    Compared are the shortest of 200 times each, measured in turn.
+    """
     hostile = piece * (LENGTH // len(piece))
     taken_s = [(_taken_s(ORDINARY), _taken_s(hostile)) for _ in range(200)]
 
@@ -78,7 +84,7 @@ def test_hostile_text_costs_no_more(piece):
 
 
 def _taken_s(text):
-    """Seconds that one classification takes."""
+    """Return the seconds that one classification takes."""
     start_s = time.perf_counter()
     classify(text)
     return time.perf_counter() - start_s

@@ -1,4 +1,4 @@
-"""The `specdec` command: its table, its exit statuses."""
+"""Tests of the command `specdec`: its subcommands and its exit statuses."""
 
 import importlib
 import subprocess
@@ -13,12 +13,12 @@ class FakeModule:
     """A subcommand's module that records its arguments."""
 
     def __init__(self, outcome):
-        """Keep what main shall return, or raise."""
+        """Take what `main` returns, or raises if it is an exception."""
         self.outcome = outcome
         self.argv = None
 
     def main(self, argv):
-        """Act as a subcommand."""
+        """Keep the arguments; return or raise the outcome."""
         self.argv = argv
         if isinstance(self.outcome, BaseException):
             raise self.outcome
@@ -38,7 +38,7 @@ def replace_module(monkeypatch):
 
 
 def test_help_lists_every_command(capsys):
-    """--help names every command with its one line and exits 0."""
+    """--help names every command with its summary and exits 0."""
     status = cli.main(["--help"])
 
     assert status == 0
@@ -50,7 +50,7 @@ def test_help_lists_every_command(capsys):
 
 @pytest.mark.parametrize("argv", [["nonsense"], [""], []])
 def test_unknown_command_exits_2(argv, capsys):
-    """A command that does not exist exits 2 and names those that do, on stderr alone."""
+    """A command that does not exist exits 2 and names the existing ones, only on stderr."""
     status = cli.main(argv)
 
     captured = capsys.readouterr()
@@ -60,7 +60,7 @@ def test_unknown_command_exits_2(argv, capsys):
 
 
 def test_arguments_and_status_pass_through(replace_module):
-    """A subcommand gets the arguments behind its name, and its status becomes ours."""
+    """A subcommand gets the arguments after its name, and its status is returned."""
     module = replace_module(7)
 
     assert cli.main(["serve", "--http-port", "0", "--", "--id=x"]) == 7
@@ -68,7 +68,7 @@ def test_arguments_and_status_pass_through(replace_module):
 
 
 def test_ctrl_c_exits_130_without_traceback(replace_module, capsys):
-    """An interruption is no error report: status 130, nothing printed."""
+    """An interruption gives status 130 and prints nothing."""
     replace_module(KeyboardInterrupt())
 
     assert cli.main(["load"]) == 130
@@ -76,7 +76,7 @@ def test_ctrl_c_exits_130_without_traceback(replace_module, capsys):
 
 
 def test_missing_package_names_the_extra(monkeypatch, capsys):
-    """If a subcommand's packages are not installed, the message names module and remedy."""
+    """If a subcommand needs a missing package, the message names it and the extra to install."""
 
     def fail(name):
         raise ModuleNotFoundError(name="locust")
@@ -90,7 +90,7 @@ def test_missing_package_names_the_extra(monkeypatch, capsys):
 
 
 def test_subcommands_are_imported_on_use():
-    """`specdec --version` loads no subcommand, so that it stays instant and needs no extras."""
+    """`specdec --version` imports no subcommand, so that it is instant and needs no extras."""
     code = (
         "import sys; from specdec.cli import main; main(['--version']); "
         "sys.exit(any(m.split('.')[0] in {'torch', 'builder', 'clients', 'loadtest'} "
@@ -108,7 +108,8 @@ def test_every_command_has_help(name, capsys):
 
     try:
         status = module.main(["--help"])
-    except SystemExit as exit_request:  # argparse's way
+    except SystemExit as exit_request:
+        # argparse exits after printing its help.
         status = exit_request.code
 
     assert status == 0

@@ -1,4 +1,4 @@
-"""Whose text is whose: pieces, marks and figures of an answer."""
+"""Tests of how clients show which tokens were drafted: pieces, marks and figures of an answer."""
 
 import codecs
 
@@ -13,7 +13,7 @@ from clients.marks import legend, render
 
 
 def byte_decoder():
-    """Return a decoder whose tokens are bytes: characters of several tokens are its hard case."""
+    """Return a decoder whose tokens are bytes, so that some characters take several tokens."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     return lambda token_id: decoder.decode(bytes([token_id])) or None
 
@@ -30,8 +30,11 @@ def cut(text, sources, cuts):
 
 
 @given(st.text(max_size=20), st.lists(st.integers(0, 80), max_size=6), st.randoms())
-def test_pieces_are_the_text_and_their_sources_the_servers(text, cuts, random):
-    """Splitting by token loses no character and gives each one its token's source."""
+def test_pieces_are_the_text_with_the_sources_of_the_server(text, cuts, random):
+    """Splitting by token loses no character and gives each one its token's source.
+
+    A character made of tokens from several sources has the source None.
+    """
     sources = tuple(random.randint(0, 2) for _ in text.encode())
     attribution = TokenAttribution(byte_decoder())
 
@@ -49,7 +52,7 @@ def test_pieces_are_the_text_and_their_sources_the_servers(text, cuts, random):
 
 
 def test_text_held_back_is_attributed_when_it_comes():
-    """Tokens may come before their text (a possible stop word); each keeps its source."""
+    """Tokens may come before their text, as with a possible stop word; each keeps its source."""
     attribution = TokenAttribution(byte_decoder())
 
     assert not list(attribution.pieces(Chunk("", (97, 98), (1, 0))))
@@ -59,7 +62,7 @@ def test_text_held_back_is_attributed_when_it_comes():
 
 
 def test_foreign_tokenizer_is_noticed():
-    """When the local text is not the server's, marks fall back to chunks: nothing is guessed."""
+    """If the local text differs from the server's, the rest of the answer is marked by chunk."""
     attribution = TokenAttribution(byte_decoder())
 
     (piece,) = attribution.pieces(Chunk("XY", (97, 98), (1, 0)))
@@ -69,7 +72,7 @@ def test_foreign_tokenizer_is_noticed():
 
 
 def test_chunk_without_text_counts_for_the_next():
-    """Without a tokenizer, tokens of half a character are counted where the character appears."""
+    """Without a tokenizer, a token of half a character counts for the chunk with the character."""
     attribution = ChunkAttribution()
 
     assert not list(attribution.pieces(Chunk("", (240,), (1,))))
@@ -83,7 +86,7 @@ def test_chunk_without_text_counts_for_the_next():
     [((0, 0), "ab"), ((1, 1), "⟨ab⟩"), ((2, 2), "⟨2:ab⟩"), ((1, 0), "⟨ab⟩1/2")],
 )
 def test_marks_without_colour(sources, shown):
-    """The target's own text is plain, drafted text is in brackets, a mixture is counted."""
+    """The target's own text is plain, drafted text is in brackets, a mixed chunk has a count."""
     (piece,) = ChunkAttribution().pieces(Chunk("ab", (1, 2), sources))
 
     assert render(piece, "text") == shown
@@ -92,14 +95,18 @@ def test_marks_without_colour(sources, shown):
 
 
 def test_legend_explains_counts_only_where_they_appear():
-    """The reader learns how to read the marks, mixed ones included when they can occur."""
+    """The legend explains counts only if chunks can be mixed, and is empty without marks."""
     assert "3 of these 4" in legend("text", is_by_token=False)
     assert "3 of these 4" not in legend("text", is_by_token=True)
     assert not legend("none", is_by_token=True)
 
 
-def test_trials_by_hand():
-    """α̂ counts positions that were reached: at k = 4, rounds with 0, 1, 2, 3 and 4 accepted."""
+def test_denominator_of_alpha_by_hand():
+    """The denominator of α̂ counts the draft tokens up to the first rejected one, included.
+
+    The rounds have 0 to 4 accepted tokens at k = 4, and 0 and 1 at k = 1. Without counts by k there
+    is no result.
+    """
     by_length = {"4": [1, 1, 1, 1, 1], "1": [1, 1]}
 
     # min(accepted + 1, k): 1 + 2 + 3 + 4 + 4 at k = 4, and 1 + 1 at k = 1.
@@ -108,7 +115,10 @@ def test_trials_by_hand():
 
 
 def test_figures_of_an_answer():
-    """The line has the pace and, when something was drafted, both acceptances, k and τ."""
+    """The line has tokens per second.
+
+    If anything was drafted, it also has α̂, accepted ÷ drafted, k and τ.
+    """
     final = Final(
         finish_reason="stop",
         total_draft_tokens=80,

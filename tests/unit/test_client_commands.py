@@ -1,4 +1,4 @@
-"""`specdec chat` and `specdec generate` on the terminal."""
+"""Tests of `specdec chat` and `specdec generate` on the terminal."""
 
 import io
 import json
@@ -18,7 +18,7 @@ ANSWER = (Chunk("Hi ", (1, 2), (1, 1)), Chunk("you", (3,), (0,), final=FINAL))
 
 
 class FakeClient:
-    """A server with one answer, or an error after the first chunk."""
+    """A client that always gets one answer, or an error after its first chunk."""
 
     def __init__(self, error=None):
         self.error = error
@@ -26,7 +26,7 @@ class FakeClient:
         self.num_closed = 0
 
     def stream(self, request):
-        """Give the answer, or fail in the middle of it."""
+        """Yield the answer, or raise the error after its first chunk."""
         self.asked.append(request)
         try:
             yield ANSWER[0]
@@ -37,7 +37,7 @@ class FakeClient:
             self.num_closed += 1
 
     def generate(self, request):
-        """Give the whole answer."""
+        """Return the whole answer."""
         return collect(self.stream(request))
 
     def __enter__(self):
@@ -49,7 +49,7 @@ class FakeClient:
 
 @pytest.fixture
 def client(monkeypatch):
-    """Replace the connection of both commands; no tokenizer lies around."""
+    """Let both commands use a FakeClient, and `chat` find no tokenizer; return the client."""
     fake = FakeClient()
     for module in (chat, generate):
         monkeypatch.setattr(module, "open_client", lambda args: fake)
@@ -58,12 +58,12 @@ def client(monkeypatch):
 
 
 def say(monkeypatch, *lines):
-    """Make the lines the standard input."""
+    """Make these lines the standard input."""
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
 def test_chat_keeps_the_conversation(client, monkeypatch, capsys):
-    """Each question is sent with all turns before it; /new forgets them, not the system's."""
+    """Each question is sent with all earlier turns; /new drops them, but not the system message."""
     say(monkeypatch, "one", "two", "/new", "three")
 
     assert chat.main(["--system", "be brief"]) == 0
@@ -78,7 +78,7 @@ def test_chat_keeps_the_conversation(client, monkeypatch, capsys):
 
 
 def test_chat_shows_figures_and_follows_k(client, monkeypatch, capsys):
-    """Every answer has its line of figures; /k sets the draft length of what follows."""
+    """Each answer has a line of figures; /k sets the draft tokens a round of later answers."""
     say(monkeypatch, "one", "/k 0", "two", "/k", "three", "/nonsense")
 
     chat.main(["--num-draft-tokens", "5"])
@@ -90,8 +90,8 @@ def test_chat_shows_figures_and_follows_k(client, monkeypatch, capsys):
     assert "Ctrl-D leaves" in output
 
 
-def test_chat_prints_errors_in_a_line_and_goes_on(client, monkeypatch, capsys):
-    """A failed answer is one line, no traceback, and no part of the conversation."""
+def test_chat_prints_an_error_in_a_line_and_fails_at_the_end(client, monkeypatch, capsys):
+    """A failed answer prints one line without a traceback; the status is 1 if it was the last."""
     say(monkeypatch, "one")
     client.error = SpecdecError("64 of 64", error_type="overloaded", status="UNAVAILABLE")
 
@@ -101,7 +101,7 @@ def test_chat_prints_errors_in_a_line_and_goes_on(client, monkeypatch, capsys):
 
 
 def test_ctrl_c_cancels_the_answer_only(client, monkeypatch, capsys):
-    """Ctrl-C ends the request and leaves the chat; what was shown stays in the conversation."""
+    """Ctrl-C ends the request but not the chat; text that was shown stays in the conversation."""
     say(monkeypatch, "one", "two")
     client.error = KeyboardInterrupt()
 
@@ -113,7 +113,7 @@ def test_ctrl_c_cancels_the_answer_only(client, monkeypatch, capsys):
 
 
 def test_chat_without_the_tokenizer_asked_for_fails(client, monkeypatch, tmp_path, capsys):
-    """A --tokenizer that is not there is an error, not a silent change of the marks."""
+    """A missing tokenizer in --tokenizer is an error, and does not silently change the marks."""
     monkeypatch.undo()
 
     assert chat.main(["--tokenizer", str(tmp_path)]) == 1
@@ -122,7 +122,7 @@ def test_chat_without_the_tokenizer_asked_for_fails(client, monkeypatch, tmp_pat
 
 @pytest.mark.parametrize("flags", [[], ["--no-stream"]])
 def test_generate_prints_the_text_alone(client, capsys, flags):
-    """Standard output holds the answer and nothing else, so that it can be piped."""
+    """Standard output has only the answer, so that it can be piped."""
     assert generate.main(["hello", *flags]) == 0
 
     captured = capsys.readouterr()
@@ -132,7 +132,7 @@ def test_generate_prints_the_text_alone(client, capsys, flags):
 
 
 def test_generate_prints_json(client, capsys):
-    """--json gives text, tokens, sources, the final statistics and this client's times."""
+    """--json prints text, tokens, sources, the final statistics and this client's times."""
     assert generate.main(["hello", "--json", "--quiet", "--chat", "--stop", "x"]) == 0
 
     captured = capsys.readouterr()
@@ -146,7 +146,7 @@ def test_generate_prints_json(client, capsys):
 
 
 def test_generate_fails_with_a_line(client, capsys):
-    """A failed request exits 1 with the error on standard error."""
+    """A failed request exits 1 and prints the error on standard error."""
     client.error = SpecdecError("gone", error_type="engine_failed")
 
     assert generate.main(["hello"]) == 1
@@ -155,7 +155,7 @@ def test_generate_fails_with_a_line(client, capsys):
 
 @pytest.mark.parametrize("command", [chat, generate])
 def test_commands_have_help(command, capsys):
-    """--help explains and exits 0."""
+    """--help prints the options and exits 0."""
     with pytest.raises(SystemExit) as caught:
         command.main(["--help"])
 

@@ -1,4 +1,4 @@
-"""The gRPC and HTTP clients against servers that behave well, badly, or not at all."""
+"""Tests of the gRPC and HTTP clients with servers that behave well, badly, or are missing."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ QUESTION = GenerationRequest(text_input="hi", max_tokens=3, stop_words=["a", "b"
 
 
 def chunk(text, ids, **final):
-    """Return the fields of one response."""
+    """Return the output fields of one response; `final` are those that only the last one has."""
     fields = {"text_output": [text], "output_ids": ids, "output_sources": [0] * len(ids)}
     return fields | {name: [value] for name, value in final.items()}
 
@@ -26,9 +26,19 @@ ANSWER = [chunk("Gr", [1, 2]), chunk("üß", [3]), chunk("e", [4], finish_reason
 
 
 class Script:
-    """What a fake server does for one request: a list of steps.
+    """The steps of a fake server for one request, and what the server saw of it.
 
-    A dict is a response, a str an error text, a number a pause (s), a function is called.
+    A number is a pause in seconds. Over HTTP the other steps are bytes, each a chunk of the body.
+    Over gRPC they are:
+
+    - a dict: the fields of a response;
+    - a string: an error text within the stream;
+    - a pair of code and text: an error that ends the call.
+
+    Attributes:
+        echo: the id in gRPC responses; None for that of the request.
+        asked: the request; None before it came.
+        is_hung_up: set when the call has ended (gRPC), or the client has closed it (HTTP).
     """
 
     def __init__(self, steps, echo=None):
@@ -39,7 +49,7 @@ class Script:
 
 
 class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Triton's gRPC side, as far as a stream needs it."""
+    """The part of Triton's gRPC service that a stream needs."""
 
     script = None
 
@@ -60,7 +70,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
                 time.sleep(step)
 
     def response(self, fields):
-        """Encode a response as Triton does, in raw contents."""
+        """Return the message of a response, with raw contents as Triton sends them."""
         echo = self.script.asked.id if self.script.echo is None else self.script.echo
         message = service_pb2.ModelInferResponse(id=echo)
         for name, values in fields.items():
@@ -77,12 +87,12 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 class FakeHandler(BaseHTTPRequestHandler):
-    """Triton's HTTP side, as far as the generate extension needs it."""
+    """The part of Triton's HTTP server that the generate extension needs."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        """Answer by the script; bytes go out as they are, each in a chunk of its own."""
+        """Answer by the script; all bytes of a step are sent unchanged in a chunk of their own."""
         script = self.server.script
         script.path = self.path
         script.asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -100,12 +110,12 @@ class FakeHandler(BaseHTTPRequestHandler):
             script.is_hung_up.set()
 
     def log_message(self, *args):
-        """Say nothing."""
+        """Write no log."""
 
 
 @pytest.fixture
 def over_grpc():
-    """Return a function that gives a client of a fake gRPC server with a script."""
+    """Return a function from steps to a client of a fake gRPC server, and its Script."""
     triton = FakeTriton()
     server = grpc.server(ThreadPoolExecutor(4))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(triton, server)
@@ -123,7 +133,7 @@ def over_grpc():
 
 @pytest.fixture
 def over_http():
-    """Return a function that gives a client of a fake HTTP server with a script."""
+    """Return a function from steps to a client of a fake HTTP server, and its Script."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHandler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -156,7 +166,7 @@ def failure(action):
 
 
 def test_grpc_stream_yields_each_response(over_grpc):
-    """Chunks come one by one; the flags-only response at the end is no chunk."""
+    """Each response is a chunk, except for the empty one at the end, which only has flags."""
     client, script = over_grpc([*ANSWER, {}])
 
     chunks = list(client.stream(QUESTION))
@@ -172,7 +182,7 @@ def test_grpc_stream_yields_each_response(over_grpc):
 
 
 def test_http_stream_survives_any_packaging(over_http):
-    """Events split inside a character, or sent several at once, are the same chunks."""
+    """Events may be split inside a character, or sent several at once: the chunks are the same."""
     data = b"".join(event(part) for part in ANSWER)
     split = data.index("ü".encode()) + 1
     for steps in ([data], [data[:split], data[split:]], [bytes([byte]) for byte in data]):
@@ -193,7 +203,7 @@ def test_http_stream_survives_any_packaging(over_http):
 
 
 def test_generate_waits_for_one_response(over_grpc, over_http):
-    """Both clients ask with stream = false and give the joined answer."""
+    """Both clients send stream = false and return the whole answer."""
     whole = chunk("Grüße", [1, 2, 3, 4], finish_reason="stop")
     client, script = over_grpc([whole])
     assert client.generate(QUESTION).token_ids == (1, 2, 3, 4)
@@ -213,7 +223,7 @@ def test_generate_waits_for_one_response(over_grpc, over_http):
     ],
 )
 def test_grpc_errors_carry_type_and_code(over_grpc, code, status):
-    """An error in mid-stream is raised with the server's error_type and Triton's code."""
+    """An error in the middle of a stream keeps the server's error_type and Triton's code."""
     client, _ = over_grpc([ANSWER[0], (code, "some_type: 3 is above 2")])
 
     error = failure(lambda: list(client.stream(QUESTION)))
@@ -222,14 +232,14 @@ def test_grpc_errors_carry_type_and_code(over_grpc, code, status):
 
 
 def test_error_without_a_code_is_raised_too(over_grpc):
-    """Servers that ignore the header put the error into the stream; it is an error all the same."""
+    """Triton puts errors into the stream as text without a code; they are raised as well."""
     client, _ = over_grpc(["Request for unknown model: 'x'"])
 
     assert failure(lambda: list(client.stream(QUESTION))).error_type == "triton"
 
 
 def test_http_error_inside_a_good_stream_is_raised(over_http):
-    """HTTP has said 200 by the time a generation fails: every event is looked at."""
+    """A generation may fail after HTTP status 200, so each event is checked for an error."""
     client, _ = over_http([event(ANSWER[0]), b'data: {"error":"engine_failed: gone"}\n\n'])
     received = []
 
@@ -242,7 +252,7 @@ def test_http_error_inside_a_good_stream_is_raised(over_http):
     "body", [b'{"error":"a_type: text"}', b'data: {"error":"a_type: text"}\n\n']
 )
 def test_http_error_status_is_read_from_either_form(over_http, body):
-    """Triton writes a first error as JSON, or (generate_stream) as an event."""
+    """Triton sends an error before the first response as JSON or as an event (generate_stream)."""
     client, _ = over_http([body], status=503)
 
     error = failure(lambda: list(client.stream(QUESTION)))
@@ -251,15 +261,15 @@ def test_http_error_status_is_read_from_either_form(over_http, body):
 
 
 def test_answer_cut_short_is_an_error(over_grpc, over_http):
-    """A stream that ends without its last response raises: half an answer is none."""
+    """A stream that ends without its last response raises client_broken_answer."""
     client, _ = over_grpc(ANSWER[:2])
     assert failure(lambda: list(client.stream(QUESTION))).error_type == "client_broken_answer"
     client, _ = over_http([event(ANSWER[0])])
     assert failure(lambda: list(client.stream(QUESTION))).error_type == "client_broken_answer"
 
 
-def test_somebody_elses_answer_is_refused(over_grpc, over_http):
-    """An answer under another request's id never reaches the caller."""
+def test_answer_to_another_request_is_refused(over_grpc, over_http):
+    """A response with another request's id never reaches the caller."""
     client, _ = over_grpc(ANSWER, echo="r2")
     assert "r2" in failure(lambda: list(client.stream(QUESTION))).message
     client, _ = over_http([event(ANSWER[0], request_id="r2")])
@@ -267,7 +277,7 @@ def test_somebody_elses_answer_is_refused(over_grpc, over_http):
 
 
 def test_closing_the_iterator_hangs_up(over_grpc, over_http):
-    """A caller who stops reading stops the server's work too, on both transports."""
+    """If the caller stops reading, the server sees it and can stop, on both transports."""
     client, script = over_grpc([ANSWER[0], 5.0])
     chunks = client.stream(QUESTION)
     assert next(chunks).text == "Gr"
@@ -282,7 +292,7 @@ def test_closing_the_iterator_hangs_up(over_grpc, over_http):
 
 
 def test_timeout_ends_the_wait(over_grpc, over_http):
-    """A request takes no longer than it may, whether the server is silent or dawdles."""
+    """A request ends at its timeout, whether the server is silent or slow."""
     for client, script in (
         over_grpc([ANSWER[0], 1.0]),
         over_http([event(ANSWER[0]), 1.0]),
@@ -295,8 +305,8 @@ def test_timeout_ends_the_wait(over_grpc, over_http):
         script.steps = []
 
 
-def test_nobody_there_is_a_failed_connection():
-    """No server is told apart from a server that refuses."""
+def test_missing_server_is_a_failed_connection():
+    """Its `connection_failed` differs from the errors of a server that refuses a request."""
     with GrpcClient("127.0.0.1:1") as client:
         assert failure(lambda: client.generate(QUESTION)).error_type == "connection_failed"
         assert not client.is_ready(timeout_s=0.5)
@@ -306,8 +316,8 @@ def test_nobody_there_is_a_failed_connection():
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]"])
-def test_proxy_pages_are_no_answers(over_http, body):
-    """What is not Triton's JSON is named, not passed on as a crash."""
+def test_pages_of_a_proxy_are_not_taken_for_answers(over_http, body):
+    """A body that is not Triton's JSON raises SpecdecError; an HTTP error status is in its text."""
     client, _ = over_http([body])
     assert failure(lambda: client.generate(QUESTION)).error_type == "client_broken_answer"
     client, _ = over_http([body], status=502)

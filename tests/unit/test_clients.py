@@ -1,4 +1,4 @@
-"""The clients' data: requests on the wire, responses joined, errors read."""
+"""Tests of the clients' data: requests on the wire, joined responses, and errors."""
 
 import json
 import math
@@ -15,18 +15,18 @@ LAST = Final(finish_reason="length", num_output_tokens=3)
 
 
 def tensors(**fields):
-    """Return a request's tensors by name."""
+    """Return the tensors of a streaming request by name."""
     return {item.name: item for item in GenerationRequest(**fields).tensors(stream=True)}
 
 
 def test_only_what_is_set_is_sent():
-    """A request carries nothing but its prompt and stream: the server's defaults hold."""
+    """Fields that are not set are not sent, except `stream`: the server's defaults apply."""
     assert list(tensors(text_input="x")) == ["text_input", "stream"]
     assert list(tensors()) == ["stream"]
 
 
 def test_scalars_and_lists_have_the_shapes_of_the_interface():
-    """Scalars travel as [1, 1] and lists as [1, n], which is what NVIDIA's models take."""
+    """Scalars are sent as [1, 1] and lists as [1, n], the shapes that NVIDIA's models take."""
     sent = tensors(max_tokens=3, stop_words=["a", "b"], input_ids=[1, 2, 3])
 
     assert sent["max_tokens"].shape == (1, 1)
@@ -35,7 +35,7 @@ def test_scalars_and_lists_have_the_shapes_of_the_interface():
 
 
 def test_messages_are_sent_as_json():
-    """Chat messages become one JSON string; text that is JSON already stays as it is."""
+    """Chat messages become one JSON string; a string is sent unchanged."""
     messages = [{"role": "user", "content": "Grüße"}]
 
     (sent,) = tensors(messages=messages)["messages"].values
@@ -58,9 +58,9 @@ def test_messages_are_sent_as_json():
         ("stop_words", ["a", None]),
     ],
 )
-def test_value_that_its_type_cannot_hold_is_refused_here(field, value):
-    """What cannot be put on the wire is refused by name, before anything is sent."""
-    # `stream` itself is always overridden, so another BOOL stands for it.
+def test_value_that_its_type_cannot_hold_is_refused_by_the_client(field, value):
+    """The error names the field, and is raised before anything is sent."""
+    # `tensors` always sets `stream`, so another BOOL takes its place here.
     field = "return_log_probs" if field == "stream" else field
 
     with pytest.raises(SpecdecError, match=field) as caught:
@@ -72,14 +72,14 @@ def test_value_that_its_type_cannot_hold_is_refused_here(field, value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
 def test_values_out_of_range_are_left_to_the_server(value):
-    """The client does not second-guess the server's ranges; even NaN travels."""
+    """The client does not check the server's ranges, and sends even NaN."""
     (sent,) = tensors(temperature=value)["temperature"].values
 
     assert sent == pytest.approx(value, nan_ok=True)
 
 
 def test_every_input_has_a_type():
-    """The table of inputs is whole: each field but the request id is a tensor."""
+    """The table of inputs has each field of a request except its id."""
     fields = set(GenerationRequest.__dataclass_fields__) - {"request_id"}
 
     assert set(INPUTS) == fields
@@ -102,7 +102,7 @@ def test_every_input_has_a_type():
     ],
 )
 def test_error_type_is_the_head_of_the_message(text, error_type, message):
-    """The word before the colon is the error_type; Triton's own texts have none."""
+    """The word before the colon is the error_type; for Triton's own texts it is `triton`."""
     error = SpecdecError.from_server(text, "UNAVAILABLE")
 
     assert (error.error_type, error.message) == (error_type, message)
@@ -111,7 +111,7 @@ def test_error_type_is_the_head_of_the_message(text, error_type, message):
 
 @given(st.lists(st.tuples(st.text(), st.lists(st.integers(0, 9))), min_size=1))
 def test_collected_chunks_are_their_concatenation(parts):
-    """However an answer is cut into chunks, nothing is lost, doubled or moved."""
+    """However an answer is cut into chunks, nothing is lost, repeated or moved."""
     chunks = [Chunk(text, tuple(ids), tuple(ids)) for text, ids in parts]
     chunks.append(Chunk("", (), (), final=LAST))
 
@@ -132,7 +132,7 @@ def test_collected_chunks_are_their_concatenation(parts):
     ],
 )
 def test_answer_without_its_end_is_an_error(chunks):
-    """Half an answer is never taken for a whole one."""
+    """Chunks without a last one, or with one after it, are not taken for a whole answer."""
     with pytest.raises(SpecdecError) as caught:
         collect(chunks)
 
@@ -140,7 +140,7 @@ def test_answer_without_its_end_is_an_error(chunks):
 
 
 def test_outputs_become_a_chunk_with_its_final():
-    """The last response's tensors are read under their names, the JSON parsed."""
+    """The tensors of the last response are read by name, and its JSON is parsed."""
     chunk = chunk_from_outputs(
         {
             "text_output": ["hi"],
@@ -167,7 +167,7 @@ def test_outputs_become_a_chunk_with_its_final():
         {"finish_reason": ["stop"], "speculative_decoding": ["{"]},
     ],
 )
-def test_outputs_that_contradict_each_other_are_an_error(outputs):
-    """A token without a source would have to be guessed, so it is refused."""
+def test_broken_outputs_are_an_error(outputs):
+    """A token without a source, or statistics that are no JSON, raise client_broken_answer."""
     with pytest.raises(SpecdecError, match="client_broken_answer"):
         chunk_from_outputs(outputs)

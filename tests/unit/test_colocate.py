@@ -1,4 +1,4 @@
-"""`specdec build colocate`: one model, with everything that its engines need."""
+"""Tests of `specdec build colocate`, which makes one model of the orchestrator and its engines."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2] / "model_repository"
 
 @pytest.fixture
 def repository(tmp_path):
-    """Return a copy of ours with a word for each engine's weights."""
+    """Return a copy of our model repository, with a word in place of each engine's weights."""
     for model in ("specdec", "target", "draft"):
         for part in ("config.pbtxt", "1/model.py"):
             (tmp_path / "ours" / model / "1").mkdir(parents=True, exist_ok=True)
@@ -29,14 +29,14 @@ def repository(tmp_path):
 
 
 def parameters(repository, model):
-    """Return the parameters of a model as Triton reads them."""
+    """Return the parameters of a model's config.pbtxt as Triton reads them."""
     text = (repository / model / "config.pbtxt").read_text()
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     return {name: value.string_value for name, value in config.parameters.items()}
 
 
-def test_all_parameters_arrive(repository, tmp_path):
-    """The orchestrator's stay, the engines' are prefixed, paths lead to the weights."""
+def test_colocated_model_has_all_parameters(repository, tmp_path):
+    """The orchestrator's stay, the engines' get a prefix, and their paths lead to the weights."""
     output = tmp_path / "new"
 
     assert colocate(repository, output) == ["target", "draft"]
@@ -59,7 +59,7 @@ def test_all_parameters_arrive(repository, tmp_path):
 
 
 def test_engine_without_weights_is_refused(repository, tmp_path):
-    """A compiled engine runs as a model of its own; nothing is left behind."""
+    """An engine without weights, such as a compiled one, is refused, and no output is left."""
     shutil.rmtree(repository / "draft/1/checkpoint")
 
     with pytest.raises(BuildError, match="draft is no torch engine with weights"):
@@ -67,7 +67,7 @@ def test_engine_without_weights_is_refused(repository, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
 
 
-def test_nothing_is_overwritten(repository):
-    """An output that exists stays as it is."""
+def test_output_that_exists_is_refused(repository):
+    """An output directory that exists raises BuildError instead of being overwritten."""
     with pytest.raises(BuildError, match="exists"):
         colocate(repository, repository)

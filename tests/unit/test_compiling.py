@@ -1,4 +1,4 @@
-"""`specdec build compile`, with a stand-in for TensorRT-LLM behind it."""
+"""Tests of `specdec build compile`, with a stand-in for TensorRT-LLM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ sys.stdin.read()
 
 @pytest.fixture
 def pair(tmp_path):
-    """Return a pair on two GPUs and one, with checkpoints as far as the stand-in reads them."""
+    """Return a pair with the target on two GPUs and the draft model on one.
+
+    Its checkpoints have only what the stand-in reads.
+    """
     pair = load_description("llama31_8b_1b")
     shape = pair.target.shape
     sources = {
@@ -55,18 +58,21 @@ def pair(tmp_path):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Return a function that installs a release of the stand-in."""
+    """Return a function that installs the stand-in as a release of TensorRT-LLM."""
     return lambda version=VERSION: install(monkeypatch, tmp_path / f"site-{version}", version)
 
 
 def steps_of(pair, work):
-    """Return the steps with what is installed."""
+    """Return the steps that compile a pair with the installed TensorRT-LLM."""
     toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
     return plan_steps(pair, work, toolkit, "cnn_dailymail")
 
 
 def test_engines_are_what_a_pair_needs(pair, installed, tmp_path):
-    """The target takes drafts and reuses its cache, the draft returns logits, on all ranks."""
+    """The target's engine takes draft tokens, reuses its cache and has all its ranks.
+
+    The draft model's engine returns its logits.
+    """
     installed()
 
     target, draft = compile_steps(steps_of(pair, tmp_path / "work"), tmp_path / "work")
@@ -74,7 +80,8 @@ def test_engines_are_what_a_pair_needs(pair, installed, tmp_path):
     engine = CompiledEngine.load(target)
     assert (engine.version, engine.mode) == (VERSION, "DRAFT_TOKENS_EXTERNAL")
     assert engine.max_draft_len == 6
-    assert engine.max_seq_len == 1024 + 6  # TensorRT-LLM adds the drafts itself
+    # TensorRT-LLM itself adds the draft tokens to max_seq_len.
+    assert engine.max_seq_len == 1024 + 6
     assert engine.world_size == 2
     assert engine.has_paged_context_fmha
     assert not engine.gathers_context_logits
@@ -86,8 +93,8 @@ def test_engines_are_what_a_pair_needs(pair, installed, tmp_path):
     assert checkpoint["mapping"] == {"world_size": 2, "tp_size": 2, "pp_size": 1}
 
 
-def test_done_steps_stay_done(pair, installed, tmp_path, capsys):
-    """A second run does nothing; with another limit it builds engines, and converts nothing."""
+def test_finished_steps_are_not_repeated(pair, installed, tmp_path, capsys):
+    """A second run does nothing. With another max_draft_len it only builds the target again."""
     installed()
     work = tmp_path / "work"
     compile_steps(steps_of(pair, work), work)
@@ -99,12 +106,13 @@ def test_done_steps_stay_done(pair, installed, tmp_path, capsys):
     (target, _) = compile_steps(steps_of(changed, work), work)
 
     printed = capsys.readouterr().out
-    assert printed.count("done before") == 3  # the draft's flags are the same
+    # The draft model is built with the same flags as before.
+    assert printed.count("done before") == 3
     assert CompiledEngine.load(target).max_draft_len == 4
 
 
 def test_new_weights_are_converted_again(pair, installed, tmp_path, capsys):
-    """A step looks at what it is made from, not at whether its output is there."""
+    """A step runs again if its inputs have changed, even if its output exists."""
     installed()
     work = tmp_path / "work"
     compile_steps(steps_of(pair, work), work)
@@ -120,8 +128,11 @@ def test_new_weights_are_converted_again(pair, installed, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["rank1", "rank1.engine"])
-def test_interrupted_step_leaves_nothing(pair, installed, tmp_path, capsys, monkeypatch, place):
-    """What was done is kept, what was half done is done again, and the log says what happened."""
+def test_failed_step_leaves_no_output(pair, installed, tmp_path, capsys, monkeypatch, place):
+    """The error and the log say what happened.
+
+    The next run keeps the finished steps, repeats the failed one, and removes leftovers.
+    """
     installed()
     work = tmp_path / "work"
     monkeypatch.setenv("STANDIN_FAILS_AT", place)
@@ -137,7 +148,8 @@ def test_interrupted_step_leaves_nothing(pair, installed, tmp_path, capsys, monk
     )
     assert not (work / ("checkpoints" if place == "rank1" else "engines") / "target").exists()
     (work / "engines").mkdir(exist_ok=True)
-    (work / "engines" / "target.killed").mkdir()  # as a run that could not clean up leaves it
+    # A run that was killed leaves such a folder.
+    (work / "engines" / "target.killed").mkdir()
     monkeypatch.delenv("STANDIN_FAILS_AT")
     capsys.readouterr()
     engines = compile_steps(steps_of(pair, work), work)
@@ -146,8 +158,8 @@ def test_interrupted_step_leaves_nothing(pair, installed, tmp_path, capsys, monk
     assert sorted(path.name for path in (work / "engines").iterdir()) == ["draft", "target"]
 
 
-def test_two_at_once_are_refused(pair, installed, tmp_path):
-    """A second compilation into the same folder does not touch the first one's work."""
+def test_second_compilation_at_the_same_time_is_refused(pair, installed, tmp_path):
+    """A second compilation does not touch a folder in which another one is at work."""
     installed()
     work = tmp_path / "work"
     work.mkdir()
@@ -168,8 +180,8 @@ def test_two_at_once_are_refused(pair, installed, tmp_path):
         holder.stdin.close()
 
 
-def test_dry_run_says_what_a_run_does(pair, installed, tmp_path):
-    """The printed commands are the ones in the logs, up to the folder a step first writes to."""
+def test_dry_run_prints_the_commands_of_a_run(pair, installed, tmp_path):
+    """The commands are those in the logs, except for the temporary folder that a step writes to."""
     installed()
     work = tmp_path / "work"
     steps = steps_of(pair, work)
@@ -187,7 +199,7 @@ def test_dry_run_says_what_a_run_does(pair, installed, tmp_path):
 
 
 def test_stand_in_refuses_what_the_release_does_not_know(pair, installed, tmp_path, monkeypatch):
-    """Flags and keywords both: a typing mistake would not pass unseen."""
+    """It refuses unknown flags and unknown keywords, so that tests find mistyped ones."""
     installed()
     steps = steps_of(pair, tmp_path / "work")
     build = replace(steps[1], command=(*steps[1].command, "--auto_parallel=2"))
@@ -203,8 +215,8 @@ def test_stand_in_refuses_what_the_release_does_not_know(pair, installed, tmp_pa
 
 
 @pytest.mark.parametrize("version", ["0.19.0", "1.3.0rc21", "latest"])
-def test_release_without_a_table_is_refused(pair, version, tmp_path):
-    """Nothing is planned by guessing flags."""
+def test_release_with_unknown_flags_is_refused(pair, version, tmp_path):
+    """Without a table of the release's flags, no steps are planned."""
     pair = replace(pair, runtime=Runtime(version, "26.07"))
 
     with pytest.raises(BuildError, match=version):
@@ -212,13 +224,13 @@ def test_release_without_a_table_is_refused(pair, version, tmp_path):
 
 
 def test_missing_tensorrt_llm_names_the_container():
-    """On a machine without it the message says where to run."""
+    """Without TensorRT-LLM the message names the container to run the command in."""
     with pytest.raises(BuildError, match=r"not installed: run this in nvcr\.io.*:26\.07-trtllm"):
         find_toolkit(VERSION, "26.07")
 
 
-def test_other_release_than_asked_for(installed):
-    """An engine is loaded by the release that built it alone."""
+def test_other_release_than_that_of_the_pair_is_refused(installed):
+    """Only the release that built an engine can load it."""
     installed("1.1.0")
 
     with pytest.raises(BuildError, match=r"this is TensorRT-LLM 1\.1\.0, the pair is for 1\.2\.1"):
@@ -226,7 +238,10 @@ def test_other_release_than_asked_for(installed):
 
 
 def test_python_on_path_goes_before_our_own(installed, tmp_path, monkeypatch):
-    """An environment over the system's packages sees its TensorRT-LLM, but not what that needs."""
+    """The Python on PATH is used, even if ours can import TensorRT-LLM.
+
+    In a virtual environment over the system's packages, TensorRT-LLM may lack packages it needs.
+    """
     installed()
     theirs = tmp_path / "system" / "python3"
     theirs.parent.mkdir()
@@ -238,8 +253,8 @@ def test_python_on_path_goes_before_our_own(installed, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["eagle", "medusa", "redrafter", "lookahead"])
-def test_engines_that_guess_alone(pair, installed, tmp_path, mode):
-    """Target and head go through the mode's own converter into one engine of that mode."""
+def test_engines_that_speculate_inside(pair, installed, tmp_path, mode):
+    """The mode's own converter makes one engine of target and head, and the engine has the mode."""
     installed()
     head_checkpoint = save_checkpoint(
         tmp_path / "hf" / "head", architecture="LlamaForCausalLM", vocab_size=128256
@@ -265,7 +280,7 @@ def test_engines_that_guess_alone(pair, installed, tmp_path, mode):
 
 @pytest.mark.parametrize("name", ["smollm2_135m", "llama31_8b_eagle3"])
 def test_pairs_without_engines_to_compile(name, capsys):
-    """PyTorch pairs and llmapi pairs are told how to go on."""
+    """For PyTorch and llmapi pairs the command exits 1: there is nothing to compile."""
     assert main(["compile", name]) == 1
 
     assert "there is nothing to compile" in capsys.readouterr().err

@@ -1,4 +1,7 @@
-"""What the controller has measured, over a restart, and as a profile from before it serves."""
+"""Tests of the files with the controller's measurements.
+
+A state file keeps them over a restart; a profile holds measurements from before the first start.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ NOW_S = 1e9
 
 
 def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
-    """A controller that has seen something; `alpha`: of the draft's only guess a round."""
+    """Return a controller that has learned costs, and `num_rounds` rounds of the drafter `draft`.
+
+    `alpha`: acceptance in rounds of one draft token each. If it is None, rounds have four draft
+    tokens, and 0 to 4 of them are accepted.
+    """
     rng = random.Random(seed)
     controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
     fill(controller.costs, seed=seed)
@@ -35,27 +42,28 @@ def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
         controller.learn_round(SITUATION, None, [Offer("draft", depth, depth, num_right)])
-    controller.costs.solve_anew()  # With its latest samples too.
+    # Costs are solved again after several samples only; include the latest ones now.
+    controller.costs.solve_anew()
     return controller
 
 
 def untaught():
-    """One that knows nothing."""
+    """Return a controller without measurements."""
     return Controller(ControlSettings(), clock=lambda: NOW_S, draw=lambda: 0.99)
 
 
 def memory_at(path, signature="pair 1", machine="two cores"):
-    """Return what is kept at a path."""
+    """Return the Memory of the file at `path`."""
     return Memory(path, signature, machine)
 
 
 def estimate(controller, now_s=NOW_S):
-    """Return what is expected of the draft."""
+    """Return the acceptance estimate of the drafter `draft` for the task `code`."""
     return controller.book.estimate("code", "draft", "greedy", now_s)
 
 
-def test_what_was_measured_survives_a_restart(tmp_path):
-    """The same choice, estimates and costs from the file."""
+def test_measurements_survive_a_restart(tmp_path):
+    """A new controller takes estimates and costs from the file, and makes the same choice."""
     memory, old, new = memory_at(tmp_path / "deep" / "control.json"), taught(), untaught()
     assert memory.load(new) is Recalled.NOTHING
     memory.save(old)
@@ -89,8 +97,8 @@ def test_what_was_measured_survives_a_restart(tmp_path):
         lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
     ],
 )
-def test_memory_that_does_not_fit_is_left_alone(tmp_path, damage):
-    """Of other engines, of another version, cut off, tampered with: nothing of it is taken."""
+def test_file_that_does_not_fit_is_not_used(tmp_path, damage):
+    """Nothing is taken from a file of other engines or another format, or from a damaged one."""
     memory, fresh = memory_at(tmp_path / "control.json"), untaught()
     memory.save(taught())
     memory.path.write_text(damage(memory.path.read_text()))
@@ -101,8 +109,8 @@ def test_memory_that_does_not_fit_is_left_alone(tmp_path, damage):
     assert not fresh.costs.is_known
 
 
-def test_times_of_another_machine_are_not_believed(tmp_path):
-    """How many guesses stand does not depend on it."""
+def test_times_of_another_machine_are_not_used(tmp_path):
+    """Acceptance does not depend on the machine, and is taken from the file."""
     old, new = taught(), untaught()
     memory_at(tmp_path / "control.json").save(old)
 
@@ -114,8 +122,11 @@ def test_times_of_another_machine_are_not_believed(tmp_path):
 
 
 @pytest.mark.parametrize(("weights", "is_replaced"), [("old", False), ("new", True)])
-def test_acceptance_is_of_weights(tmp_path, weights, is_replaced):
-    """A draft trained anew while nobody served is another one; times and other drafters stand."""
+def test_acceptance_of_replaced_weights_is_dropped(tmp_path, weights, is_replaced):
+    """A draft model may have been trained anew while the server was off.
+
+    Its times, and the acceptance of other drafters, are kept.
+    """
     path, old = tmp_path / "control.json", taught()
     old.learn_round(SITUATION, None, [Offer("lookup", 4, 4, 3)])
     Memory(path, "pair", "machine", lambda: {"draft": "old"}).save(old)
@@ -132,8 +143,8 @@ def test_acceptance_is_of_weights(tmp_path, weights, is_replaced):
     assert ["other weights of draft" in each for each in said] == [True] * is_replaced
 
 
-def test_profile_counts_as_measured_when_it_is_read(tmp_path):
-    """It may be months old; from then on it fades like everything that is known."""
+def test_profile_counts_as_new_when_it_is_read(tmp_path):
+    """A profile may be months old. Its acceptance fades only from the time when it is read."""
     old, new, late_s = taught(alpha=0.9), untaught(), NOW_S + 1e7
     memory = memory_at(tmp_path / "profile.json")
     memory.save(old)
@@ -146,8 +157,11 @@ def test_profile_counts_as_measured_when_it_is_read(tmp_path):
     )
 
 
-def test_who_wrote_a_file_is_found_in_it(tmp_path):
-    """To read a profile where its engines are not served; what is none is named."""
+def test_file_can_be_read_without_knowing_its_deployment(tmp_path):
+    """A profile can be read where its engines are not served, because it names their deployment.
+
+    A missing file, or one without measurements, raises an error.
+    """
     path = tmp_path / "profile.json"
     with pytest.raises(MemoryMismatchError, match=r"no .*profile\.json"):
         Memory.found(path)
@@ -160,7 +174,7 @@ def test_who_wrote_a_file_is_found_in_it(tmp_path):
 
 
 def plane_of(profile, state):
-    """Return a control plane that begins with both files, and what it said."""
+    """Return the controller of a ControlPlane, and the files that it has read, in this order."""
     said = []
     plane = ControlPlane(ControlSettings(), None, state, profile, said.append, pytest.fail)
     plane.close()
@@ -168,8 +182,11 @@ def plane_of(profile, state):
 
 
 @pytest.mark.parametrize("newer", ["state", "profile"])
-def test_newer_times_come_on_top(tmp_path, newer):
-    """Of a server that has served since the profile was made, or of a profile made since then."""
+def test_times_come_from_the_newer_file(tmp_path, newer):
+    """The newer file is the state if the server has run since the profile was made.
+
+    Otherwise it is the profile.
+    """
     files = {name: memory_at(tmp_path / f"{name}.json") for name in ("state", "profile")}
     order = sorted(files, key=lambda name: name == newer)
     for number, name in enumerate(order, start=1):
@@ -183,12 +200,13 @@ def test_newer_times_come_on_top(tmp_path, newer):
     assert said == [f"{name}.json" for name in order]
     expected = taught(seed=2).costs.pass_line(1, 100, is_streamed=False)
     assert known.costs.pass_line(1, 100, is_streamed=False) == expected
-    assert known.costs.prompts.num_samples == 4  # What the newer does not know stands in the older.
+    # The newer file has no times of prompts, so those of the older one are kept.
+    assert known.costs.prompts.num_samples == 4
 
 
 @pytest.mark.parametrize(("hours", "alpha"), [(0, 0.1), (12, 0.9)])
-def test_acceptance_is_of_who_remembers_more(tmp_path, hours, alpha):
-    """A state that was left alone over night has forgotten what the profile knows."""
+def test_acceptance_comes_from_the_file_with_more_evidence(tmp_path, hours, alpha):
+    """The evidence in a state file that is 12 hours old has faded, so the profile has more."""
     profile, state = memory_at(tmp_path / "profile.json"), memory_at(tmp_path / "state.json")
     few = taught(alpha=0.9, num_rounds=100)
     profile.save(few)
@@ -203,8 +221,8 @@ def test_acceptance_is_of_who_remembers_more(tmp_path, hours, alpha):
     ("signature", "machine", "said"),
     [("pair 2", "two cores", "other engines"), ("pair 1", "an H100", "another machine")],
 )
-def test_operator_is_told_what_a_profile_is_not_worth(tmp_path, signature, machine, said):
-    """And where there is none, which file was looked for."""
+def test_operator_is_told_why_a_profile_is_not_used(tmp_path, signature, machine, said):
+    """If the profile is missing, the warning names the file."""
     path, warned = tmp_path / "profile.json", []
     memory_at(path, signature, machine).save(taught())
     for profile in (memory_at(path), memory_at(tmp_path / "nowhere.json")):

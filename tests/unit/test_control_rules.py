@@ -1,4 +1,4 @@
-"""Schedules, the article's rules, the control group's interval."""
+"""Tests of the controller's modes, of the control group's interval, and of trials."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ SITUATION = Situation("code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Ch
 START = Place(num_inflight=1, num_context=100, num_left=200, is_start=True)
 
 
-def test_first_rule_that_holds_counts():
-    """The article's eight guesses at night and two at noon, and a limit by load before them."""
+def test_first_rule_of_a_schedule_that_holds_counts():
+    """The schedule has a rule by load, then the article's 8 draft tokens at night and 2 at noon.
+
+    If no rule holds, speculation is off.
+    """
     rules = parse_schedule("load<=2:6, 22-6h:8, 12-14h:2, else:4")
 
     assert scheduled(rules, 1, 23) == 6
@@ -33,8 +36,8 @@ def test_first_rule_that_holds_counts():
 
 
 @pytest.mark.parametrize("text", ["8", "load<2:8", "22-26h:8", "else:-1", "night:8"])
-def test_schedules_that_mean_nothing_are_refused(text):
-    """With the rule in the message."""
+def test_invalid_schedules_are_refused(text):
+    """The message has the rule."""
     with pytest.raises(ConfigurationError, match=text.replace("+", ".")):
         ControlSettings("schedule", text)
 
@@ -43,14 +46,14 @@ def test_schedules_that_mean_nothing_are_refused(text):
     ("mode", "schedule", "share"),
     [("adaptive", "", 0.01), ("schedule", "", 0.01), ("auto", "else:1", 0.01), ("auto", "", 0.9)],
 )
-def test_settings_that_mean_nothing_are_refused(mode, schedule, share):
-    """At load, not at the first request."""
+def test_invalid_settings_are_refused(mode, schedule, share):
+    """They are refused when the settings are made, not at the first request."""
     with pytest.raises(ConfigurationError):
         ControlSettings(mode, schedule, share)
 
 
-def test_schedule_chooses_the_nearest_length():
-    """Or the target alone."""
+def test_schedule_chooses_the_longest_draft_that_it_allows():
+    """With 0 draft tokens in the schedule, speculation is off."""
     controller = Controller(ControlSettings("schedule", "load<=1:9, load<=8:3, else:0"))
     chosen = [
         controller.choose(SITUATION, Place(load, 100, 200, is_start=True)) for load in (1, 8, 9)
@@ -58,8 +61,8 @@ def test_schedule_chooses_the_nearest_length():
     assert chosen == [Choice("draft", 4), Choice("draft", 3), OFF_CHOICE]
 
 
-def test_fixed_and_off_ask_nobody():
-    """Not even what was measured."""
+def test_fixed_and_off_ignore_measurements():
+    """These modes have no control group either."""
     for mode, choice in (("fixed", Choice("draft", 2)), ("off", OFF_CHOICE)):
         controller = Controller(ControlSettings(mode))
         fill(controller.costs)
@@ -71,8 +74,8 @@ def test_fixed_and_off_ask_nobody():
     ("leading", "chosen", "num_draft_tokens"),
     [(COPY, Choice(COPY), 6.0), ("draft", Choice("draft", 2), 2.0), ("", OFF_CHOICE, 0.0)],
 )
-def test_report_tells_how_far_is_guessed(leading, chosen, num_draft_tokens):
-    """Also where copies are chosen, of which no number is asked: not 0, as if it were off."""
+def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_tokens):
+    """For copy drafters, whose drafts have any length, it has their mean; 0 would look like off."""
     lead = Lead("draft", (2,))
     situation = Situation("code", "greedy", (lead,), True, Choice("draft", 2))
     controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
@@ -88,7 +91,10 @@ def test_report_tells_how_far_is_guessed(leading, chosen, num_draft_tokens):
 
 
 def test_article_switches_by_accepted_of_drafted():
-    """On while unmeasured and above 0.6, off below 0.5, as before between them."""
+    """The mode `article` speculates above 0.6 accepted ÷ drafted, and is off below 0.5.
+
+    Between them nothing changes; before any measurement it speculates.
+    """
     controller = Controller(ControlSettings("article"))
     rng = random.Random(1)
 
@@ -99,15 +105,15 @@ def test_article_switches_by_accepted_of_drafted():
         return controller.choose(SITUATION, START)
 
     assert controller.choose(SITUATION, START) == Choice("draft", 2)
-    assert draft(0.8) == Choice("draft", 2)  # 0.72 of the drafted
+    assert draft(0.8) == Choice("draft", 2)  # 0.72 accepted ÷ drafted
     assert draft(0.66) == Choice("draft", 2)  # 0.55
     assert draft(0.5) == OFF_CHOICE  # 0.375
     assert draft(0.66) == OFF_CHOICE
     assert draft(0.9) == Choice("draft", 2)
 
 
-def test_interval_of_the_measured_gain_holds_what_is_true():
-    """In about 95 of 100 trials, requests of very different lengths."""
+def test_interval_of_the_measured_gain_holds_the_true_gain():
+    """This holds in about 95 of 100 cases, with requests of very different lengths."""
     hits = 0
     for seed in range(200):
         rng, group = random.Random(seed), ControlGroup()
@@ -122,8 +128,8 @@ def test_interval_of_the_measured_gain_holds_what_is_true():
     assert 180 <= hits <= 199
 
 
-def test_nothing_is_said_of_few_requests():
-    """Nor of requests that said nothing behind their first token."""
+def test_no_gain_is_reported_from_few_requests():
+    """Requests without tokens after the first response do not count."""
     group = ControlGroup()
     for _ in range(MIN_REQUESTS - 1):
         group.add(1.0, 10, is_plain=True)
@@ -136,10 +142,11 @@ def test_nothing_is_said_of_few_requests():
 
 
 @pytest.mark.parametrize(("control_share", "revisited"), [(0.01, "poor"), (0.0, "none")])
-def test_what_is_least_known_is_tried_again_if_it_could_pay(control_share, revisited):
-    """Though it looked worthless; not what costs more than it could give with all guesses right.
+def test_least_known_choice_is_tried_again_if_it_could_pay_off(control_share, revisited):
+    """A drafter that looked worthless is tried again, unless it could never pay off.
 
-    The target alone is known of the control group, where there is one.
+    One that costs more than it gains even if all its draft tokens are accepted is not tried.
+    Without a control group these trials go to off, of which nothing else tells the pace.
     """
     leads = Lead("draft", (2,)), Lead("poor", (2,)), Lead("slow", (2,))
     situation = Situation("code", "greedy", leads, False, Choice("draft", 2))
@@ -174,8 +181,11 @@ def test_what_is_least_known_is_tried_again_if_it_could_pay(control_share, revis
     assert len(tried) == 4
 
 
-def test_crowd_does_not_guess_by_what_other_loads_took():
-    """It tries first: one stream after another, until this load has been timed."""
+def test_under_load_a_drafter_is_used_only_after_it_was_timed_there():
+    """With many requests in flight, times of other loads do not count.
+
+    One request at a time makes a trial, until enough rounds at this load have been timed.
+    """
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
     crowd = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
     fill(controller.costs)
@@ -195,8 +205,8 @@ def test_crowd_does_not_guess_by_what_other_loads_took():
     assert controller.choose(SITUATION, crowd) == Choice("draft", 4)
 
 
-def test_crowd_that_must_guess_guesses_as_configured():
-    """Requests that ask for a number of guesses, of a drafter that was never timed."""
+def test_under_load_requests_that_must_draft_get_the_default():
+    """These requests ask for a number of draft tokens, and their drafter was never timed."""
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
     fill(controller.costs, load=8)
     asked = replace(SITUATION, leads=(Lead("other", (2,)),), may_be_off=False)

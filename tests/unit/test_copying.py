@@ -1,4 +1,7 @@
-"""What copying finds is told of every text once, for all depths, whoever says it."""
+"""Tests of estimating what the copy drafters would have proposed in a text.
+
+Each token counts once for each depth, whichever drafter proposed it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ TEXTS = st.lists(st.integers(0, 3), min_size=2, max_size=60)
 
 
 def finding(text, end=None):
-    """What prompt lookup offers at a place of the text up to `end`, and how much was said there."""
+    """Return a function that finds the proposals of prompt lookup in `text`.
+
+    For a position it returns how many tokens prompt lookup would have proposed there, and how many
+    of these the text confirms before `end`. `end` is None for the end of the text.
+    """
     drafter, tokens = LookupDrafter("lookup", 1, 4, 7), np.asarray(text, dtype=np.int32)
 
     def find(place):
@@ -38,7 +45,7 @@ def finding(text, end=None):
 
 
 def counted(offers):
-    """By depth: tokens told, copies, guesses of them, guesses that stood."""
+    """Return sums over `offers` by depth: tokens, copies, draft tokens, and accepted ones."""
     found = {copies_beyond(depth): Counter() for depth in DEPTHS}
     for each in offers:
         tokens = each.num_accepted + 1 if each.depth else each.num_rounds
@@ -52,17 +59,20 @@ def counted(offers):
 
 
 def test_depths_are_those_of_the_heads():
-    """A draft engine is not asked where anything is copied; beside any head short copies wait."""
+    """Depth 0 means all copies: a draft model is not asked in rounds with a copy.
+
+    With a head, copies are used only if they are longer than its draft, and than SHORT_COPY.
+    """
     assert depths_of(LEADS) == DEPTHS
     assert depths_of(()) == (0,)
 
 
 @given(TEXTS, st.lists(st.integers(1, 20), min_size=1, max_size=12))
-def test_it_does_not_matter_how_often_is_looked_back(text, stretches):
-    """Every token is told once for every depth, and a copy as long as it is.
+def test_looking_back_often_counts_the_same_as_once(text, stretches):
+    """Each token counts once for each depth, and each copy with its full length.
 
-    But for one that reaches the end of the text, of which nobody knows how far it goes; with one
-    that has stood just so far the next token of the target is told already.
+    A copy that reaches the end of the text is left out, because its full length is not known yet.
+    If a copy ends exactly there, the target's next token is counted with it in advance.
     """
     often, once, offers, end = CopyWatch(LEADS[2:]), CopyWatch(LEADS[2:]), [], 1
     often.begin(end)
@@ -80,8 +90,8 @@ def test_it_does_not_matter_how_often_is_looked_back(text, stretches):
 
 
 @given(TEXTS, st.lists(st.integers(1, 9), min_size=1, max_size=12))
-def test_rounds_of_a_head_tell_the_same_however_often_is_looked_back(text, stretches):
-    """At every depth: copies are looked for where its rounds began."""
+def test_looking_back_often_at_rounds_of_a_head_counts_the_same_as_once(text, stretches):
+    """This holds at each depth. Copies are looked for at the positions where rounds began."""
     often, once, offers = CopyWatch(LEADS), CopyWatch(LEADS), []
     end = 1
     for watch in (often, once):
@@ -97,8 +107,11 @@ def test_rounds_of_a_head_tell_the_same_however_often_is_looked_back(text, stret
 
 
 @given(TEXTS)
-def test_rounds_tell_the_same_as_looking_back(text):
-    """Who copies wherever there is a copy, and who says all without: the same is learned."""
+def test_rounds_with_copies_count_the_same_as_looking_back(text):
+    """The counts are the same if a request uses all copies, and if it uses none.
+
+    In the first case they come from its rounds, in the second from looking back at the text.
+    """
     find, alone = finding(text), CopyWatch(())
     alone.begin(1)
     looked = alone.look_back(len(text), 1000, find)
@@ -112,8 +125,8 @@ def test_rounds_tell_the_same_as_looking_back(text):
     assert counted(offers) == counted(looked)
 
 
-def test_the_first_who_copies_far_enough_is_followed():
-    """As in a round: beside a head a short copy leaves the place to a longer one behind it."""
+def test_first_copy_drafter_with_a_long_enough_copy_counts():
+    """As in a round with a head, a copy that is too short gives way to the next drafter's copy."""
     watch = CopyWatch(LEADS[:1])
     watch.begin(10)
     looked = counted(watch.look_back(13, 80, lambda _: [(2, 1), (7, 0)]))
@@ -123,8 +136,11 @@ def test_the_first_who_copies_far_enough_is_followed():
 
 
 @pytest.mark.parametrize(("is_beside_head", "num_found"), [(True, 0), (False, 1)])
-def test_copies_beside_a_head_are_looked_for_where_its_rounds_begin(is_beside_head, num_found):
-    """What it would have said anyhow is no copy; without it, where they are likely to."""
+def test_copies_are_looked_for_where_rounds_of_a_head_began(is_beside_head, num_found):
+    """A copy of tokens that the head's round confirmed anyhow does not count.
+
+    In a text without a head, rounds are assumed to begin every HEAD_TOKENS tokens.
+    """
     watch = CopyWatch(LEADS[:1])
     watch.begin(10)
     if is_beside_head:
@@ -135,8 +151,8 @@ def test_copies_beside_a_head_are_looked_for_where_its_rounds_begin(is_beside_he
     assert looked[copies_beyond(4)]["tokens"] == 3
 
 
-def test_what_is_too_long_ago_is_left_out():
-    """And what was left out is not told later."""
+def test_tokens_from_too_long_ago_are_left_out():
+    """They are not counted later either."""
     watch = CopyWatch(())
     watch.begin(1)
     for end, told_there in ((60, 20), (61, 1), (90, 20)):
@@ -145,8 +161,8 @@ def test_what_is_too_long_ago_is_left_out():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_share_of_the_rounds_is_that_of_the_text(share):
-    """However many rounds an offer stands for, they weigh the same."""
+def test_offer_for_several_rounds_counts_like_one_for_each(share):
+    """One offer for several rounds without a copy gives the same estimate as one for each round."""
     one_by_one, together, rng = AcceptanceBook(), AcceptanceBook(), random.Random(1)
     for _ in range(300):
         num_without = int(rng.expovariate(share / (1 - share)))

@@ -1,4 +1,4 @@
-"""Drafters that copy: from a prediction, from this text, from what others of the tenant said."""
+"""Tests of copy drafters: from a prediction, the request's text, or the tenant's earlier ones."""
 
 import numpy as np
 import pytest
@@ -14,29 +14,30 @@ from tests.unit.scripted import PROMPT, KnowingTarget
 
 
 def ids(*tokens):
-    """Return token ids."""
+    """Return token ids as an array [n] int32."""
     return np.asarray(tokens, dtype=np.int32)
 
 
 def rounds_of(answer, prediction, num_tokens=4):
-    """Return the rounds of an answer that a prediction drafts for."""
+    """Return the rounds of a request whose target generates `answer`, drafted from `prediction`."""
     drafter = PredictionDrafter("prediction", 4, num_tokens, ids(*prediction), len(PROMPT))
     context = Context(ids(*PROMPT), len(answer))
     return list(speculate(context, KnowingTarget(answer), drafter))
 
 
 def test_right_prediction_is_copied_to_its_end():
-    """Every drafted token stands, round after round."""
+    """All draft tokens are accepted, in each round."""
     answer = tuple(range(20, 44))
 
     rounds = rounds_of(answer, answer)
 
     assert sum(each.num_drafted for each in rounds) == sum(each.num_accepted for each in rounds)
-    assert len(rounds) == 5  # 4 + 1 a round
+    # Each round confirms 4 draft tokens and the target's own token.
+    assert len(rounds) == 5
 
 
-def test_prediction_is_met_again_after_a_change():
-    """A replaced word costs one round of drafts; two copied tokens later the copying goes on."""
+def test_prediction_is_found_again_after_a_deviation():
+    """A replaced token costs two draft tokens; copying goes on once two tokens match again."""
     prediction = tuple(range(20, 50))
     answer = (*prediction[:7], 99, *prediction[8:])
 
@@ -47,8 +48,8 @@ def test_prediction_is_met_again_after_a_change():
     assert sum(each.num_accepted for each in rounds) >= 20
 
 
-def test_wrong_prediction_offers_little():
-    """After the first miss nothing is offered until the text is met, which it never is."""
+def test_wrong_prediction_costs_one_draft():
+    """After a rejection nothing is proposed until the answer matches again, which it never does."""
     rounds = rounds_of(tuple(range(20, 44)), tuple(range(60, 84)))
 
     assert sum(each.num_drafted for each in rounds) == 4
@@ -59,46 +60,46 @@ def test_wrong_prediction_offers_little():
     st.lists(st.integers(20, 22), min_size=1, max_size=30),
     st.lists(st.integers(20, 22), max_size=30),
 )
-def test_any_prediction_leaves_the_answer_alone(answer, prediction):
-    """Right, wrong, shorter, longer, empty."""
+def test_no_prediction_changes_the_answer(answer, prediction):
+    """The prediction may be right, wrong, too short, too long or empty."""
     rounds = rounds_of(tuple(answer), tuple(prediction))
 
     assert sum((each.tokens for each in rounds), ()) == tuple(answer)
 
 
 def propose(context, remembered=(), most=8):
-    """Return what a suffix drafter offers."""
+    """Return the draft tokens of a suffix drafter; `most` is its limit."""
     return SuffixDrafter("suffix", 3, most, ids(*remembered)).propose(ids(*context), 99).tokens
 
 
-def test_most_frequent_continuation_is_offered():
-    """Two of three matches went on with 5: the third, though later, is outvoted."""
+def test_most_frequent_continuation_is_proposed():
+    """Two of three matches continue with 5, which outweighs the third, though that is later."""
     assert propose((1, 2, 5, 6, 9, 1, 2, 5, 6, 8, 1, 2, 7, 4, 1, 2))[:2] == (5, 6)
 
 
 def test_longer_match_decides_between_the_texts():
-    """What others said is used where it matches more than the request's own text."""
+    """Earlier texts of the tenant are used only if they match more than the request's own text."""
     context = (1, 2, 5, 9, 3, 1, 2)
 
     assert propose(context, remembered=(4, 3, 1, 2, 6, 7, suffix.SEPARATOR))[0] == 6
     assert propose(context, remembered=(4, 8, 1, 2, 6, 7, suffix.SEPARATOR))[0] == 5
 
 
-def test_guess_ends_with_the_text_it_is_copied_from():
-    """The separator is no token."""
+def test_draft_ends_with_the_text_it_is_copied_from():
+    """A draft stops before the separator, which is no token."""
     assert propose((3, 1, 2), remembered=(3, 1, 2, 6, suffix.SEPARATOR, 7, 7)) == (6,)
 
 
-def test_short_matches_are_trusted_with_little():
-    """Two tokens a matched token, up to the drafter's number."""
+def test_short_matches_give_short_drafts():
+    """A draft has up to two tokens for each token of the match, and up to the drafter's limit."""
     text = (1, 2, *range(10, 30))
 
     assert len(propose((1, 2), remembered=text, most=16)) == 4
     assert len(propose((9, 1, 2), remembered=(9, *text), most=16)) == 6
 
 
-def test_tenants_never_meet():
-    """What one tenant said is not in another's memory, nor in that of those without one."""
+def test_tenants_never_share_texts():
+    """A tenant's texts are in no other memory, nor in that of requests without a tenant."""
     memory = Memory()
     memory.learn("a", ids(1, 2, 3))
     memory.learn(None, ids(4, 5))
@@ -109,7 +110,7 @@ def test_tenants_never_meet():
 
 
 def test_memory_is_bounded(monkeypatch):
-    """The oldest texts go first, and the tenants that were served longest ago."""
+    """A tenant's oldest texts are dropped first, and the tenants that were served longest ago."""
     monkeypatch.setattr(suffix, "MAX_TENANT_TOKENS", 10)
     monkeypatch.setattr(suffix, "MAX_TENANTS", 3)
     memory = Memory()
@@ -126,8 +127,8 @@ def test_memory_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("drafter", ["prediction", "suffix"])
-def test_observing_a_foreign_round_is_harmless(drafter):
-    """Rounds that another drafter made are told to all."""
+def test_observing_a_round_of_another_drafter_is_harmless(drafter):
+    """All drafters are told of each round, also of those in which another one proposed."""
     each = {
         "prediction": PredictionDrafter("prediction", 4, 4, ids(1, 2, 3), 0),
         "suffix": SuffixDrafter("suffix", 3, 4, ids()),

@@ -1,4 +1,4 @@
-"""Times are learned from rounds: passes by rows, load and context, drafts by length."""
+"""Tests of the cost model, which learns times from rounds: of passes, drafts and prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from specdec.control.costs import MAX_OUTLIER, ROW_SHARE, CostModel, Sample, loa
 
 
 def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
-    """A pass of 10 ms, 0.2 ms a row, 1 ms a thousand of context; streamed 1 ms less."""
+    """Teach `costs` passes of 10 ms, 0.2 ms a row, and 1 ms per 1,000 tokens of context.
+
+    Plain steps, 3 in 10, take 1 ms less. Drafts take 1 ms, and 2 ms per token. `noise` is the
+    standard deviation of the logarithm of each time, `stall` the share of passes that take 100
+    times as long.
+    """
     rng = random.Random(seed)
     for _ in range(num_samples):
         rows, context, is_streamed = rng.randint(1, 8), rng.randint(0, 4000), rng.random() < 0.3
@@ -37,13 +42,13 @@ def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
 
 
 def pass_s(costs, load, rows, context, *, is_streamed=False):
-    """Return the expected seconds of a pass."""
+    """Return the seconds that `costs` expects of a pass with `rows` rows of all requests."""
     start_s, row_s = costs.pass_line(load, context, is_streamed=is_streamed)
     return start_s + row_s * rows
 
 
 def head_round(num_drafted, target_s):
-    """One stream's round in which a head makes guesses."""
+    """Return the Sample of a single request's round in which a head drafts `num_drafted` tokens."""
     return Sample(
         num_inflight=1,
         num_looping=1,
@@ -58,12 +63,12 @@ def head_round(num_drafted, target_s):
 
 
 def head_s(costs, num_drafted):
-    """Return the expected seconds of such a round."""
+    """Return the seconds that `costs` expects of a round like `head_round`."""
     return pass_s(costs, 1, 1 + num_drafted, 100) + costs.draft_s("eagle3", 1, num_drafted)
 
 
 def test_passes_and_drafts_are_learned():
-    """Within a tenth, through noise."""
+    """Despite noise, expected times of passes are right within 10 %, of drafts within 15 %."""
     costs = CostModel()
     fill(costs)
 
@@ -74,8 +79,11 @@ def test_passes_and_drafts_are_learned():
 
 
 @pytest.mark.parametrize(("num_plain", "times_as_long"), [(60, 3.5), (600, 2.5), (6000, 1.3)])
-def test_one_slow_step_beside_a_round_says_little_of_rounds(num_plain, times_as_long):
-    """It stays one, however many plain steps come behind it, and is forgotten like them."""
+def test_one_slow_plain_step_during_a_round_hardly_affects_rounds(num_plain, times_as_long):
+    """The slow step counts once, however many plain steps follow, and fades like them.
+
+    During that step another request speculates.
+    """
     costs = CostModel()
 
     def step(seconds, num_looping=0):
@@ -101,8 +109,11 @@ def test_one_slow_step_beside_a_round_says_little_of_rounds(num_plain, times_as_
 
 
 @pytest.mark.parametrize("later_s", [0.007, 0.010, 0.014])
-def test_rounds_of_a_head_cost_what_they_took(later_s):
-    """Whatever passes without it are found to take later on: theirs was seen as a whole."""
+def test_rounds_of_a_head_keep_their_measured_time(later_s):
+    """Later times of passes without the head do not change what its rounds are expected to take.
+
+    A round of a head is only timed as a whole.
+    """
     costs = CostModel()
 
     def passes(seconds):
@@ -128,8 +139,8 @@ def test_rounds_of_a_head_cost_what_they_took(later_s):
         assert head_s(costs, num_drafted) == pytest.approx(0.015 + 0.001 * num_drafted, rel=0.02)
 
 
-def test_another_load_is_no_measure_of_one_stream():
-    """Where many wait for wide passes a line through all loads has terms that nothing can have."""
+def test_times_at_higher_loads_do_not_distort_those_of_one_request():
+    """A single line through the samples of all loads would need impossible coefficients here."""
     costs, rng = CostModel(), random.Random(2)
     for load, step_s, row_s in ((1, 0.013, 0.001), (4, 0.016, 0.0013), (16, 0.030, 0.002)):
         for _ in range(600):
@@ -155,14 +166,20 @@ def test_another_load_is_no_measure_of_one_stream():
 
 
 def busy_step(load, *, extra_rows=0, num_looping=0, is_streamed=True, noise=1.0):
-    """A pass of 10 ms and 1.2 ms a row, a round of the loop 3 ms more."""
+    """Return the Sample of a pass of 10 ms and 1.2 ms a row, and of 3 ms more for a round.
+
+    The pass has a row for each of `load` requests, and `extra_rows`. `noise` multiplies its time.
+    """
     rows = load + extra_rows
     seconds = noise * (0.010 + 0.0012 * rows + (0 if is_streamed else 0.003))
     return Sample(load, num_looping, rows, 200, is_streamed, seconds)
 
 
-def test_few_rounds_among_many_plain_steps_go_on_telling_what_rows_cost():
-    """Where one in a hundred guesses, nothing else does; it was timed for a while."""
+def test_few_rounds_among_many_plain_steps_tell_the_cost_of_rows():
+    """Only rounds with draft tokens tell the cost of a row, because plain steps all have 8 rows.
+
+    They are 1 step in 100 of the first half, and none of the second.
+    """
     costs, rng = CostModel(), random.Random(3)
     for place in range(20000):
         extra_rows = rng.randint(0, 6) if place < 10000 and place % 100 == 0 else None
@@ -178,8 +195,11 @@ def test_few_rounds_among_many_plain_steps_go_on_telling_what_rows_cost():
     assert more_s == pytest.approx(32 * 0.0012, rel=0.3)
 
 
-def test_rows_of_a_new_load_are_foretold_from_all_loads():
-    """However long it was the last one: what two loads took says what the rows of a third take."""
+def test_cost_of_rows_at_a_new_load_is_predicted_from_all_loads():
+    """The difference between loads tells the cost of a row, however many steps the latest load had.
+
+    At any single load all steps have the same number of rows, which tells nothing.
+    """
     costs = CostModel()
     for load in (1, 2, 4):
         for _ in range(3000):
@@ -191,8 +211,8 @@ def test_rows_of_a_new_load_are_foretold_from_all_loads():
     assert more_s == pytest.approx(32 * 0.0012, rel=0.2)
 
 
-def test_each_guess_of_a_head_counts_where_the_round_without_any_was_overrated():
-    """A round was never timed without it, and is expected to take more than it does."""
+def test_each_draft_token_of_a_head_costs_time_if_plain_rounds_are_overestimated():
+    """A round without the head was never timed, and is expected to take longer than it does."""
     costs = CostModel()
     for place in range(600):
         num_drafted = 1 + place % 6
@@ -203,8 +223,8 @@ def test_each_guess_of_a_head_counts_where_the_round_without_any_was_overrated()
     assert head_s(costs, 6) == pytest.approx(0.0124, rel=0.03)
 
 
-def test_stalls_say_nothing_of_passes():
-    """One round in fifty takes a hundred times as long."""
+def test_stalls_hardly_change_expected_times():
+    """One pass in 50 takes 100 times as long; it counts as MAX_OUTLIER times the expected time."""
     costs = CostModel()
     fill(costs, stall=0.02)
 
@@ -212,19 +232,19 @@ def test_stalls_say_nothing_of_passes():
     assert MAX_OUTLIER < 100
 
 
-def test_load_that_was_never_seen_is_foretold_from_rows():
-    """Forty streams make passes of forty rows."""
+def test_times_at_an_unseen_load_are_predicted_from_rows():
+    """Forty requests in flight make passes of forty rows."""
     costs = CostModel()
     fill(costs)
 
     foretold_s = pass_s(costs, 40, 40, 1000, is_streamed=True)
     assert foretold_s == pytest.approx(0.010 + 40 * 0.0002, rel=0.25)
-    # What forty callers' rounds cost beside the pass is not known: more rather than less.
+    # The calls of 40 requests' rounds cost an unknown time, which is assumed to be above 0.
     assert pass_s(costs, 40, 40, 1000) > foretold_s
 
 
 def test_each_load_is_learned_by_itself():
-    """What eight streams cost does not change what one costs."""
+    """Times with eight requests in flight do not change those with one."""
     costs = CostModel()
     fill(costs, load=1)
     fill(costs, load=8, seed=2)
@@ -233,8 +253,8 @@ def test_each_load_is_learned_by_itself():
     assert pass_s(costs, 1, 1, 1000) == pytest.approx(0.0112, rel=0.1)
 
 
-def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
-    """However long everybody has since, at twice the time of a pass."""
+def test_pace_without_speculation_is_that_of_steps_while_no_request_speculated():
+    """This holds however long all requests speculate afterwards, in passes of twice the time."""
     costs = CostModel()
     assert not costs.has_baseline(4)
     for num_looping, num_samples in ((0, 200), (4, 3000)):
@@ -247,8 +267,8 @@ def test_pace_without_speculation_is_what_it_was_when_nobody_speculated():
     assert costs.plain_s(4, 500) == pytest.approx(0.020, rel=0.2)
 
 
-def test_pace_without_speculation_is_that_of_the_context():
-    """A step behind a long text is longer: as much in the pace as in what a round may take."""
+def test_pace_without_speculation_depends_on_the_context():
+    """A plain step after a long text takes longer, and a round there must be compared with it."""
     costs, rng = CostModel(), random.Random(4)
     for _ in range(400):
         context = rng.choice((100, 200, 4000))
@@ -259,8 +279,8 @@ def test_pace_without_speculation_is_that_of_the_context():
     assert costs.plain_s(1, 4000) == pytest.approx(0.018, rel=0.05)
 
 
-def test_pace_without_speculation_is_that_of_the_requests_in_flight():
-    """Loads are ranges: five must not be held against the pace of eight, nor eight against five."""
+def test_pace_without_speculation_depends_on_the_requests_in_flight():
+    """Five and eight requests are in one load bucket, but must be compared with their own pace."""
     costs, rng = CostModel(), random.Random(5)
     for _ in range(400):
         load = rng.choice((5, 8, 8, 8))
@@ -271,8 +291,11 @@ def test_pace_without_speculation_is_that_of_the_requests_in_flight():
     assert costs.plain_s(8, 500) == pytest.approx(0.018, rel=0.05)
 
 
-def test_round_that_was_never_timed_alone_is_not_taken_for_a_plain_step():
-    """Beside a head no copying round tells its time: calls take some, and so do rows."""
+def test_round_that_was_never_timed_costs_more_than_a_plain_step():
+    """Its calls and its rows are assumed to take some time.
+
+    If a head runs in each round, a round with a copy is never timed by itself.
+    """
     costs = CostModel()
     for place in range(2000):
         step_s = 0.010 + 0.002 * (place % 200) / 1000
@@ -284,7 +307,10 @@ def test_round_that_was_never_timed_alone_is_not_taken_for_a_plain_step():
 
 
 def test_pace_without_speculation_is_measured_again(monkeypatch):
-    """A bad moment at first, and then everybody speculates: it is put right by and by."""
+    """A pace measured in a bad moment is corrected step by step.
+
+    This works even if all requests speculate otherwise.
+    """
     monkeypatch.setattr(baselines, "AGAIN_AFTER", 256)
     costs = CostModel()
 
@@ -308,8 +334,8 @@ def test_pace_without_speculation_is_measured_again(monkeypatch):
     assert costs.plain_s(8, 500) == pytest.approx(0.035, rel=0.15)
 
 
-def test_what_was_timed_once_stays_timed():
-    """However long the target has run alone since: trials are for what is not known."""
+def test_timed_rounds_stay_known_after_many_plain_steps():
+    """Otherwise trials would be spent on them again."""
     costs = CostModel()
     for num_samples, is_streamed in ((16, False), (3000, True)):
         for _ in range(num_samples):
@@ -318,8 +344,11 @@ def test_what_was_timed_once_stays_timed():
     assert (costs.num_looped, costs.num_streamed) == (16, 3000)
 
 
-def test_pace_that_cannot_be_measured_is_not_waited_for():
-    """Where somebody always speculates, steps beside them must do."""
+def test_pace_without_speculation_is_known_even_if_some_request_always_speculates():
+    """Plain steps of other requests count then, although a request speculates meanwhile.
+
+    MANY_STEPS of them are needed at first, and ENOUGH_STEPS when the pace is measured again.
+    """
     costs = CostModel()
     for _ in range(MANY_STEPS):
         assert not costs.has_baseline(4)
@@ -335,16 +364,16 @@ def test_pace_that_cannot_be_measured_is_not_waited_for():
     assert num_waited == ENOUGH_STEPS
 
 
-def test_unknown_costs_nothing_so_that_it_is_tried():
-    """But a pass that was never timed is not known."""
+def test_unknown_drafters_cost_nothing_so_that_they_are_tried():
+    """As long as no pass was timed, `is_known` is false."""
     costs = CostModel()
     assert not costs.is_known
     assert costs.draft_s("draft", 1, 4) == 0.0
     assert costs.reading_s("head", 1000, is_head=True) == 0.0
 
 
-def test_reading_a_prompt_is_learned_apart():
-    """A head's share is what the first round takes longer with it."""
+def test_cost_of_reading_a_prompt_is_learned_for_each_drafter():
+    """The cost of a head is the time by which the first round is longer with it."""
     costs, rng = CostModel(), random.Random(1)
     for _ in range(100):
         prompt = rng.randint(10, 4000)
@@ -357,8 +386,8 @@ def test_reading_a_prompt_is_learned_apart():
 
 
 @pytest.mark.parametrize("num_plain", [0, 1, 3])
-def test_a_head_is_not_blamed_for_what_prompts_cost_anyway(num_plain):
-    """Hardly a prompt was read without it: that it seems to cost all of the time is no finding."""
+def test_cost_of_a_prompt_itself_is_not_ascribed_to_a_head(num_plain):
+    """Hardly any prompt was read without the head, so the data alone could not tell them apart."""
     costs, rng = CostModel(), random.Random(1)
     for number in range(40):
         prompt = rng.randint(100, 400)
@@ -369,8 +398,11 @@ def test_a_head_is_not_blamed_for_what_prompts_cost_anyway(num_plain):
 
 
 @pytest.mark.parametrize("num_plain", [1, 40, 400])
-def test_one_slow_prompt_says_little_of_a_head(num_plain):
-    """A cold server's first, three times as slow as those behind it, which no head read."""
+def test_one_slow_prompt_hardly_affects_the_cost_of_a_head(num_plain):
+    """A cold server takes three times as long for its first prompt, which a head reads too.
+
+    Later prompts are read without the head.
+    """
     costs = CostModel()
     costs.add_prompt(200, 0.3, has_head=True)
     for _ in range(num_plain):
@@ -379,8 +411,8 @@ def test_one_slow_prompt_says_little_of_a_head(num_plain):
     assert costs.reading_s("head", 200, is_head=True) < 0.06
 
 
-def test_loads_fall_into_few_buckets():
-    """By powers of two; any number has one."""
+def test_loads_are_grouped_by_powers_of_two():
+    """Any number of requests in flight has a bucket."""
     assert [load_bucket(load) for load in (0, 1, 2, 3, 4, 5, 8, 9, 48)] == [
         0,
         0,

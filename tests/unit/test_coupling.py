@@ -1,4 +1,4 @@
-"""The formulas behind `specdec bench coupling`, against brute force and against draws."""
+"""Tests of the formulas of `specdec bench coupling` against brute force and against draws."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from specdec.acceptance.noise import gumbel
 
 
 def some_laws(seed, size):
-    """Return two random laws with zeros in different places."""
+    """Return two random distributions [2, size] float64, with zeros for different tokens."""
     random = np.random.default_rng(seed)
     laws = random.exponential(size=(2, size)) ** 2 * (random.random((2, size)) < 0.8)
     laws[:, random.integers(size)] += 0.1
@@ -18,7 +18,7 @@ def some_laws(seed, size):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_formula_is_that_of_the_paper(seed):
-    """Term by term, without the sorting."""
+    """The sums over sorted tokens equal the paper's formula, added up term by term."""
     target, draft = some_laws(seed, 9)
     both = [x for x in range(9) if target[x] > 0 and draft[x] > 0]
     expected = sum(1 / np.maximum(target / target[x], draft / draft[x]).sum() for x in both)
@@ -28,7 +28,7 @@ def test_formula_is_that_of_the_paper(seed):
 
 
 def test_draws_agree_as_often_as_the_formula_says():
-    """20,000 positions, our own noise, both laws."""
+    """Tokens are drawn from both distributions with our own noise, at 20,000 positions."""
     target, draft = some_laws(3, 12)
     with np.errstate(divide="ignore"):
         logs = [torch.from_numpy(np.log(law)) for law in (target, draft)]
@@ -42,7 +42,7 @@ def test_draws_agree_as_often_as_the_formula_says():
 
 
 def test_equal_laws_always_agree():
-    """The draft that is the target."""
+    """A draft model that equals the target always draws the same token."""
     target, _ = some_laws(1, 30)
 
     assert shared_noise_agreement(target, target) == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""The demo's comparison: which answers count as identical, and what its table shows."""
+"""Tests of the demo: which answers count as identical, and what its table shows."""
 
 import pytest
 
@@ -7,16 +7,19 @@ from loadtest import demo
 
 
 class ScriptedClient:
-    """Answers each request with tokens chosen by its num_draft_tokens, and keeps the requests."""
+    """A client whose answers depend on the request's num_draft_tokens; it keeps the requests."""
 
     def __init__(self, on=(1, 2, 3), finish_reason="length"):
-        """Take the tokens of the arm with speculation; the other answers 1, 2, 3."""
+        """Take the tokens and the finish reason of answers with speculation.
+
+        Answers without it are 1, 2, 3 and end with `length`.
+        """
         self.on = on
         self.finish_reason = finish_reason
         self.requests = []
 
     def stream(self, request):
-        """Yield a chunk and the end."""
+        """Yield all tokens in one chunk, then the last chunk with the figures."""
         self.requests.append(request)
         is_on = request.num_draft_tokens is None
         tokens = tuple(self.on) if is_on else (1, 2, 3)
@@ -40,7 +43,7 @@ def compare(client):
 
 
 def test_same_answers_are_identical():
-    """Equal tokens, text and reason to stop: identical, and the table says so."""
+    """Answers with equal tokens, text and finish reason are identical, and the table says so."""
     comparisons = compare(ScriptedClient())
 
     assert all(item.is_identical for item in comparisons)
@@ -52,7 +55,7 @@ def test_same_answers_are_identical():
 
 @pytest.mark.parametrize("changes", [{"on": (1, 2, 4)}, {"on": (1, 2)}, {"finish_reason": "stop"}])
 def test_any_difference_is_shown(changes):
-    """Another token, a missing one or another reason to stop is a difference."""
+    """Another token, a missing token or another finish reason is a difference."""
     comparisons = compare(ScriptedClient(**changes))
 
     assert not any(item.is_identical for item in comparisons)
@@ -60,7 +63,7 @@ def test_any_difference_is_shown(changes):
 
 
 def test_arms_take_turns_after_an_unmeasured_request():
-    """Each prompt is asked once for one token; then the arms alternate in going first."""
+    """Each prompt is first asked for one token; then the arms take turns in going first."""
     client = ScriptedClient()
     compare(client)
 

@@ -1,4 +1,7 @@
-"""The device's noise is the CPU's: the same bits for every seed, position and token."""
+"""Tests that the noise of device_noise.py has the same bits as that of acceptance/noise.py.
+
+The operations for devices run on the CPU here.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ PLACES = st.lists(st.tuples(SEEDS, st.integers(0, 2**31)), min_size=1, max_size=
 
 
 def made(places, vocab_size):
-    """Return the device's rows for (seed, position)."""
+    """Return the rows [n, vocab_size] that DeviceNoise computes for pairs of (seed, position)."""
     noise = DeviceNoise(vocab_size, CPU, None)
     out = torch.empty(len(places), vocab_size)
     noise.fill(out, keys_of(places))
@@ -25,22 +28,22 @@ def made(places, vocab_size):
 
 @given(places=PLACES, vocab_size=st.integers(1, 300))
 @settings(max_examples=60, deadline=None)
-def test_rows_are_the_noise_of_their_places(places, vocab_size):
-    """Any number of rows, any vocabulary: bit for bit what numpy's generator gives."""
+def test_rows_are_the_noise_of_their_seeds_and_positions(places, vocab_size):
+    """For any number of rows and any vocabulary, the bits are those from numpy's generator."""
     expected = torch.stack([gumbel(seed, position, vocab_size) for seed, position in places])
 
     assert torch.equal(bits(made(places, vocab_size)), bits(expected))
 
 
-def test_whole_vocabulary():
-    """The default pair's vocabulary, where counters run far."""
+def test_noise_of_the_whole_default_vocabulary():
+    """With the default pair's 49,152 tokens the generator's counter reaches high values."""
     expected = gumbel(2**64 - 3, 8191, 49152)
 
     assert torch.equal(bits(made([(2**64 - 3, 8191)], 49152)[0]), bits(expected))
 
 
-def test_words_are_numpy_s():
-    """Before any float: the generator's own words, which every device must give."""
+def test_random_words_are_those_of_numpy():
+    """The generator's integers, before any float operation, must be the same on each device."""
     noise = DeviceNoise(64, CPU, None)
     expected = np.random.Philox(key=np.array([7, 9], dtype=np.uint64)).random_raw(32)
 
@@ -50,8 +53,8 @@ def test_words_are_numpy_s():
 
 
 @pytest.mark.parametrize("shift", [1, 2])
-def test_rows_differ(shift):
-    """Neighbouring seeds and positions have nothing in common."""
+def test_rows_of_neighbouring_seeds_and_positions_differ(shift):
+    """They have no equal entries."""
     rows = made([(5, 5), (5, 5 + shift), (5 + shift, 5)], 1000)
 
     assert not (rows[0] == rows[1]).any()

@@ -1,4 +1,4 @@
-"""Drawing a whole pass on the device gives what drawing token by token gives."""
+"""Tests that drawing all tokens of a pass at once gives the tokens of drawing one by one."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ VOCAB = 300
 
 
 class GivenLogits:
-    """A head whose hidden states are the logits."""
+    """An output head for which hidden states are the logits."""
 
     def logits(self, hidden):
         return hidden.clone()
@@ -42,21 +42,21 @@ PARAMS = st.builds(
 
 
 def draw_of(params, position=20, **more):
-    """Return a draw at a position."""
+    """Return a Draw at `position`, of which the first 5 tokens are the prompt."""
     text = np.arange(position, dtype=np.int32)
     return Draw(params, text, num_prompt_tokens=5, **more)
 
 
 def logits_of(count, seed, *, is_coarse=False):
-    """Return random rows; coarse ones have many equal values."""
+    """Return random logits [count, VOCAB] float32; coarse ones have many equal values."""
     rows = torch.randn(count, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
     return rows.round() if is_coarse else rows
 
 
 @given(st.lists(PARAMS, min_size=1, max_size=20), st.integers(0, 999), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_batch_is_token_by_token(params, seed, is_coarse):
-    """Any mix of temperatures and truncations, ties included."""
+def test_drawing_together_equals_drawing_one_by_one(params, seed, is_coarse):
+    """This holds for any mix of temperatures and truncations, and for ties."""
     logits = logits_of(len(params), seed, is_coarse=is_coarse)
     draws = [draw_of(each, position=20 + n) for n, each in enumerate(params)]
     expected = [
@@ -69,8 +69,8 @@ def test_batch_is_token_by_token(params, seed, is_coarse):
 @pytest.mark.parametrize("top_k", [0, 2, 40])
 @pytest.mark.parametrize("top_p", [1.0, 0.5])
 @pytest.mark.parametrize("min_p", [0.0, 0.2])
-def test_truncations_follow_each_other(top_k, top_p, min_p):
-    """Each works on what the one before has left: forty draws of every combination."""
+def test_truncations_are_applied_one_after_the_other(top_k, top_p, min_p):
+    """Forty draws of each combination of top_k, top_p and min_p equal those made one by one."""
     params = SamplingParams(temperature=1.5, top_k=top_k, top_p=top_p, min_p=min_p, seed=8)
     logits = logits_of(40, 2)
     draws = [draw_of(params, 20 + n) for n in range(40)]
@@ -97,8 +97,8 @@ EDGES = st.builds(
     st.sampled_from([0.0, 1.0, 1e3]),
 )
 @settings(max_examples=300, deadline=None)
-def test_edges_of_all_ranges_draw_a_possible_token(params, seed, scale):
-    """In every combination, each row draws a token that its own truncations have kept."""
+def test_extreme_parameters_draw_a_possible_token(params, seed, scale):
+    """In each combination, each row draws a token that its own truncations have kept."""
     logits = logits_of(len(params), seed) * scale
     draws = [draw_of(each, position=20 + n) for n, each in enumerate(params)]
 
@@ -110,7 +110,7 @@ def test_edges_of_all_ranges_draw_a_possible_token(params, seed, scale):
 
 
 def test_rows_that_are_not_finite_are_refused():
-    """The largest of NaN logits is a token like any other, and means nothing."""
+    """The largest of NaN logits would be an ordinary token id without any meaning."""
     logits = logits_of(2, 1)
     logits[1] = float("nan")
     chain = [draw_of(SamplingParams(temperature=1.0, seed=4))]
@@ -120,8 +120,8 @@ def test_rows_that_are_not_finite_are_refused():
         SAMPLER.choose(logits, [chain, [draw_of(GREEDY)]])
 
 
-def test_truncation_matters():
-    """The property above is about something: truncated draws differ from plain ones."""
+def test_truncation_changes_draws():
+    """Truncated draws differ from plain ones; otherwise the tests above would prove nothing."""
     logits = logits_of(50, 1)
     plain = SamplingParams(temperature=2.0, seed=5)
 
@@ -135,8 +135,8 @@ def test_truncation_matters():
 
 
 @pytest.mark.parametrize("wrong_at", [0, 1, 2, None])
-def test_nothing_is_said_behind_a_wrong_guess(wrong_at):
-    """Tokens up to the first disagreement, -1 behind it, as the other sampler says it."""
+def test_nothing_is_drawn_after_a_rejected_draft_token(wrong_at):
+    """The choices after the first disagreement are -1, as those of the base class `Sampler`."""
     params = SamplingParams(temperature=1.0, seed=9)
     logits = logits_of(4, 7)
     right = SAMPLER.draw(logits, [draw_of(params, 20 + n) for n in range(4)]).tolist()
@@ -159,8 +159,8 @@ def test_nothing_is_said_behind_a_wrong_guess(wrong_at):
     ],
     ids=["penalty", "log_prob", "logits", "bias"],
 )
-def test_draws_that_need_a_look_go_beside(company, monkeypatch):
-    """They get what they ask for, and the others are drawn as without them."""
+def test_draws_that_need_more_than_logits_are_made_one_by_one(company, monkeypatch):
+    """They get what they ask for, and the other draws are made as without them."""
     direct = [draw_of(SamplingParams(temperature=1.0, seed=4), 30), draw_of(GREEDY)]
     logits = logits_of(3, 3)
     expected = [each.token for (each,) in SAMPLER.choose(logits[1:], [[d] for d in direct])]
@@ -182,8 +182,8 @@ def test_draws_that_need_a_look_go_beside(company, monkeypatch):
     assert calls == [direct]
 
 
-def test_prompts_ask_for_nothing():
-    """Chains of a pass may be empty."""
+def test_sequence_without_draws_gets_no_choices():
+    """A sequence of which a pass only reads prompt tokens has an empty chain."""
     (nothing, (choice,)) = SAMPLER.choose(logits_of(2, 1)[:1], [[], [draw_of(GREEDY)]])
 
     assert nothing == []

@@ -1,4 +1,4 @@
-"""Draft distillation: loss, acceptance arithmetic, checkpoint forms, prompts; no network."""
+"""Tests of draft distillation without network: losses, acceptance, checkpoint forms, prompts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOCAB = 128
 
 @pytest.fixture(scope="module")
 def target_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random 3-layer Llama with tied embeddings, in the default target's layout."""
+    """Save a random 3-layer Llama with tied embeddings, in the default target's layout."""
     folder = tmp_path_factory.mktemp("target")
     torch.manual_seed(1)
     config = LlamaConfig(
@@ -53,7 +53,7 @@ def target_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_student(target_dir: Path, *, train_head: bool) -> Student:
-    """Two of the target's layers, every third token in the draft vocabulary."""
+    """Return a draft with two of the target's layers and every third token in its vocabulary."""
     draft_ids = torch.arange(2, VOCAB, 3)
     return start_from_target(target_dir, [0, 2], draft_ids, train_head)
 
@@ -62,7 +62,7 @@ def make_student(target_dir: Path, *, train_head: bool) -> Student:
 def test_checkpoint_round_trip_keeps_every_value(
     target_dir: Path, tmp_path: Path, train_head: bool
 ) -> None:
-    """Stored and assembled forms give back the draft's bf16 values, its head and its ids."""
+    """The stored and the assembled form keep the draft's bf16 values, head and token ids."""
     student = make_student(target_dir, train_head=train_head)
 
     checkpoint.store(student, target_dir, tmp_path / "draft", {"note": "test"})
@@ -78,7 +78,7 @@ def test_checkpoint_round_trip_keeps_every_value(
 
 
 def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> None:
-    """Transformers' Llama layers on the assembled directory propose what the student does."""
+    """With the assembled directory, Transformers' Llama proposes the student's tokens."""
     student = make_student(target_dir, train_head=False)
     checkpoint.store(student, target_dir, tmp_path / "draft", {})
     checkpoint.assemble(tmp_path / "draft", target_dir, tmp_path / "whole")
@@ -98,7 +98,7 @@ def test_assembled_draft_is_a_plain_llama(target_dir: Path, tmp_path: Path) -> N
 
 
 def test_assembly_refuses_another_target(target_dir: Path, tmp_path: Path) -> None:
-    """A target of another width is refused, and the message names both widths."""
+    """A target of another hidden size is refused, and the message names both sizes."""
     checkpoint.store(make_student(target_dir, train_head=False), target_dir, tmp_path / "draft", {})
     other = tmp_path / "other"
     other.mkdir()
@@ -109,7 +109,10 @@ def test_assembly_refuses_another_target(target_dir: Path, tmp_path: Path) -> No
 
 
 def test_d2t_maps_draft_ids_to_target_ids() -> None:
-    """EAGLE-3's convention: target id = draft id + offset; the table back inverts it."""
+    """Offsets follow EAGLE-3: target id = draft id + offset.
+
+    `target_to_draft` is the inverse table.
+    """
     draft_ids = torch.tensor([2, 3, 50, 120])
 
     offsets = checkpoint.offsets(draft_ids)
@@ -122,7 +125,10 @@ def test_d2t_maps_draft_ids_to_target_ids() -> None:
 
 
 def brute_force_rounds(matches: list[bool], num_draft: int) -> tuple[list[int], int]:
-    """Rounds written out token by token: what was accepted each time, and how many were cut."""
+    """Return the accepted draft tokens of each round, and the number of rounds cut by the end.
+
+    `matches[i]`: whether the draft proposes answer token i. The rounds are played token by token.
+    """
     counts, cut, pos = [], 0, 1
     while pos < len(matches):
         drafts = matches[pos : pos + num_draft]
@@ -137,7 +143,7 @@ def brute_force_rounds(matches: list[bool], num_draft: int) -> tuple[list[int], 
 
 @pytest.mark.parametrize("num_draft", [1, 2, 4])
 def test_rounds_agree_with_brute_force(num_draft: int) -> None:
-    """Every pattern of up to 9 matches: histogram, tau and alpha as defined."""
+    """Histogram, tau and alpha follow their definitions for every pattern of up to 9 matches."""
     for length in range(10):
         for matches in itertools.product([False, True], repeat=length):
             counts, cut = brute_force_rounds(list(matches), num_draft)
@@ -153,13 +159,16 @@ def test_rounds_agree_with_brute_force(num_draft: int) -> None:
                 assert one.accepted_over_drafted == pytest.approx(sum(counts) / drafted)
 
 
-def test_walk_equals_really_chaining_the_draft(target_dir: Path) -> None:
-    """Teacher-forced matches walked in rounds give the counts of a draft fed its own tokens."""
+def test_counted_rounds_equal_really_drafted_rounds(target_dir: Path) -> None:
+    """Counting rounds from proposals on the target's text gives the counts of real drafting.
+
+    Real drafting means that the draft reads its own draft tokens within a round.
+    """
     student = make_student(target_dir, train_head=False).eval()
     prompt = [5, 8, 11]
     own = list(prompt)
     rng = seeded(4)
-    for _ in range(40):  # mostly the draft's own continuation, so that runs of all lengths occur
+    for _ in range(40):  # mostly the draft's own tokens, so that it accepts runs of all lengths
         logits = student(torch.tensor(own), [len(own)], torch.tensor([len(own) - 1]))
         best = int(student.draft_ids[logits.argmax()])
         own.append(best if rng.random() < 0.7 else rng.randrange(VOCAB))
@@ -172,7 +181,7 @@ def test_walk_equals_really_chaining_the_draft(target_dir: Path) -> None:
 
 
 def loss_inputs(seed: int) -> tuple[torch.Tensor, ...]:
-    """Six teacher rows over 100 tokens, 40 of them in the draft vocabulary."""
+    """Return soft targets of six teacher rows over 100 tokens, 40 in the draft vocabulary."""
     torch.manual_seed(seed)
     draft_ids = torch.randperm(100)[:40].sort().values
     table = data.target_to_draft(draft_ids, 100)
@@ -182,7 +191,7 @@ def loss_inputs(seed: int) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_loss_gradient_is_that_of_its_formula(seed: int) -> None:
-    """The hand-written backward equals autograd on the plain formula."""
+    """The hand-written backward pass gives the gradients that autograd finds for the formula."""
     ids, weights, tail, mask = loss_inputs(seed)
     logits = torch.randn(6, 40, requires_grad=True)
     plain = logits.detach().clone().requires_grad_()
@@ -201,7 +210,7 @@ def test_loss_gradient_is_that_of_its_formula(seed: int) -> None:
 
 
 def test_loss_is_least_at_the_teacher() -> None:
-    """A draft that holds the teacher's distribution has no gradient left."""
+    """The gradient is zero for a draft with exactly the teacher's distribution."""
     logprobs = torch.log_softmax(torch.randn(4, 40, generator=torch.Generator().manual_seed(5)), 1)
     top, ids = logprobs.topk(8)
     targets = loss.soft_targets(ids, top, torch.arange(40))
@@ -214,7 +223,7 @@ def test_loss_is_least_at_the_teacher() -> None:
 
 
 def test_top_logprobs_are_exact() -> None:
-    """The two-stage search finds what a full sort finds."""
+    """The two-stage search finds the same tokens and log-probabilities as a full sort."""
     logits = torch.randn(5, 64 * 40, generator=torch.Generator().manual_seed(6))
 
     values, ids = top_logprobs(logits, 32)
@@ -225,7 +234,7 @@ def test_top_logprobs_are_exact() -> None:
 
 
 def greedy_by_transformers(target_dir: Path, prompt: list[int], num: int) -> list[list[float]]:
-    """Float32 logits after each of `num` forced steps of the bf16 weights."""
+    """Return the float32 logits of the last `num` positions of `prompt`, with the bf16 weights."""
     model = LlamaForCausalLM.from_pretrained(target_dir, dtype=torch.float32)
     with torch.inference_mode():
         logits = model(torch.tensor([prompt])).logits[0, -num:]
@@ -233,7 +242,11 @@ def greedy_by_transformers(target_dir: Path, prompt: list[int], num: int) -> lis
 
 
 def test_teacher_writes_what_transformers_would(target_dir: Path) -> None:
-    """Prefix copy, ragged prefill, refilled slots: every greedy token is a (near-)best one."""
+    """Every greedy token is the best one, or nearly, by the logits of Transformers.
+
+    The prompts exercise the copied prefix, a prefill of different lengths and the refilling of
+    slots.
+    """
     teacher = Teacher(target_dir, 2, 48, torch.device("cpu"))
     teacher.set_prefix([1, 7, 9])
     starts = [[1, 7, 9, 4, 5], [1, 7, 9, 30], [1, 8, 3, 3, 3, 3], [1, 7, 9, 77, 2, 6, 5]]
@@ -247,12 +260,15 @@ def test_teacher_writes_what_transformers_would(target_dir: Path) -> None:
         text = written.job.prompt + written.tokens
         rows = greedy_by_transformers(target_dir, text[:-1], len(written.tokens))
         gaps = [max(row) - row[t] for row, t in zip(rows, written.tokens, strict=True)]
-        assert max(gaps) < 0.25  # bf16 against float32
+        assert max(gaps) < 0.25  # the teacher computes in bf16, Transformers in float32
         assert (len(written.tokens), 4) == tuple(written.top_ids.shape)
 
 
-def test_a_stopped_writer_reads_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompts are tokenized one span ahead, shortest first in each; never all of them."""
+def test_prompts_are_tokenized_only_one_span_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stops early has not tokenized all prompts.
+
+    Within a span the shortest come first.
+    """
     read: list[int] = []
 
     def tokens(span: list[prompts.Prompt], _: object) -> list[list[int]]:
@@ -269,7 +285,7 @@ def test_a_stopped_writer_reads_no_further(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_loops_are_noticed() -> None:
-    """A short period over the whole span is a loop; one odd token in it is not."""
+    """A row that repeats a short period is a loop; with a single odd token in it, it is none."""
     repeated = [1, 2, 3] * 20
 
     assert loops(torch.tensor([repeated, [*repeated[:-20], 9, *repeated[-19:]]])).tolist() == [
@@ -279,7 +295,7 @@ def test_loops_are_noticed() -> None:
 
 
 def test_shards_round_trip(tmp_path: Path) -> None:
-    """What a shard holds comes back as examples whose rows line up with their answers."""
+    """Examples come back from a shard as saved, with a batch's rows in line with its answers."""
     written = [
         Written(Job(i, [1] * (i + 2), 0.0, 9), [5, 6, 7 + i], torch.ones(3, 4), torch.zeros(3, 4))
         for i in range(3)
@@ -296,7 +312,7 @@ def test_shards_round_trip(tmp_path: Path) -> None:
 
 
 def test_padding_changes_no_loss(target_dir: Path) -> None:
-    """A batch padded to a multiple gives the loss and the gradient of the bare one."""
+    """Padding a batch to a multiple of 32 tokens changes neither the loss nor the gradient."""
     student = make_student(target_dir, train_head=False)
     table = data.target_to_draft(student.draft_ids, VOCAB)
     logprobs, ids = torch.log_softmax(
@@ -320,7 +336,7 @@ def test_padding_changes_no_loss(target_dir: Path) -> None:
 
 
 def test_templates_are_deterministic_and_filled() -> None:
-    """The same seed gives the same problem; no placeholder is left open."""
+    """The same seed gives the same problem, and no placeholder is left open."""
     texts = [templates.math_problem(seeded(i)) for i in range(50)]
 
     assert texts == [templates.math_problem(seeded(i)) for i in range(50)]
@@ -328,7 +344,11 @@ def test_templates_are_deterministic_and_filled() -> None:
 
 
 def test_missing_sources_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty sources folder still gives arithmetic and short questions, and says why."""
+    """With an empty sources folder, arithmetic and short questions are still made.
+
+    A message says what was skipped. Repeated prompts have a temperature above 0 and are never held
+    out.
+    """
     written = [("code", f"Write function number {number}.") for number in range(30)]
     settings = prompts.PromptSettings(num_again=5)
     made = prompts.build(written, tmp_path, settings, [])
@@ -344,7 +364,11 @@ def test_missing_sources_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_sampled_prompts_come_last_and_clean() -> None:
-    """Nothing twice, nothing that shares eight words with a measured text, numbers going on."""
+    """Sampled prompts are numbered on from the known ones, and only clean ones are added.
+
+    Duplicates are left out, and so are texts that share eight words with a text that measures
+    drafts.
+    """
     measured = "Tell me how the seven seas were named by the sailors of old."
     known = [prompts.Prompt(4, "code", [{"role": "user", "content": "Write a loop."}])]
     sampled = ["Who are you?", f"Please! {measured}", "Write a loop.", "Who are you?"]
@@ -358,7 +382,7 @@ def test_sampled_prompts_come_last_and_clean() -> None:
 
 
 def test_command_line_refuses_a_missing_target(tmp_path: Path) -> None:
-    """A wrong --target is exit code 2, before any work."""
+    """A wrong --target ends with exit code 2, before any work."""
     work = tmp_path / "work"
 
     assert cli.main(["all", "--target", str(tmp_path), "--work", str(work)]) == 2

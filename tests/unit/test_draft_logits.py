@@ -1,4 +1,4 @@
-"""Logits of a compiled draft: what the target sees in them is what was drawn from."""
+"""Tests that the target sees the distributions that a compiled draft was drawn from."""
 
 import numpy as np
 import pytest
@@ -13,18 +13,18 @@ WARPED = SamplingParams(
 
 
 def judged(**sizes):
-    """Return how a compiled engine draws for a request that is verified by rejection."""
+    """Return the sampling of a request that compiled engines verify by rejection."""
     return Sampling(WARPED, verification=REJECTION, **sizes)
 
 
 def softmax(logits):
-    """Return probabilities as the target's kernel makes them of what it is given."""
+    """Return the probabilities that the target's kernel computes from the logits it is given."""
     weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def test_draft_draws_by_its_temperature_alone():
-    """Neither truncation nor penalties, which the target would not see in the logits."""
+def test_draft_is_drawn_with_its_temperature_only():
+    """Truncation and penalties are left out, because the target cannot see them in the logits."""
     sampling = judged().for_draft(1)
 
     names = {name for name, _ in sampling_inputs(sampling, num_context=5)}
@@ -36,10 +36,13 @@ def test_draft_draws_by_its_temperature_alone():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("num_target_columns", [6, 8, 10])
-def test_target_sees_what_was_drawn_from(dtype, num_target_columns):
-    """Of 6 tokens in 7 columns, for a target with as many, and with more, columns."""
+def test_target_sees_the_distribution_that_was_drawn_from(dtype, num_target_columns):
+    """A draft of 6 tokens in 7 columns is fitted to targets with 6, 8 and 10 columns.
+
+    Added columns have probability 0, and the dtype stays the same.
+    """
     own = np.random.default_rng(0).normal(size=(1, 1, 4, 7)).astype(dtype)
-    own[..., 6] = 30.0  # what stands behind the tokens means nothing
+    own[..., 6] = 30.0  # a padding column of the matrices, which is no token
     draft = judged(vocab_size=6, padded_vocab_size=7).for_draft(1)
     target = judged(vocab_size=num_target_columns, padded_vocab_size=num_target_columns)
 
@@ -54,8 +57,8 @@ def test_target_sees_what_was_drawn_from(dtype, num_target_columns):
     assert (softmax(sent)[:, 6:] == 0).all()
 
 
-def test_our_engines_logits_pass_as_they_are():
-    """They are what was drawn from already."""
+def test_logits_of_our_engines_are_not_changed():
+    """Our engines return the logits that tokens were drawn from, so nothing is left to convert."""
     logits = np.ones((1, 1, 2, 7), dtype=np.float32)
     ours = Sampling(WARPED, has_shared_sampler=True, verification=REJECTION)
 

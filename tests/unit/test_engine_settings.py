@@ -1,4 +1,4 @@
-"""What the orchestrator is told of its engines: sizes, release, kind."""
+"""Tests of the orchestrator's engine settings: vocabulary sizes, TensorRT-LLM release, kind."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from specdec.serving.settings import OrchestratorSettings
 
 
 def settings(**fields):
-    """Return settings with these parameters."""
+    """Return orchestrator settings with these fields."""
     return OrchestratorSettings("tokenizer", **fields)
 
 
-def test_sizes_are_by_engine():
-    """Tokens and columns of those that are named, the tokenizer's for all others."""
+def test_vocabulary_sizes_are_set_for_each_engine():
+    """Named engines have their own numbers of tokens and columns, others the tokenizer's size."""
     given = settings(engine_vocab_sizes="target=152064:152064, draft=151936:151940")
 
     assert given.vocab_size("draft", 5) == VocabSize(151936, 151940)
@@ -24,8 +24,8 @@ def test_sizes_are_by_engine():
 @pytest.mark.parametrize(
     ("version", "has_old_names"), [("0.19.0", True), ("0.20.0", False), ("1.2.1", False)]
 )
-def test_release_decides_two_names(version, has_old_names):
-    """min_length and random_seed until 0.19, min_tokens and seed from 0.20 on."""
+def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_names):
+    """The names are min_length and random_seed up to 0.19, min_tokens and seed from 0.20 on."""
     assert settings(tensorrt_llm_version=version).has_old_names is has_old_names
 
 
@@ -41,7 +41,7 @@ def test_release_decides_two_names(version, has_old_names):
         ({"engine_kind": "llmapi"}, "leave 'draft' out"),
     ],
 )
-def test_what_makes_no_sense_is_a_configuration_error(fields, told):
-    """With what to do about it."""
+def test_settings_without_sense_are_a_configuration_error(fields, told):
+    """The message shows the value given and the form or the values that are allowed."""
     with pytest.raises(ConfigurationError, match=told):
         settings(**fields)

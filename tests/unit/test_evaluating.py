@@ -1,4 +1,4 @@
-"""`specdec evaluate` without a server: answers made by known chances lead back to them."""
+"""Tests of `specdec evaluate` without a server, on answers simulated from known acceptance."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUM_PROMPTS, NUM_ROUNDS = 12, 300
 
 
 def answer(domain, number, k, order):
-    """Draw rounds by the domain's chances; each takes what the costs above say."""
+    """Return a simulated answer, with rounds drawn by the domain's α and the round times above."""
     histogram = [0] * (k + 1)
     for _ in range(NUM_ROUNDS):
         kept = 0
@@ -47,7 +47,7 @@ def answer(domain, number, k, order):
             kept += 1
         histogram[kept] += 1
     accepted = sum(kept * count for kept, count in enumerate(histogram))
-    # The first round's tokens come first; all are alike here, so those of an average one.
+    # The first response has one round's tokens; here that is an average round.
     per_round = 1 + accepted / NUM_ROUNDS
     num_tokens = NUM_ROUNDS + accepted
     seconds = (NUM_ROUNDS - 1) * (BASE_S + PER_GUESS_S * k)
@@ -70,14 +70,14 @@ def answer(domain, number, k, order):
 
 
 def plain(domain, number):
-    """Without speculation: a token a step."""
+    """Return a simulated answer without speculation, one token a step."""
     where = f"{domain}-{number}", domain, "off"
     return Measurement(*where, 500, 1, 0.1, 0.1 + 499 * PLAIN_S, None)
 
 
 @pytest.fixture(scope="module")
 def found():
-    """Two domains, twelve prompts each, asked plainly and with two and five guesses."""
+    """Return answers to twelve prompts of each domain: off, with k = 2 and with k = 5."""
     order = random.Random(11)
     return [
         each
@@ -92,13 +92,13 @@ def found():
 
 @pytest.fixture(scope="module")
 def findings(found):
-    """What is found of both domains."""
+    """Return the findings of both domains."""
     costs = round_costs(found, ARMS)
     return {domain: find(found, domain, "draft", ARMS, costs) for domain in ALPHAS}
 
 
-def test_costs_are_told_apart(found):
-    """Two numbers of guesses: the step, the round's own cost, and a guess's."""
+def test_two_draft_lengths_give_all_three_costs(found):
+    """The times of a plain step, of a round without its draft, and of a draft token are found."""
     costs = round_costs(found, ARMS)
 
     assert costs.plain_s == pytest.approx(PLAIN_S)
@@ -107,16 +107,16 @@ def test_costs_are_told_apart(found):
     assert costs.round_s(0) == costs.plain_s
 
 
-def test_costs_of_one_number_of_guesses(found):
-    """The line begins at the plain step and ends at what was measured."""
+def test_one_draft_length_gives_a_line_from_the_plain_step(found):
+    """With one k the line of round times begins at the plain step and ends at the measured time."""
     costs = round_costs(found, ["draft:5"])
 
     assert costs.base_s == costs.plain_s
     assert costs.round_s(5) == pytest.approx(BASE_S + 5 * PER_GUESS_S)
 
 
-def test_acceptance_leads_back_to_its_chances(findings):
-    """By position, over both numbers of guesses; intervals hold the truth."""
+def test_acceptance_estimates_recover_the_simulated_alphas(findings):
+    """α̂ by position uses the rounds of both k, and its intervals contain the true α."""
     for domain, alphas in ALPHAS.items():
         for place, position in enumerate(findings[domain].positions[:3]):
             low, high = position.interval(0.999)
@@ -126,7 +126,7 @@ def test_acceptance_leads_back_to_its_chances(findings):
 
 
 def test_gain_is_predicted_as_it_is_measured(findings):
-    """E · T(0) / T(k) from chances and costs is the ratio of rates that was measured."""
+    """E · T(0) / T(k) from α and costs equals the measured ratio of token rates."""
     for domain, alphas in ALPHAS.items():
         for arm in findings[domain].arms:
             k = arm.num_draft_tokens
@@ -138,13 +138,13 @@ def test_gain_is_predicted_as_it_is_measured(findings):
 
 
 def test_best_length_of_each_domain(findings):
-    """Four guesses or so where they stand; off where a guess costs what it gives."""
+    """About 4 draft tokens pay at high α; at low α at most 2, or none."""
     assert findings["sql"].best.num_draft_tokens in {3, 4, 5}
     assert findings["poems"].best.num_draft_tokens in {0, 1, 2}
 
 
-def test_rounds_that_could_not_draft_are_plain_ones():
-    """Half of the rounds with a draft: half of its gain in tokens, half of its guesses' cost."""
+def test_rounds_without_a_draft_count_as_plain_steps():
+    """Drafts in half of the rounds give half of the gained tokens for half of the cost."""
     positions = (Acceptance(1000, 1000),)
     costs = RoundCosts(1.0, 1.0, 0.5)
 
@@ -163,19 +163,19 @@ def test_rounds_that_could_not_draft_are_plain_ones():
         (Ratio(0.8, 0.7, 0.9), DO_NOT),
     ],
 )
-def test_advice_is_the_intervals(gain, advice):
-    """Only a gain that is sure is deployed, only a loss that is sure is ruled out."""
+def test_advice_follows_the_interval_of_the_gain(gain, advice):
+    """An interval above 1 advises to deploy, one below 1 against it, any other to measure more."""
     assert by_gain(gain) == advice
 
 
 @pytest.mark.parametrize(("rate", "advice"), [(0.61, DEPLOY), (0.55, BETWEEN), (0.49, DO_NOT)])
-def test_the_articles_rule(rate, advice):
-    """Its 0.6 and 0.5, of accepted ÷ drafted."""
+def test_advice_by_the_articles_thresholds(rate, advice):
+    """The article advises to deploy above 0.6 accepted ÷ drafted, and not to below 0.5."""
     assert by_article(rate) == advice
 
 
 def test_few_prompts_allow_no_advice(found, findings):
-    """Four prompts that gain much are no reason to deploy; five may be."""
+    """Four prompts are too few for advice, even with a large gain; five are enough."""
     own = [each for each in found if each.column == "sql" and each.arm in ARMS]
     lengths = {each.prompt_id: 10 for each in found}
     few, enough = (replace(findings["sql"], num_prompts=count) for count in (4, 5))
@@ -184,8 +184,8 @@ def test_few_prompts_allow_no_advice(found, findings):
     assert advise(enough, [], own, lengths, None).ours == DEPLOY
 
 
-def test_causes_of_a_low_acceptance(found, findings):
-    """The first guess falls already, and the other domain does better: said, with figures."""
+def test_advice_names_causes_of_a_low_acceptance(found, findings):
+    """Causes are another tokenizer, low α at the first position, and domains that do better."""
     own = [each for each in found if each.column == "poems" and each.arm in ARMS]
     lengths = {each.prompt_id: 10 for each in found}
     probe = Probe(num_texts=12, num_alike=9, first_difference="naïve")
@@ -199,9 +199,9 @@ def test_causes_of_a_low_acceptance(found, findings):
     assert "the task: α̂ is 0.7" in causes
 
 
-def test_long_prompts_are_told_from_short_ones(found, findings):
-    """Acceptance that falls with the prompt's length is named as such."""
-    # The poems are the long prompts of a domain that has both.
+def test_advice_names_long_prompts_as_a_cause(found, findings):
+    """An acceptance that falls with the prompt's length is named as a cause."""
+    # All prompts count as one domain, in which the poems are the long ones.
     mixed = [each for each in found if each.arm in ARMS]
     lengths = {each.prompt_id: 900 if each.column == "poems" else 20 for each in mixed}
 
@@ -210,8 +210,8 @@ def test_long_prompts_are_told_from_short_ones(found, findings):
     assert any("0.2" in cause and "length: α̂" in cause for cause in advice.causes)
 
 
-def test_report_and_picture(findings, found, tmp_path):
-    """Both advices, both gains and the article's formula stand in the tables."""
+def test_report_has_advice_and_gains_and_the_picture_is_drawn(findings, found, tmp_path):
+    """The tables have advice, both gains and the article's formula; the picture is a PNG."""
     own = [each for each in found if each.arm in ARMS]
     lengths = {each.prompt_id: 10 for each in found}
     judged = [(each, advise(each, [], own, lengths, None)) for each in findings.values()]
@@ -230,13 +230,13 @@ def test_report_and_picture(findings, found, tmp_path):
 
 
 def write(path, *lines):
-    """Write a JSONL file."""
+    """Write a JSONL file with these lines and return its path."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def test_prompts_in_all_shapes(tmp_path):
-    """A text, turns or messages; the domain from the column that is named, or by rules."""
+def test_prompts_are_read_in_all_forms(tmp_path):
+    """A prompt is a text, turns or messages; its domain comes from a column or from the rules."""
     file = write(
         tmp_path / "prompts.jsonl",
         {"prompt": "Write a Python function.", "task": "code"},
@@ -265,14 +265,17 @@ def test_prompts_in_all_shapes(tmp_path):
         ({"turns": [], "task": "t"}, None, "a line needs a text in"),
     ],
 )
-def test_prompts_that_cannot_be_read(tmp_path, line, column, message):
-    """The line and what it lacks are named."""
+def test_prompt_line_that_cannot_be_read_is_an_error(tmp_path, line, column, message):
+    """The message names the line and what it lacks."""
     with pytest.raises(ValueError, match=message):
         load_domain_prompts(write(tmp_path / "prompts.jsonl", line), column)
 
 
-def test_tokenizers_are_compared_by_ids(tmp_path):
-    """The newest version's; texts that differ are counted, the first place shown."""
+def test_tokenizers_are_compared_by_the_ids_of_texts(tmp_path):
+    """The newest version's tokenizer is used.
+
+    Texts with other ids are counted, and the first difference is shown.
+    """
     words = ["[UNK]", "a", "small", "draft"]
     for model, version, vocabulary in (
         ("target", "1", words),
@@ -292,8 +295,8 @@ def test_tokenizers_are_compared_by_ids(tmp_path):
     assert compare(target, draft, ["a", "a small draft"]) == Probe(2, 1, "small draft")
 
 
-def test_command_refuses_what_it_cannot_read(tmp_path, capsys):
-    """Before any server is started."""
+def test_command_refuses_a_missing_prompt_file(tmp_path, capsys):
+    """It ends with exit status 2 and names the file, before it contacts a server."""
     with pytest.raises(SystemExit) as ended:
         main(["--prompts", str(tmp_path / "none.jsonl")])
 
@@ -302,7 +305,7 @@ def test_command_refuses_what_it_cannot_read(tmp_path, capsys):
 
 
 def test_command_without_a_server(tmp_path, capsys):
-    """Nobody listens there: exit status 1 and one line."""
+    """Without a server at the address, it prints one line and ends with exit status 1."""
     file = write(tmp_path / "prompts.jsonl", {"prompt": "x", "task": "t"})
 
     assert main(["--prompts", str(file), "--server", "127.0.0.1:1"]) == 1

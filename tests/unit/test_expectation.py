@@ -1,4 +1,4 @@
-"""What speculation should come to: the papers' formulas, and tables worked from them."""
+"""Tests of the expected tokens and speed-ups against the papers' formulas and worked tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALPHAS = st.floats(0, 1)
 LENGTHS = st.integers(1, 16)
 COSTS = st.floats(0, 2)
 
-# E, then the speed-up at c = 0.05, 0.1, 0.2, then the article's formula.
+# By (α, k): E, the speed-up at c = 0.05, 0.1 and 0.2, and the article's formula.
 TABLE = {
     (0.6, 3): (2.18, 1.89, 1.67, 1.36, 1.55),
     (0.8, 3): (2.95, 2.57, 2.27, 1.85, 2.00),
@@ -32,7 +32,7 @@ TABLE = {
     (0.5, 8): (2.00, 1.43, 1.11, 0.77, 1.70),
 }
 
-# Best k and its speed-up at α = 0.5, 0.6, 0.7, 0.8, 0.9.
+# By c: the best k and its speed-up at α = 0.5, 0.6, 0.7, 0.8 and 0.9.
 BEST = {
     0.05: ((3, 1.63), (4, 1.92), (6, 2.35), (8, 3.09), (13, 4.67)),
     0.1: ((2, 1.46), (3, 1.67), (4, 1.98), (6, 2.47), (10, 3.43)),
@@ -42,7 +42,7 @@ BEST = {
 
 @pytest.mark.parametrize(("alpha", "k"), TABLE)
 def test_tokens_and_speed_up_of_known_cases(alpha, k):
-    """E, E / (ck + 1) at three draft costs, and the article's formula, to the second digit."""
+    """E, E / (ck + 1) at three draft costs and the article's formula agree to two decimals."""
     own = [expected_tokens(alpha, k)]
     own += [speed_up(alpha, k, draft_cost(cost)) for cost in (0.05, 0.1, 0.2)]
     own += [article_speed_up(alpha, k)]
@@ -52,22 +52,22 @@ def test_tokens_and_speed_up_of_known_cases(alpha, k):
 
 @pytest.mark.parametrize("cost", BEST)
 def test_best_length_of_known_cases(cost):
-    """Leviathan's choice of k, worked out for five α."""
+    """The best k for five values of α is the one that Leviathan's rule gives."""
     own = [best_draft_length([alpha] * 32, draft_cost(cost)) for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)]
 
     assert [(each.num_draft_tokens, round(each.speed_up, 2)) for each in own] == list(BEST[cost])
 
 
 @pytest.mark.parametrize("cost", [0.3, 0.5, 1.0])
-def test_no_guess_is_a_choice(cost):
-    """At α = 0.3 a draft that costs 0.3 of a step cannot pay: 0 guesses, 1 token, no gain."""
+def test_no_draft_is_a_choice(cost):
+    """At α = 0.3 a draft token that costs 0.3 steps cannot pay: k = 0, 1 token, no gain."""
     best = best_draft_length([0.3] * 8, draft_cost(cost))
 
     assert (best.num_draft_tokens, best.expected_tokens, best.speed_up) == (0, 1.0, 1.0)
 
 
-def test_one_alpha_in_three_notions():
-    """α = 0.8 with five guesses is 0.54 accepted ÷ drafted; 0.6 and 0.5 at four are 0.81, 0.74."""
+def test_known_conversions_between_alpha_rate_and_tau():
+    """α = 0.8 at k = 5 is 0.54 accepted ÷ drafted. At k = 4, 0.6 and 0.5 are α = 0.81 and 0.74."""
     assert acceptance_rate(0.8, 5) == pytest.approx(0.54, abs=0.005)
     assert alpha_of_rate(0.6, 4) == pytest.approx(0.81, abs=0.005)
     assert alpha_of_rate(0.5, 4) == pytest.approx(0.74, abs=0.005)
@@ -76,8 +76,8 @@ def test_one_alpha_in_three_notions():
 
 
 @given(st.lists(ALPHAS, max_size=16))
-def test_expected_tokens_are_those_of_every_outcome(alphas):
-    """Σ over the numbers kept of (kept + 1) × the chance to keep exactly so many."""
+def test_expected_tokens_equal_the_sum_over_outcomes(alphas):
+    """E is the sum of (a + 1) · P(a), where P(a) is the chance that exactly a are accepted."""
     expected, reached = 0.0, 1.0
     for kept, alpha in enumerate(alphas):
         expected += (kept + 1) * reached * (1 - alpha)
@@ -88,28 +88,28 @@ def test_expected_tokens_are_those_of_every_outcome(alphas):
 
 
 @given(ALPHAS, LENGTHS)
-def test_positions_alike_are_a_constant_alpha(alpha, k):
-    """The closed form and the sum over positions agree, also at 0, at 1 and near them."""
+def test_closed_form_equals_the_sum_for_a_constant_alpha(alpha, k):
+    """Closed form and sum over positions agree, also where α is 0, 1 or near them."""
     assert expected_tokens(alpha, k) == pytest.approx(expected_tokens_by_length([alpha] * k)[-1])
 
 
 @given(st.floats(0.01, 1), LENGTHS)
-def test_conversions_lead_back(alpha, k):
-    """α → τ → α, and α → accepted ÷ drafted → α; a smaller α is told apart from 0 alone."""
+def test_conversions_are_inverse_to_each_other(alpha, k):
+    """α → τ → α and α → accepted ÷ drafted → α give α back, for α of at least 0.01."""
     assert alpha_of_tau(expected_tokens(alpha, k), k) == pytest.approx(alpha, rel=1e-6)
     assert alpha_of_rate(acceptance_rate(alpha, k), k) == pytest.approx(alpha, rel=1e-6)
 
 
 @given(ALPHAS, LENGTHS)
 def test_accepted_over_drafted_is_at_most_alpha(alpha, k):
-    """The article's α never exceeds ours, and is the same with one guess."""
+    """Accepted ÷ drafted never exceeds α, and equals it at k = 1."""
     assert acceptance_rate(alpha, k) <= alpha + 1e-12
     assert acceptance_rate(alpha, 1) == pytest.approx(alpha)
 
 
 @given(st.lists(ALPHAS, max_size=12), st.lists(st.floats(0.01, 10), min_size=13, max_size=13))
 def test_best_is_no_worse_than_any_choice_nor_than_off(alphas, times):
-    """Whatever rounds cost, by any table of times."""
+    """For any table of round times, no other k and no plain step is faster."""
     best = best_draft_length(alphas, times.__getitem__)
 
     assert best.speed_up >= 1.0
@@ -117,14 +117,14 @@ def test_best_is_no_worse_than_any_choice_nor_than_off(alphas, times):
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 1))
-def test_first_guess_pays_exactly_when_alpha_exceeds_its_cost(alpha, cost):
-    """Leviathan, corollary 3.9: a gain at one guess if and only if α > c."""
+def test_first_draft_token_pays_exactly_when_alpha_exceeds_its_cost(alpha, cost):
+    """Leviathan's corollary 3.9: k = 1 gains if and only if α > c."""
     if abs(alpha - cost) > 1e-9:
         assert (speed_up(alpha, 1, draft_cost(cost)) > 1) == (alpha > cost)
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 1), LENGTHS)
-def test_next_guess_pays_by_its_rule(alpha, cost, k):
+def test_next_draft_token_pays_by_its_rule(alpha, cost, k):
     """S(k + 1) > S(k) if and only if α^(k+1) (1 + ck) > c E(k)."""
     margin = alpha ** (k + 1) * (1 + cost * k) - cost * expected_tokens(alpha, k)
     if abs(margin) > 1e-9:
@@ -133,8 +133,11 @@ def test_next_guess_pays_by_its_rule(alpha, cost, k):
 
 
 @given(st.floats(0.01, 0.99), LENGTHS)
-def test_where_the_articles_formula_errs(alpha, k):
-    """It is 1 at one guess for every α, always grows with k, and has a limit below E's."""
+def test_errors_of_the_articles_formula(alpha, k):
+    """The formula is 1 at k = 1 for every α, and grows with k from there.
+
+    It never exceeds E, which has the same limit 1 / (1 − α).
+    """
     assert article_speed_up(alpha, 1) == pytest.approx(1.0)
     assert article_speed_up(alpha, k + 1) > article_speed_up(alpha, k)
     assert article_speed_up(alpha, k) <= expected_tokens(alpha, k)
@@ -151,6 +154,6 @@ def test_where_the_articles_formula_errs(alpha, k):
     ],
 )
 def test_impossible_values_are_refused(call, message):
-    """The limit and the value given stand in the message."""
+    """The message names the limits and the value given."""
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""How many requests there may be, and that one which is over does not keep an engine busy."""
+"""Tests of admission, its limit, and the watchdog that ends requests and their engine calls."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ PATIENCE_S = 30.0
 
 
 class Client:
-    """Somebody who may hang up."""
+    """A client that may leave; it counts how often Triton is asked about it."""
 
     def __init__(self):
         self.has_gone = False
@@ -30,7 +30,7 @@ class Client:
 
 
 class Call:
-    """An engine call that counts how often it was asked to end; it may fail to be reached."""
+    """An engine call that counts its aborts; each abort raises `error`, if one is given."""
 
     def __init__(self, error=None):
         self.num_aborts = 0
@@ -46,26 +46,26 @@ class Call:
 
 
 def new_flight(client=None, deadline_s=None):
-    """Return a flight that starts now."""
+    """Return a flight that starts now; its deadline is in seconds."""
     return Flight((client or Client()).is_cancelled, deadline_s, time.monotonic())
 
 
 @pytest.fixture
 def counts():
-    """Return the list of in-flight counts as they were reported."""
+    """Return the list that collects the reported numbers of requests in flight."""
     return []
 
 
 @pytest.fixture
 def control(counts):
-    """Return a control for two flights that looks every millisecond."""
+    """Return a control with two slots and a watchdog that looks every millisecond."""
     running = FlightControl(TenantShares(2, 1.0), 0.001, counts.append)
     yield running
     running.close()
 
 
-def test_limit_is_exact_and_places_are_given_back(control, counts):
-    """As many as the limit; one more is told limit and count; a released place is free."""
+def test_limit_is_exact_and_slots_are_given_back(control, counts):
+    """One request more is refused, with limit and count. A released slot is free again."""
     flights = [new_flight() for _ in range(3)]
     control.admit(flights[0])
     control.admit(flights[1])
@@ -79,7 +79,7 @@ def test_limit_is_exact_and_places_are_given_back(control, counts):
 
 
 def test_many_at_once_never_exceed_the_limit(counts):
-    """Admission is one step: a crowd of threads gets exactly the places there are."""
+    """Admission is atomic: of 20 threads at once, exactly as many get a slot as there are slots."""
     control = FlightControl(TenantShares(5, 1.0), 1.0, counts.append)
     start, refused = threading.Barrier(20), []
 
@@ -101,8 +101,8 @@ def test_many_at_once_never_exceed_the_limit(counts):
     assert counts == [1, 2, 3, 4, 5]
 
 
-def test_reason_why_a_flight_is_over():
-    """Still wanted; gone; overdue, with limit and time passed in the message."""
+def test_request_ends_when_its_client_leaves_or_its_deadline_passes():
+    """Before that it may go on. The deadline's message names the limit and the time passed."""
     client = Client()
     assert new_flight(client, deadline_s=1000.0).reason_to_end() is None
     client.has_gone = True
@@ -114,8 +114,11 @@ def test_reason_why_a_flight_is_over():
         overdue.check()
 
 
-def test_calls_of_a_flight_that_is_over_are_ended_again_and_again(control):
-    """A stop that overtakes its call is lost, so it is repeated; other flights are left alone."""
+def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
+    """A stop that overtakes its call is lost, hence the repetition.
+
+    Other requests are left alone.
+    """
     leaving, staying = Client(), Client()
     flights = [new_flight(leaving), new_flight(staying)]
     calls = [Call(error=RuntimeError("engine is gone")), Call(), Call()]
@@ -132,7 +135,7 @@ def test_calls_of_a_flight_that_is_over_are_ended_again_and_again(control):
 
 
 def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypatch):
-    """An engine that hangs hears no stop: after a while the client is answered without it."""
+    """An engine that hangs hears no stop, so the watchdog answers the client after GRACE_S."""
     monkeypatch.setattr(flight, "GRACE_S", 0.05)
     stuck, given_up, was_given_up = new_flight(deadline_s=0.0), [], threading.Event()
     stuck.watch(Call())
@@ -150,8 +153,8 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
     assert not control.release(stuck)
 
 
-def test_nobody_asks_about_a_flight_that_has_ended(control):
-    """Triton frees a request with its last response: from then on it must not be asked."""
+def test_triton_is_not_asked_about_a_request_that_has_ended(control):
+    """Triton frees a request with its last response, and must not be asked about it any more."""
     client = Client()
     ending = new_flight(client, deadline_s=0.0)
     control.admit(ending)
@@ -165,7 +168,7 @@ def test_nobody_asks_about_a_flight_that_has_ended(control):
 
 
 def test_request_that_the_watchdog_has_answered_goes_no_further(control):
-    """An engine that comes back finds nobody to work for."""
+    """If the engine answers after all, the request's own thread stops at its next check."""
     answered = new_flight()
     control.admit(answered)
     answered.check()

@@ -1,4 +1,4 @@
-"""A target's hash is stable and tells targets apart; a draft trained on another is seen."""
+"""Tests of hashes of targets and drafts, and of the watch for stale and replaced drafts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TARGET = Path(__file__).parents[2] / "model_repository" / "target" / "1" / "chec
 
 @pytest.fixture
 def target(tmp_path):
-    """Return a tiny checkpoint."""
+    """Return the folder of a tiny checkpoint."""
     return save_tiny_llama(tmp_path / "target")
 
 
 def rewrite(folder, change):
-    """Save the tensors of a checkpoint anew, changed."""
+    """Save the tensors of a checkpoint again after `change` has changed them in place."""
     file = next(folder.glob("*.safetensors"))
     tensors = load_file(file)
     change(tensors)
@@ -43,7 +43,7 @@ def rewrite(folder, change):
 
 
 def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
-    """Another spread over files, other metadata and another transformers change nothing."""
+    """Other files, other metadata and another Transformers' config give the same hash."""
     before = fingerprint(target)
     tensors = load_file(target / "model.safetensors")
     names = sorted(tensors)
@@ -58,8 +58,8 @@ def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
     assert fingerprint(target) == before
 
 
-def test_weights_are_told_apart_wherever_they_lie(tmp_path, target):
-    """A copy is the same draft; one trained on is another, and so is one compiled anew."""
+def test_drafts_are_told_apart_by_their_files_not_by_their_folder(tmp_path, target):
+    """A copy is the same draft. Retrained weights or a newly compiled engine make another draft."""
     places = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
     for place in places:
         shutil.copytree(target, place)
@@ -73,8 +73,8 @@ def test_weights_are_told_apart_wherever_they_lie(tmp_path, target):
     assert len({copied, trained, compiled, weights_of(tmp_path / "nowhere")}) == 4
 
 
-def test_hash_tells_any_change_of_the_model(target):
-    """One bit of one weight, or one setting of the arithmetic."""
+def test_hash_changes_with_any_change_of_the_model(target):
+    """One bit of one weight changes it, and so does one setting of the arithmetic."""
     seen = {fingerprint(target)}
 
     def flip(tensors):
@@ -91,13 +91,13 @@ def test_hash_tells_any_change_of_the_model(target):
 
 
 def test_folder_without_weights_has_no_hash(tmp_path):
-    """A clear error, no hash of nothing."""
+    """A folder without safetensors is an error that says so."""
     with pytest.raises(BuildError, match="no safetensors"):
         fingerprint(tmp_path)
 
 
 def test_default_pair_was_trained_on_its_target():
-    """The stored draft and head name the target that `specdec build pair` writes."""
+    """The stored draft and head record the hash of the target that `specdec build pair` writes."""
     pair = load_pair()
 
     assert fingerprint(TARGET) == fingerprint_of(TARGET)
@@ -106,7 +106,7 @@ def test_default_pair_was_trained_on_its_target():
 
 
 def test_highest_version_is_served(tmp_path):
-    """As `version_policy: latest` has it: by number, and nothing that is no version counts."""
+    """Versions compare by number, as with `version_policy: latest`; other folders are ignored."""
     for name in ("1", "2", "10", "09", "incoming", "3.tmp"):
         (tmp_path / name).mkdir()
 
@@ -115,8 +115,8 @@ def test_highest_version_is_served(tmp_path):
     assert served_version(tmp_path / "nowhere") is None
 
 
-def test_watch_reports_what_is_stale_and_when_that_ends(tmp_path):
-    """Each draft with a record is reported once, and again when it is replaced."""
+def test_watch_reports_stale_drafts_and_their_replacement(tmp_path):
+    """Each draft with a record is reported once, and again when its replacement fits the target."""
     places = {name: tmp_path / name for name in ("target", "draft", "head", "stranger")}
     for place in places.values():
         place.mkdir()
@@ -142,8 +142,8 @@ def test_watch_reports_what_is_stale_and_when_that_ends(tmp_path):
     assert "specdec build refresh" in str(stale)
 
 
-def test_target_without_a_hash_judges_nobody(tmp_path):
-    """Pairs built before there were hashes are served without a word."""
+def test_without_a_hash_of_the_target_no_draft_is_reported(tmp_path):
+    """Pairs from before hashes were recorded are served without a report."""
     write_trained_on(tmp_path, "bb")
     heard: list[object] = []
 
@@ -157,8 +157,8 @@ def test_target_without_a_hash_judges_nobody(tmp_path):
     assert heard == []
 
 
-def test_swap_is_told_once_whoever_taught_the_draft(tmp_path):
-    """Of a draft without a record too: another version is another draft."""
+def test_swapped_draft_is_reported_once(tmp_path):
+    """A draft without a record counts too: another version is another draft."""
     heard: list[str] = []
     draft, head = tmp_path / "draft", tmp_path / "target" / "1" / "head"
     (draft / "1").mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_swap_is_told_once_whoever_taught_the_draft(tmp_path):
     watch._look()
     watch._look()
     assert heard == ["draft"]
-    (draft / "2").rmdir()  # It was worse, and is taken back.
+    (draft / "2").rmdir()  # The operator goes back to version 1.
     watch._look()
     watch.close()
 

@@ -1,4 +1,4 @@
-"""A GGUF file says how its answers end; a reader that says otherwise is refused."""
+"""Tests of the end token on import from GGUF: transformers must read the one in the file."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from builder.gguf_import import _check_end
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file without weights whose answers end with token 2."""
+    """Return a GGUF file without weights, with end token 2."""
     path = tmp_path / "model.gguf"
     writer = GGUFWriter(path, "llama")
     writer.add_eos_token_id(2)
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_files_own_end_token_is_taken(file: Path) -> None:
-    """Nothing is said where both agree."""
+    """The import raises nothing if transformers and the file agree on the end token."""
     known: Any = SimpleNamespace(eos_token_id=2)
 
     _check_end(file, known)

@@ -1,7 +1,7 @@
-"""The CUDA decoder without CUDA: same buffers, same padding, same masks, nothing captured.
+"""Tests of the CUDA decoder on a CPU: the same buffers, padding and masks, but no captured graphs.
 
-In float32, where PyTorch's CPU kernels differ between shapes by little enough that no token
-changes. Equal bits between shapes are promised on CUDA alone (tests/gpu).
+They run in float32, where PyTorch's CPU kernels differ between shapes too little to change a token.
+Equal bits between shapes are promised on CUDA only, and tested in tests/gpu.
 """
 
 import numpy as np
@@ -32,12 +32,12 @@ from tests.unit.graph_path import (
 from tests.unit.tiny_llama import save_tiny_llama
 
 TOLERANCE = 2e-5
-"""Of hidden states of size 1: float32's sums in another order."""
+"""Tolerance for hidden states of size 1, which float32 sums in another order."""
 
 
 @pytest.fixture(scope="module")
 def models(one_thread, tmp_path_factory):
-    """Return (graphs, PyTorch's operations) over the same random weights."""
+    """Return (CUDA decoder, plain decoder of PyTorch operations) with the same random weights."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return [
         LlamaModel(directory, NUM_CACHE_TOKENS, CPU, torch.float32, kernels)
@@ -46,7 +46,10 @@ def models(one_thread, tmp_path_factory):
 
 
 def hidden_of(model, segments):
-    """Run prompts, then one pass with `segments` of (prompt, tokens behind it)."""
+    """Run the prompts, then one pass with the tokens that follow each; return its hidden states.
+
+    `segments` holds (prompt, following tokens) for each sequence.
+    """
     new_scheduler(model, VERIFYING)
     sequences = [model.cache.acquire(ids([*start, 0])) for start, _ in segments]
     for sequence, (start, _) in zip(sequences, segments, strict=True):
@@ -77,7 +80,7 @@ def hidden_of(model, segments):
     ids=str,
 )
 def test_hidden_states_are_those_of_the_plain_decoder(models, shape):
-    """One sequence and many, at the edges of buckets, over block borders: close in float32."""
+    """States are close in float32 for one and many sequences, bucket edges and block borders."""
     segments = [
         (prompt(before, seed=n), prompt(count, seed=50 + n))
         for n, (before, count) in enumerate(shape)
@@ -88,8 +91,8 @@ def test_hidden_states_are_those_of_the_plain_decoder(models, shape):
     assert torch.allclose(graphs, plain, atol=TOLERANCE, rtol=0)
 
 
-def test_graphs_serve_what_decodes(models, monkeypatch):
-    """Passes without a prompt replay what was prepared; the path of tests is no other one."""
+def test_passes_without_a_prompt_replay_graphs(models, monkeypatch):
+    """Passes that verify or generate replay graphs, so these tests run the same path as CUDA."""
     model, _ = models
     scheduler = new_scheduler(model, VERIFYING)
     run(scheduler, [task(prompt(30), 3)])
@@ -108,8 +111,8 @@ def test_graphs_serve_what_decodes(models, monkeypatch):
     assert replayed == [Bucket(1, 5, 1)] + [Bucket(1, 1, 1)] * 3
 
 
-def test_mixed_batch_says_what_the_plain_decoder_says(models):
-    """Sixteen requests of all kinds in one batch: token for token."""
+def test_mixed_batch_gives_the_tokens_of_the_plain_decoder(models):
+    """Sixteen different requests get the same tokens in one batch as in passes of their own."""
     graphs, plain = models
 
     together = tokens_of(graphs, mixed_tasks())
@@ -119,7 +122,7 @@ def test_mixed_batch_says_what_the_plain_decoder_says(models):
 
 
 def test_context_grows_over_a_block_border(models):
-    """Step by step from 250 tokens to 530, through two borders and three buckets."""
+    """From 250 to 530 tokens, the context crosses two block borders and uses three buckets."""
     graphs, plain = models
     tasks = [task(prompt(250), 280)]
 
@@ -127,7 +130,7 @@ def test_context_grows_over_a_block_border(models):
 
 
 def test_other_cache_than_the_prepared_one_is_served_without_graphs(models):
-    """Graphs hold addresses: another cache must not be read through them."""
+    """Graphs hold the addresses of one cache, so a pass over another cache runs without them."""
     graphs, plain = models
     (expected,) = alone(plain, [task(prompt(20), 6)])
     run(new_scheduler(graphs, VERIFYING), [task(prompt(20, seed=1), 6)])
@@ -159,7 +162,7 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)
 def test_any_schedule_gives_the_same_tokens(models, data):
-    """Requests come late, share beginnings and are cancelled; leaps or not, nobody notices."""
+    """Late arrivals, shared beginnings, cancelled requests and leaps change no token."""
     graphs, plain = models
     limits = data.draw(st.sampled_from([VERIFYING, DRAFTING]))
     stems = [prompt(254), prompt(4)]
@@ -194,7 +197,7 @@ def test_any_schedule_gives_the_same_tokens(models, data):
 
 
 def test_products_always_have_the_same_rows(models, monkeypatch):
-    """Whatever runs, a matrix sees 64 rows: the shape that fixes the order of its sums."""
+    """Every product has 64 rows, whatever runs, because the shape fixes the order of its sums."""
     seen = set()
     mm = torch.mm
 
@@ -209,7 +212,7 @@ def test_products_always_have_the_same_rows(models, monkeypatch):
 
 
 def test_float32_product_of_bf16_weights_is_nearly_exact():
-    """The head's logits tell apart what bf16 confuses: errors of 16 bits, not of 8."""
+    """The head's logits keep 16 bits of the hidden states, where bf16 keeps 8."""
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(70, 64, generator=generator)
     weight = torch.randn(300, 64, generator=generator).to(torch.bfloat16)
@@ -222,8 +225,8 @@ def test_float32_product_of_bf16_weights_is_nearly_exact():
     assert (rounded - exact).abs().max() > 50 * error
 
 
-def test_reduced_head(one_thread, tmp_path):
-    """A draft's own vocabulary comes out as the target's ids; others are never said."""
+def test_draft_vocabulary_gives_the_targets_ids(one_thread, tmp_path):
+    """A head with its own vocabulary yields the target's ids, and never a token outside it."""
     save_reduced(tmp_path)
     graphs, plain = (
         LlamaModel(tmp_path, NUM_CACHE_TOKENS, CPU, torch.float32, kernels)
@@ -235,7 +238,7 @@ def test_reduced_head(one_thread, tmp_path):
 
 
 def save_reduced(directory):
-    """Save a checkpoint whose head has 32 rows, those of every third token."""
+    """Save a checkpoint whose head has 32 rows, for the tokens 3, 6, 9 and so on."""
     save_tiny_llama(directory, draft_vocab_size=32)
     tensors = load_file(directory / "model.safetensors")
     tensors["lm_head.weight"] = tensors["lm_head.weight"][:32].contiguous()
@@ -244,7 +247,7 @@ def save_reduced(directory):
 
 
 def test_default_limits_are_prepared_without_a_gpu(models):
-    """Preparing allocates what graphs read and write, and nothing for each."""
+    """More than 50 graphs share one input buffer; a graph has no buffer of its own."""
     model, _ = models
 
     model.prepare(EngineLimits(max_seq_len=2048, num_cache_tokens=NUM_CACHE_TOKENS))

@@ -1,4 +1,4 @@
-"""`specdec bench reliability hangups` counts what the server saw, and finds each kind of leak."""
+"""Tests of the verdict of `specdec bench reliability hangups` on counts and on leaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadtest.reliability.resources import Resources, outcomes_on
 
 
 def samples(**growth):
-    """Return half an hour of samples; `growth` is added to each figure in an hour."""
+    """Return half an hour of samples; `growth` is what each figure gains in an hour."""
     times_s = range(0, 1800, 10)
     names = ("rss_mb", "num_fds", "num_threads", "shm_mb")
     return [
@@ -24,9 +24,10 @@ def samples(**growth):
 
 
 class TestHangups:
-    """The count of hang-ups, and the load after them."""
+    """Tests of the verdicts on the hang-ups and on the load after them."""
 
     def counts(self, ways=hangup_ways.WAYS, moments=hangup_ways.MOMENTS, **outcomes):
+        """Return counts with one hang-up for each way and moment, and the server's `outcomes`."""
         by_client = Counter({(way, moment): 1 for way in ways for moment in moments})
         return hangups.Hangups(by_client, Counter(outcomes or {"cancelled": 100, "ok": 2}))
 
@@ -40,22 +41,27 @@ class TestHangups:
         ],
     )
     def test_every_way_and_moment_and_the_servers_count_matter(self, change):
+        """A missing way, moment or cancelled request fails the bench, as does another outcome."""
         assert hangups.hangups_row(self.counts(), 100, 0, []).is_met
         assert not hangups.hangups_row(self.counts(**change), 100, 0, []).is_met
 
     @pytest.mark.parametrize("name", hangups.MAX_SLOPES)
     def test_only_growth_is_a_leak(self, name):
+        """Growth beyond a figure's limit fails the bench; a shrinking figure does not."""
         grows, shrinks = samples(**{name: 60.0}), samples(**{name: -60.0})
 
         assert not hangups.load_row([WHOLE], grows, 0, []).is_met
         assert hangups.load_row([WHOLE], shrinks, 0, []).is_met
 
-    def test_every_answer_of_the_load_is_whole(self):
+    def test_a_cut_answer_or_no_answer_under_load_fails_the_bench(self):
+        """All answers under load must be whole, and there must be some."""
         assert not hangups.load_row([WHOLE, "cut"], samples(), 0, []).is_met
         assert not hangups.load_row([], samples(), 0, []).is_met
 
     @pytest.mark.parametrize("moment", hangup_ways.MOMENTS)
     def test_a_failed_request_does_not_count(self, moment):
+        """A request that failed before the client hung up is no hang-up."""
+
         async def fail():
             return None
 
@@ -63,7 +69,8 @@ class TestHangups:
 
         assert not asyncio.run(hangup_ways.comes_to_moment(fail, answering))
 
-    def test_reads_the_servers_count(self):
+    def test_reads_the_servers_count_from_the_metrics_page(self):
+        """Requests are read by outcome; the order of labels and other metrics do not matter."""
         page = (
             'specdec_requests_total{model="specdec",version="1",outcome="cancelled"} 5.0\n'
             'specdec_requests_total{outcome="ok",model="specdec"} 1e+00\n'

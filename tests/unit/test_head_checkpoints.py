@@ -1,4 +1,4 @@
-"""Heads on disk: what other engines load, nothing lost, nothing incomplete."""
+"""Tests of heads on disk: the names that other engines load, exact values, complete files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ EAGLE3_NAMES = {
     "t2d",
     "d2t",
 }
-"""Of the reference repository's checkpoints, and SpecForge's."""
+"""Tensor names in checkpoints of EAGLE-3's reference repository and of SpecForge."""
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """Return a tiny target's folder."""
+    """Return the folder of a tiny target with eight layers."""
     return save_tiny_llama(
         tmp_path_factory.mktemp("target"),
         num_layers=8,
@@ -47,7 +47,7 @@ def target(tmp_path_factory):
 
 
 def make(kind: str, target: Path, *, train_head: bool = False) -> torch.nn.Module:
-    """Return a head with random weights."""
+    """Return a head with random weights, drafting every third token of the vocabulary."""
     torch.manual_seed(2)
     if kind == "eagle3":
         head = eagle3.start(target, DRAFT_IDS, train_head=train_head)
@@ -64,7 +64,7 @@ def make(kind: str, target: Path, *, train_head: bool = False) -> torch.nn.Modul
 @pytest.mark.parametrize("is_small", [False, True], ids=["whole", "small"])
 @pytest.mark.parametrize("train_head", [False, True], ids=["targets_rows", "own_rows"])
 def test_round_trip_keeps_every_bit(kind, is_small, train_head, target, tmp_path):
-    """Stored, made small, put together again and loaded: bfloat16's bits, and the draft ids."""
+    """Storing, shrinking, assembling and loading keep the bfloat16 bits and the draft ids."""
     head = make(kind, target, train_head=train_head)
     notes = {"training": {"train_head": train_head}}
     checkpoint.store(kind, head, target, tmp_path / "stored", notes)
@@ -101,7 +101,7 @@ def test_eagle3_has_the_names_that_others_load(target, tmp_path):
 
 @pytest.mark.parametrize("missing", ["fc.weight", "norm.weight", "d2t"])
 def test_incomplete_heads_are_refused(missing, target, tmp_path):
-    """The message names what is not there; nothing is written."""
+    """The message names the missing tensor, and nothing is written."""
     checkpoint.store("eagle3", make("eagle3", target), target, tmp_path / "stored", NOTES)
     weights = tmp_path / "stored" / "model.safetensors"
     tensors = load_file(weights)
@@ -114,7 +114,7 @@ def test_incomplete_heads_are_refused(missing, target, tmp_path):
 
 
 def test_heads_of_other_targets_are_refused(target, tmp_path):
-    """Both sizes are named."""
+    """A head for another hidden size is refused, and the message names both sizes."""
     checkpoint.store("medusa", make("medusa", target), target, tmp_path / "stored", NOTES)
     other = tmp_path / "other"
     other.mkdir()

@@ -1,4 +1,4 @@
-"""A head's guesses fit what may still be said, as a chain and as a tree."""
+"""Tests that a head's draft, chain or tree, fits into the rest of the answer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.unit.scripted import make_round
 CONTEXT = np.arange(5, dtype=np.int32)
 
 
-def test_guesses_fit_what_may_still_be_said():
-    """Nothing is offered or asked for behind the end of the answer."""
+def test_chain_fits_into_the_rest_of_the_answer():
+    """No token after the answer's end is proposed, or asked for with the next round."""
     drafter = HeadDrafter(HeadShape("head", 2, 3))
     drafter.observe(make_round((1,), next_drafts=(7, 8, 9)))
 
@@ -20,8 +20,8 @@ def test_guesses_fit_what_may_still_be_said():
     assert drafter.propose(CONTEXT, 1).num_next == 0
 
 
-def test_tree_fits_what_may_still_be_said():
-    """The depth is limited, not the nodes; what is too deep is not offered."""
+def test_tree_fits_into_the_rest_of_the_answer():
+    """The answer's end limits the depth of the tree, not its number of nodes."""
     drafter = HeadDrafter(HeadShape("head_tree", 2, 12, is_tree=True))
     assert (drafter.propose(CONTEXT, 100).num_next, drafter.propose(CONTEXT, 100).tokens) == (0, ())
     tree = {"next_drafts": (7, 8, 9, 5), "next_parents": (-1, -1, 0, 2)}

@@ -1,4 +1,4 @@
-"""Drafting heads guess trees: the likeliest nodes, in a round each, and leaving no litter."""
+"""Tests of heads that draft trees: the likeliest nodes, one tree a round, and a clean cache."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SAMPLED = SamplingParams(temperature=1.0, seed=7)
 
 
 def new_scheduler(target: Path, head: Path, num_cache_tokens: int = 16384) -> Scheduler:
-    """Return an engine that has seen nothing."""
+    """Return a scheduler of a target with a head, with an empty cache."""
     limits = replace(LIMITS, num_cache_tokens=num_cache_tokens)
     return Scheduler(LlamaModel(target, num_cache_tokens, CPU, head=head), limits)
 
 
 def texts_of(tokens: tuple[int, ...], parents: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """Return the text that ends in each node."""
+    """Return for each node the tokens on its path, the node's own included."""
     texts: list[tuple[int, ...]] = []
     for token, parent in zip(tokens, parents or range(-1, len(tokens) - 1), strict=True):
         texts.append((*(texts[parent] if parent >= 0 else ()), token))
@@ -49,7 +49,10 @@ def texts_of(tokens: tuple[int, ...], parents: tuple[int, ...]) -> set[tuple[int
 def likeliest(
     reference: Reference, context: list[int], behind: int, num: int, max_depth: int
 ) -> set[tuple[int, ...]]:
-    """Return the `num` likeliest texts: one that goes on is never likelier than where it began."""
+    """Return the `num` likeliest texts of at most `max_depth` tokens after the token `behind`.
+
+    The search may stop early, because a longer text is never likelier than its beginning.
+    """
     found: set[tuple[int, ...]] = set()
     waiting: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     while len(found) <= num:
@@ -63,7 +66,7 @@ def likeliest(
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 def test_tree_is_the_likeliest(kind: str, target: Path, heads: dict[str, Path]) -> None:
-    """No more nodes than branches: of all trees of the module's probabilities, the best one."""
+    """With at most NUM_BRANCHES nodes, the tree is the likeliest one by the trained module."""
     reference = Reference(target, heads[kind])
     model = LlamaModel(target, 8192, CPU, torch.float32, "torch", head=heads[kind])
     scheduler = Scheduler(model, LIMITS)
@@ -79,8 +82,8 @@ def test_tree_is_the_likeliest(kind: str, target: Path, heads: dict[str, Path]) 
 
 
 @given(st.integers(1, 16), st.integers(1, 6), st.integers(0, 2**32))
-def test_tree_is_one(num_nodes: int, max_depth: int, seed: int) -> None:
-    """Parents come first, depth by depth, within the limits; the end is not in it."""
+def test_tree_is_valid_and_within_its_limits(num_nodes: int, max_depth: int, seed: int) -> None:
+    """Nodes come depth by depth, parents first. All paths differ, and none has the end token."""
     random, end_id = np.random.default_rng(seed), 3
     sequence = CachedSequence(np.zeros(1, dtype=np.int32))
     task = Task("r", np.int32([1]), 1, end_id=end_id)
@@ -107,7 +110,7 @@ def test_tree_is_one(num_nodes: int, max_depth: int, seed: int) -> None:
 
 
 def text_of(scheduler: Scheduler, task: Task) -> list[int]:
-    """Return what a task says by itself."""
+    """Return the tokens that a task generates when it runs by itself."""
     answers: list[TaskOutput] = []
     scheduler.add([task], answers.append)
     while scheduler.has_work:
@@ -118,13 +121,13 @@ def text_of(scheduler: Scheduler, task: Task) -> list[int]:
 def round_of(
     scheduler: Scheduler, context: list[int], tree: Guesses, params: SamplingParams
 ) -> TaskOutput:
-    """Verify a tree and ask for the next."""
+    """Verify a tree in one round; return its output, with the next tree."""
     task = make_task(context, tree.tokens, 8, tree.parents, next_depth=4, params=params)
     return run(scheduler, task)[0]
 
 
 def test_head_reads_along_with_a_tree(target: Path, heads: dict[str, Path]) -> None:
-    """Without a wish for guesses, and behind the end: the path that stands is read, and kept."""
+    """The head reads the accepted path though no draft is asked for, or the answer has ended."""
     scheduler = new_scheduler(target, heads["eagle3"])
     context = prompt_of(2, 40)
     said = text_of(scheduler, Task("p", np.int32(context), 4))
@@ -144,9 +147,12 @@ def test_head_reads_along_with_a_tree(target: Path, heads: dict[str, Path]) -> N
 def test_a_round_brings_the_next_tree(
     kind: str, params: SamplingParams, target: Path, heads: dict[str, Path]
 ) -> None:
-    """Behind a path that stands as behind the same text alone; beside it nothing is left."""
+    """The tree after accepted tokens is the one that a fresh engine drafts for the same context.
+
+    Nothing else stays in the cache.
+    """
     scheduler, fresh = (new_scheduler(target, heads[kind]) for _ in range(2))
-    # Blocks end at 32 positions: what is read and guessed lies on both sides of one.
+    # Blocks end at 32 positions, so context and draft cross the end of a block.
     context = prompt_of(11, 27)
     length = len(context)
     text = text_of(fresh, Task("p", np.int32(context), 24, params=params))
@@ -157,7 +163,7 @@ def test_a_round_brings_the_next_tree(
         number = len(context) - length
         num_accepted += len(said.tokens) - 1
         assert context[length:] == text[:number]
-        (kept,) = scheduler._model.cache._sequences  # No paths, no lanes.
+        (kept,) = scheduler._model.cache._sequences  # neither paths nor lanes are left
         assert kept.length == kept.num_read == len(context) - 1, "it is not all read"
 
         alone = run(
@@ -166,7 +172,7 @@ def test_a_round_brings_the_next_tree(
         )[0]
         assert alone.tokens == (text[number - 1],)
         assert (said.next_drafts, said.next_parents) == (alone.next_drafts, alone.next_parents)
-        # The right text grows beside what the head guesses.
+        # Add the target's own text as one path, so that tokens are accepted.
         tokens, parents = list(said.next_drafts[:5]), list(said.next_parents[:5])
         right = text[number : number + 3]
         parents += [-1, len(tokens), len(tokens) + 1][: len(right)]
@@ -174,8 +180,8 @@ def test_a_round_brings_the_next_tree(
     assert num_accepted
 
 
-def test_tree_does_not_depend_on_the_company(target: Path, heads: dict[str, Path]) -> None:
-    """Trees and chains, alone and beside each other, around the edges of blocks."""
+def test_draft_does_not_depend_on_other_requests(target: Path, heads: dict[str, Path]) -> None:
+    """Trees and chains at block edges are the same in one batch as in a pass of their own."""
     tasks = [
         make_task(prompt_of(length, length), num_next=8, next_depth=depth)
         for length in (5, 31, 32, 33, 255, 256, 300)
@@ -188,8 +194,10 @@ def test_tree_does_not_depend_on_the_company(target: Path, heads: dict[str, Path
         assert (said.next_drafts, said.next_parents) == (alone.next_drafts, alone.next_parents)
 
 
-def test_own_draw_comes_first(target: Path, heads: dict[str, Path]) -> None:
-    """A sampled chain's first guess is the tree's likeliest: both race the same noise."""
+def test_first_token_of_a_sampled_chain_is_the_trees_first_node(
+    target: Path, heads: dict[str, Path]
+) -> None:
+    """Chain and tree share the noise, so the tree's likeliest node is the chain's token."""
     scheduler = new_scheduler(target, heads["eagle3"])
     firsts = set()
     for seed in range(12):
@@ -204,11 +212,11 @@ def test_own_draw_comes_first(target: Path, heads: dict[str, Path]) -> None:
     assert len(firsts) > 3
 
 
-def test_full_cache_makes_a_smaller_tree(target: Path, heads: dict[str, Path]) -> None:
-    """Lanes are borrowed: where there are none left the guesses are fewer, and nothing fails."""
+def test_full_cache_makes_a_narrower_tree(target: Path, heads: dict[str, Path]) -> None:
+    """With few free blocks fewer nodes get children; the tree has 8 nodes all the same."""
     task = make_task(prompt_of(1, 300), num_next=8, next_depth=4)
     trees = []
-    for num_tokens in (3 * 256, 16384):  # Two blocks hold the context, one is free.
+    for num_tokens in (3 * 256, 16384):  # two blocks hold the context, one is free
         model = LlamaModel(target, num_tokens, CPU, torch.float32, "torch", head=heads["eagle3"])
         said = run(Scheduler(model, replace(LIMITS, num_cache_tokens=num_tokens)), task)[0]
         trees.append(texts_of(said.next_drafts, said.next_parents))

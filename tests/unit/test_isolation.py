@@ -1,4 +1,4 @@
-"""A request that fails ends alone: the others of its pass get what they would get without it."""
+"""Tests that a failing request ends without harm to the others in its pass."""
 
 import queue
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tests.unit.by_hand import (
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 
 POISON = prompt(11, seed=5)
-"""The prompt of the request that fails."""
+"""Prompt of the request that fails."""
 POISON_SEED = 666
 SAMPLED = SamplingParams(temperature=1.0, seed=3)
 WITNESSES = {
@@ -52,18 +52,18 @@ FAILING = {
 
 @pytest.fixture(scope="module", params=["auto", "torch", "graph"])
 def any_model(request, one_thread, tmp_path_factory):
-    """Return a tiny model with each kind of kernels."""
+    """Return a tiny model, once with each kind of kernels."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU, kernels=request.param)
 
 
 def is_poison(sequence):
-    """Tell the failing request's sequence by its beginning."""
+    """Say whether a sequence is the failing request's, by its beginning."""
     return sequence.tokens[: len(POISON)].tolist() == POISON.tolist()
 
 
 def break_model(monkeypatch, model):
-    """Let the model compute NaN for the failing request, in its output and in its cache."""
+    """Make the model compute NaN for the failing request, in its output and in its cache blocks."""
     run_model = model.run
 
     def with_nan(segments):
@@ -75,7 +75,7 @@ def break_model(monkeypatch, model):
                 hidden[start:end] = float("nan")
                 model.cache.storage[:, :, segment.sequence.blocks] = float("nan")
             start = end
-        # A single row comes twice.
+        # A pass of a single row returns the row twice.
         hidden[start:] = hidden[:1]
         return hidden
 
@@ -83,7 +83,7 @@ def break_model(monkeypatch, model):
 
 
 def fail_draws(monkeypatch):
-    """Let every draw of the failing request's seed raise an error that nobody expects."""
+    """Make every draw with the failing request's seed raise an unexpected error."""
 
     def failing(logits, draw):
         if draw.params.seed == POISON_SEED:
@@ -94,7 +94,7 @@ def fail_draws(monkeypatch):
 
 
 def expect_only_poison_fails(model, failing, kind=EngineFailedError):
-    """Run the failing task amid the witnesses; return its error."""
+    """Run the failing task with the witnesses; check the witnesses, and return its error."""
     witnesses = list(WITNESSES.values())
     expected = [alone(model, each).tokens for each in witnesses]
     engine = new_scheduler(model)
@@ -104,14 +104,14 @@ def expect_only_poison_fails(model, failing, kind=EngineFailedError):
     assert [each.tokens for each in others] == expected
     assert not failed.tokens
     assert isinstance(failed.outputs[-1].error, kind)
-    # Nothing of it is left in the cache: whoever gets its blocks is served as ever.
+    # No NaN is left in the cache blocks, which later requests use again.
     assert [each.tokens for each in run(engine, witnesses)] == expected
     return failed.outputs[-1].error
 
 
 @pytest.mark.parametrize("params", FAILING.values(), ids=FAILING)
 def test_row_that_is_not_finite_ends_its_own_request(any_model, monkeypatch, params):
-    """The model's NaN reaches neither other rows nor, by reused blocks, later requests."""
+    """The NaN reaches neither other rows nor, through reused blocks, later requests."""
     break_model(monkeypatch, any_model)
 
     error = expect_only_poison_fails(any_model, Task("poison", POISON, 8, params=params))
@@ -121,7 +121,7 @@ def test_row_that_is_not_finite_ends_its_own_request(any_model, monkeypatch, par
 
 @pytest.mark.parametrize("verification", ["exact", "rejection", "block", "typical"])
 def test_draft_on_rows_that_are_not_finite_ends_its_own_request(model, monkeypatch, verification):
-    """In every verification mode, and no token outside the vocabulary is drawn."""
+    """In every verification mode the request ends, and no token is drawn from such rows."""
     break_model(monkeypatch, model)
     failing = Task(
         "poison",
@@ -136,7 +136,7 @@ def test_draft_on_rows_that_are_not_finite_ends_its_own_request(model, monkeypat
 
 
 def test_draw_that_raises_ends_its_own_request(model, monkeypatch):
-    """An error that nobody expected is named to the client, as the engine's own."""
+    """The client gets an unexpected error by name, as a failure of the engine."""
     fail_draws(monkeypatch)
 
     error = expect_only_poison_fails(model, Task("poison", POISON, 8, params=FAILING["sampled"]))
@@ -144,8 +144,8 @@ def test_draw_that_raises_ends_its_own_request(model, monkeypatch):
     assert "IndexError: on purpose" in str(error)
 
 
-def test_verdict_that_raises_ends_its_own_request(model, monkeypatch):
-    """A verification rule may fail as a draw may."""
+def test_verification_that_raises_ends_its_own_request(model, monkeypatch):
+    """An error in a verification rule is handled like one in a draw."""
     judge = scheduler.judge
 
     def failing(task, choices):
@@ -163,7 +163,7 @@ def test_verdict_that_raises_ends_its_own_request(model, monkeypatch):
 @pytest.mark.parametrize("verification", ["rejection", "block"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_draft_logits_without_distribution_are_refused(model, verification, value):
-    """They are the request's own values, so the error says which row is to blame."""
+    """The client sent these values, so the error is an invalid request and names the row."""
     logits = np.zeros((3, VOCAB), dtype=np.float32)
     logits[1] = value
     failing = Task(
@@ -183,7 +183,7 @@ def test_draft_logits_without_distribution_are_refused(model, verification, valu
 
 @pytest.mark.parametrize("verification", ["exact", "rejection"])
 def test_paths_of_a_tree_fail_together(model, monkeypatch, verification):
-    """A tree whose draws raise gets one error, and a witness beside it its own tokens."""
+    """A tree whose draws raise gets a single error, and other requests get their own tokens."""
     witness = WITNESSES["sampled"]
     expected = alone(model, witness).tokens
     tree = Task(
@@ -196,7 +196,7 @@ def test_paths_of_a_tree_fail_together(model, monkeypatch, verification):
         verification=verification,
     )
     engine = new_scheduler(model, num_cache_tokens=64 * 256)
-    run(engine, [Task("cached", POISON, 1)])  # Only a cached context is forked into paths.
+    run(engine, [Task("cached", POISON, 1)])  # only a cached context is forked into paths
     fail_draws(monkeypatch)
     failed, beside = Receiver(), Receiver()
     add_tree(engine, tree, failed)
@@ -211,7 +211,7 @@ def test_paths_of_a_tree_fail_together(model, monkeypatch, verification):
 
 
 class BrokenReceiver:
-    """Raises at every output, errors included."""
+    """A receiver that raises at every output, also at errors."""
 
     def __init__(self):
         self.errors = []
@@ -223,7 +223,7 @@ class BrokenReceiver:
 
 @pytest.mark.parametrize("max_new_tokens", [1, 12])
 def test_receiver_that_always_raises_ends_its_own_request(model, max_new_tokens):
-    """At its first output or at its last one: it is told the error, and nobody else notices."""
+    """A receiver that raises at its first or last output gets an error; others notice nothing."""
     broken, beside = BrokenReceiver(), Receiver()
     witness = WITNESSES["sampled"]
     engine = new_scheduler(model)
@@ -238,7 +238,7 @@ def test_receiver_that_always_raises_ends_its_own_request(model, max_new_tokens)
 
 
 def test_receiver_that_raises_in_a_leap_ends_its_own_request(tmp_path):
-    """Several tokens at once are handed over one task at a time."""
+    """The tokens of a leap are handed over task by task, so other tasks get theirs."""
     model = LlamaModel(save_tiny_llama(tmp_path), graph_path.NUM_CACHE_TOKENS, CPU, kernels="graph")
     limits = graph_path.DRAFTING
     witness = task(prompt(9), MAX_STEPS)
@@ -256,7 +256,7 @@ def test_receiver_that_raises_in_a_leap_ends_its_own_request(tmp_path):
 
 
 def test_engine_outlives_receivers_that_always_raise(tmp_path):
-    """On their way in, in a pass, and when cancelled: the next request is served."""
+    """Receivers may raise on refusal, in a pass and when cancelled; the next request is served."""
     limits = EngineLimits(max_seq_len=512, max_num_tokens=64, num_cache_tokens=8 * 256)
     engine = TorchEngine(EngineSettings(save_tiny_llama(tmp_path), limits, device="cpu"))
     try:
@@ -273,7 +273,7 @@ def test_engine_outlives_receivers_that_always_raise(tmp_path):
 
 
 def test_bad_words_outside_the_vocabulary_are_refused(model):
-    """They would be looked up in the middle of a pass."""
+    """They are refused early, because the engine would look them up in the middle of a pass."""
     for token in (-1, VOCAB):
         params = SamplingParams(bad_words=((1, 2), (3, token)))
         with pytest.raises(InvalidRequestError, match=f"token {token}; .* {VOCAB} tokens"):
@@ -282,7 +282,7 @@ def test_bad_words_outside_the_vocabulary_are_refused(model):
 
 @pytest.mark.parametrize("end_id", [-1, VOCAB])
 def test_end_token_outside_the_vocabulary_never_ends(model, end_id):
-    """Holding it back for min_tokens bans no other token."""
+    """Nothing ends the answer early, and min_tokens then bans no other token."""
     plain = Task("r", POISON, 8, params=SAMPLED)
     held = replace(plain, end_id=end_id, params=replace(SAMPLED, min_tokens=8))
 

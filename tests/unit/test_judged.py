@@ -1,4 +1,4 @@
-"""α from rounds: the censored estimate, its uncertainty, and the first guess against later ones."""
+"""Tests of acceptance estimates from rounds: their censoring, their uncertainty, α by position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPES = st.floats(0.5, 20_000)
 
 
 def guess(alpha, num_draft_tokens, order):
-    """Draw how many guesses of a round are kept."""
+    """Return how many of a round's draft tokens are accepted, drawn with chance α for each."""
     for kept in range(num_draft_tokens):
         if order.random() >= alpha:
             return kept
@@ -26,12 +26,12 @@ def guess(alpha, num_draft_tokens, order):
 
 
 def together(parts):
-    """Sum, as a task's rounds are summed."""
+    """Return the sum of several rounds' counts."""
     return sum(parts, Acceptance())
 
 
-def test_guesses_behind_a_wrong_one_are_not_judged():
-    """Of four guesses that keep 0, 2 and 4, one, three and four were compared."""
+def test_tokens_after_the_first_rejected_one_are_not_compared():
+    """With k = 4 and 0, 2 and 4 accepted tokens, 1, 3 and 4 draft tokens were compared."""
     total = together(round_acceptance(kept, 4) for kept in (0, 2, 4))
 
     assert (total.num_accepted, total.num_judged) == (6, 8)
@@ -39,8 +39,8 @@ def test_guesses_behind_a_wrong_one_are_not_judged():
     assert total.standard_error == pytest.approx((0.75 * 0.25 / 8) ** 0.5)
 
 
-def test_nothing_judged_is_no_estimate():
-    """None, not 0: and the interval says that anything is possible."""
+def test_without_rounds_there_is_no_estimate():
+    """α̂ is None, not 0, and its interval spans nearly everything from 0 to 1."""
     low, high = Acceptance().interval()
 
     assert Acceptance().alpha is None
@@ -51,8 +51,8 @@ def test_nothing_judged_is_no_estimate():
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.8, 0.95])
 @pytest.mark.parametrize("k", [1, 4, 8])
-def test_estimate_does_not_depend_on_the_number_of_guesses(alpha, k):
-    """20,000 rounds at any k give α back, where accepted ÷ drafted falls with k."""
+def test_estimate_does_not_depend_on_the_draft_length(alpha, k):
+    """20,000 rounds at any k recover α, while accepted ÷ drafted falls as k grows."""
     order = random.Random(k)
     total = together(round_acceptance(guess(alpha, k, order), k) for _ in range(20_000))
 
@@ -61,8 +61,8 @@ def test_estimate_does_not_depend_on_the_number_of_guesses(alpha, k):
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.6, 0.9])
-def test_interval_holds_the_truth_as_often_as_it_says(alpha):
-    """95 % intervals over 30 rounds miss in about 5 % of 1,000 repetitions."""
+def test_95_percent_interval_contains_alpha_in_95_percent_of_cases(alpha):
+    """Over 1,000 repetitions of 30 rounds, intervals miss α in 2.5 % to 7.5 % of cases."""
     order = random.Random(7)
     missed = 0
     for _ in range(1000):
@@ -76,9 +76,9 @@ def test_interval_holds_the_truth_as_often_as_it_says(alpha):
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1)), min_size=1, max_size=40))
 def test_positions_add_up_to_the_whole(rounds):
-    """However lengths mix, the sum over positions is the estimate over all.
+    """The sum over positions is the estimate over all rounds, whatever their draft lengths.
 
-    And no position is judged more often than the one before it stood.
+    No position is compared more often than the one before it was accepted.
     """
     histograms = {}
     total = Acceptance()
@@ -95,14 +95,14 @@ def test_positions_add_up_to_the_whole(rounds):
         assert after.num_judged <= before.num_accepted
 
 
-def test_positions_of_nothing():
-    """A request that never drafted has none."""
+def test_without_drafts_there_are_no_positions():
+    """A request that never had a draft has no estimate for any position."""
     assert acceptance_by_position({}) == ()
 
 
 @given(st.floats(0.001, 0.999), SHAPES, SHAPES)
 def test_beta_is_that_of_scipy(probability, shape_a, shape_b):
-    """Distribution and quantile, whatever the shapes."""
+    """Distribution and quantile agree with SciPy's for any shapes."""
     x = beta_quantile(probability, shape_a, shape_b)
 
     assert x == pytest.approx(beta.ppf(probability, shape_a, shape_b), rel=1e-6, abs=1e-12)

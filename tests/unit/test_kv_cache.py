@@ -1,4 +1,4 @@
-"""The block pool: what is shared, what is copied, what is kept, what goes first."""
+"""Tests of the block pool: which blocks are shared, copied, kept and dropped first."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ def cache():
 
 
 def new_sequence(cache, tokens):
-    """Acquire and fill a sequence with all of `tokens`."""
+    """Return a new sequence that holds all of `tokens`."""
     sequence = cache.acquire(tokens)
     add(cache, sequence, tokens[sequence.length :])
     return sequence
 
 
 def test_last_token_is_always_left_to_compute(cache):
-    """A fully cached prompt still has one row to run: the one whose logits are asked."""
+    """A fully cached prompt still has one row to run, the one that gives the logits."""
     tokens = ids(1, 2, 3, 4, 5)
     cache.release(new_sequence(cache, tokens))
 
@@ -30,7 +30,7 @@ def test_last_token_is_always_left_to_compute(cache):
 
 
 def test_idle_sequence_is_taken_over_without_copying(cache):
-    """The next round of a request finds its own blocks; a rejected tail is cut off."""
+    """The next round of a request finds its own blocks, and rejected tokens are cut off."""
     first = new_sequence(cache, ids(1, 2, 3, 4, 5, 6))
     cache.truncate(first, 5)
     cache.release(first)
@@ -43,7 +43,7 @@ def test_idle_sequence_is_taken_over_without_copying(cache):
 
 
 def test_sequence_in_use_is_forked(cache):
-    """Two requests with one beginning share its full blocks; the last block is copied."""
+    """Two requests with the same beginning share its full blocks; the last block is copied."""
     first = new_sequence(cache, ids(1, 2, 3, 4, 5, 6))
 
     second = cache.acquire(ids(1, 2, 3, 4, 5, 9))
@@ -58,8 +58,8 @@ def test_sequence_in_use_is_forked(cache):
     cache.check_integrity()
 
 
-def test_someone_elses_long_conversation_is_not_cut():
-    """Only a short tail is given up to a taker; more than that is worth a copy."""
+def test_long_rest_of_another_conversation_is_not_cut_off():
+    """Up to MAX_DISCARD tokens are cut off to take over a sequence; otherwise it is forked."""
     for num_lost, is_taken_over in ((MAX_DISCARD, True), (MAX_DISCARD + 1, False)):
         cache = KVCache(CONFIG, 64 * BLOCK, torch.device("cpu"), block_size=BLOCK)
         long = new_sequence(cache, np.arange(10 + num_lost, dtype=np.int32))
@@ -73,7 +73,7 @@ def test_someone_elses_long_conversation_is_not_cut():
 
 
 def test_shared_block_is_copied_before_it_is_written(cache):
-    """A sequence cut back into a block that another shares gets its own before it writes."""
+    """A sequence that was cut back into a shared block gets a copy before it writes."""
     first = new_sequence(cache, ids(1, 2, 3, 4, 5))
     second = cache.acquire(ids(1, 2, 3, 4, 9))
     assert second.blocks == first.blocks[:1]
@@ -86,12 +86,12 @@ def test_shared_block_is_copied_before_it_is_written(cache):
     cache.check_integrity()
 
 
-def test_least_recently_used_goes_first(cache):
-    """When room is needed, the idle sequence that was longest unused is given up."""
+def test_least_recently_used_sequence_is_dropped_first(cache):
+    """A full pool drops the idle sequence that was unused for the longest time."""
     sequences = [new_sequence(cache, np.full(8, n, dtype=np.int32)) for n in range(1, 5)]
     for sequence in (sequences[1], sequences[0], sequences[3], sequences[2]):
         cache.release(sequence)
-    assert cache.acquire(np.full(8, 2, dtype=np.int32)) is sequences[1]  # used again
+    assert cache.acquire(np.full(8, 2, dtype=np.int32)) is sequences[1]  # the most recent use
 
     new_sequence(cache, np.full(8, 99, dtype=np.int32))
 
@@ -100,8 +100,8 @@ def test_least_recently_used_goes_first(cache):
     cache.check_integrity()
 
 
-def test_full_pool_says_so(cache):
-    """With every block in use there is an error, and nothing is broken by it."""
+def test_full_pool_is_a_memory_error(cache):
+    """With every block in use the error names their number, and the pool works on."""
     full = new_sequence(cache, np.arange(32, dtype=np.int32))
 
     with pytest.raises(MemoryError, match="8 blocks"):
@@ -112,7 +112,7 @@ def test_full_pool_says_so(cache):
 
 
 def test_blocks_of_one_sequence_lie_together(cache):
-    """A sequence that grows takes the next block while it is free: ranges are read in place."""
+    """A growing sequence takes the next block if it is free, so its range is read in place."""
     first, second = cache.acquire(ids(1)), cache.acquire(ids(2))
     add(cache, first, ids(*range(4)))
     for start in range(0, 12, 2):
@@ -126,12 +126,12 @@ def test_blocks_of_one_sequence_lie_together(cache):
     [((), (), 0), ((1,), (), 0), ((1, 2), (1, 2), 2), ((1, 2, 3), (1, 9), 1), ((4,), (5,), 0)],
 )
 def test_common_prefix(left, right, length):
-    """Counted up to the first difference or the shorter end."""
+    """The common prefix ends at the first difference, or at the end of the shorter text."""
     assert common_prefix_length(ids(*left), ids(*right)) == length
 
 
 def test_salt_keeps_prefixes_apart(cache):
-    """A tenant finds what it sent itself, and nothing of another's, idle or in use."""
+    """A tenant finds its own prefixes and nothing of another's, idle or in use."""
     tokens = ids(1, 2, 3, 4, 5)
     own = cache.acquire(tokens, salt="a")
     add(cache, own, tokens)

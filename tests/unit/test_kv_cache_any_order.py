@@ -1,4 +1,4 @@
-"""The block pool under requests that come, grow, are cut back and end in any order."""
+"""Tests of the block pool while requests start, grow, are cut back and end in any order."""
 
 import torch
 from hypothesis import settings
@@ -17,7 +17,7 @@ from tests.unit.token_cache import BLOCK, CONFIG, add, ids, stored
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Requests come, grow, are cut back and end in any order; reserved as the scheduler does."""
+    """A state machine of requests, which reserves blocks as the scheduler does."""
 
     NUM_BLOCKS = 14
     active = Bundle("active")
@@ -38,7 +38,7 @@ class CacheMachine(RuleBasedStateMachine):
         growth=st.integers(1, 8),
     )
     def start(self, prompt, growth):
-        """Acquire the longest cached prefix and run the rest of the prompt."""
+        """Acquire the longest cached prefix and add the rest of the prompt."""
         num_blocks = self.blocks_for(len(prompt) + growth)
         if self.reserved + num_blocks > self.NUM_BLOCKS:
             return multiple()
@@ -53,14 +53,14 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(sequence=active, tokens=st.lists(st.integers(1, 3), min_size=1, max_size=5))
     def grow(self, sequence, tokens):
-        """Run a draft or a generated token, within what was reserved."""
+        """Add draft tokens or a generated token, within the reserved length."""
         room = self.most[id(sequence)][0] - sequence.length
         if room > 0:
             add(self.cache, sequence, ids(*tokens[:room]))
 
     @rule(sequence=active, share=st.floats(0, 1))
     def reject(self, sequence, share):
-        """Forget a tail."""
+        """Cut off a tail, as after rejected draft tokens."""
         self.cache.truncate(sequence, round(share * sequence.length))
 
     @rule(sequence=consumes(active), keep=st.booleans())
@@ -71,7 +71,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_sequence_reads_its_own_tokens(self):
-        """No write reached a block through which another sequence looks."""
+        """No write has changed a block that another sequence uses."""
         self.cache.check_integrity()
         for sequence in self.cache._sequences:
             assert stored(self.cache, sequence) == sequence.tokens.tolist()

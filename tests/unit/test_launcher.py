@@ -1,4 +1,4 @@
-"""The launcher: settings and their limits, the command line, the environment, ports, clean-up."""
+"""Tests of `specdec serve`: settings, command line, environment, ports, admin key and clean-up."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ CONTAINER = TritonInstallation(Path("/opt/tritonserver/bin/tritonserver"))
 
 @pytest.fixture
 def taken_port():
-    """Return a port on loopback that something listens on."""
+    """Yield a port on loopback that something listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -41,7 +41,7 @@ def taken_port():
 
 @pytest.fixture
 def model_repository(tmp_path):
-    """Return a repository whose one model asks for weights that are not there."""
+    """Return a repository with one model, which needs weights that are missing."""
     model = tmp_path / "repository" / "target"
     model.mkdir(parents=True)
     (model / "config.pbtxt").write_text(
@@ -74,14 +74,14 @@ def test_settings_out_of_range_name_limit_and_value(changes, message):
 
 
 def test_bls_pool_is_twice_the_inflight_limit():
-    """Triton's cap of 32 BLS calls never binds below the in-flight limit."""
+    """A request has up to two BLS calls at once; Triton's default of 32 threads limits them."""
     settings = ServeSettings(model_repository=Path("repository"), inflight_limit=50)
 
     assert "--backend-config=python,thread-pool-size=100" in command(settings)
 
 
 def test_everything_listens_on_loopback_by_default():
-    """HTTP, gRPC and metrics are bound to 127.0.0.1 unless told otherwise."""
+    """HTTP, gRPC and metrics are bound to 127.0.0.1 unless another address is set."""
     addresses = {argument for argument in command() if "-address=" in argument}
 
     assert addresses == {
@@ -92,7 +92,7 @@ def test_everything_listens_on_loopback_by_default():
 
 
 def test_tracing_is_off_unless_an_address_is_given():
-    """Then Triton samples, by its own settings, and sends its spans there."""
+    """With an address, Triton samples by its own settings and sends its spans there."""
     url = "http://collector:4318/v1/traces"
 
     assert not [each for each in command() if each.startswith("--trace")]
@@ -103,12 +103,12 @@ def test_tracing_is_off_unless_an_address_is_given():
 
 
 def test_container_keeps_its_own_backends():
-    """With a tritonserver on PATH no backend directory is forced upon it."""
+    """A tritonserver on PATH keeps its own backend directory."""
     assert not any(argument.startswith("--backend-directory") for argument in command())
 
 
 def test_extra_arguments_come_last():
-    """What the user passes behind -- comes after our flags, so it wins."""
+    """The user's arguments after `--` follow ours on the command line, so they win."""
     settings = ServeSettings(model_repository=Path("repository"), extra_args=("--id=x",))
 
     assert command(settings)[-1] == "--id=x"
@@ -124,8 +124,8 @@ def test_tritonserver_on_path_is_preferred(tmp_path, monkeypatch):
     assert find_installation() == TritonInstallation(binary)
 
 
-def test_no_tritonserver_says_what_to_do(monkeypatch):
-    """Without any tritonserver the message points to make setup and to the container."""
+def test_missing_tritonserver_is_an_error_with_advice(monkeypatch):
+    """Without any tritonserver the message advises `make setup`."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
 
@@ -134,7 +134,7 @@ def test_no_tritonserver_says_what_to_do(monkeypatch):
 
 
 def test_run_directory_joins_backend_and_stub(tmp_path, monkeypatch):
-    """The assembled directory holds backend, utilities and this Python's stub, all resolvable."""
+    """The assembled directory holds backend, utilities and the stub for this Python version."""
     monkeypatch.setenv("PATH", "")
     python_backend = assemble_backend_directory(find_installation(), tmp_path) / "python"
 
@@ -149,7 +149,7 @@ def test_run_directory_joins_backend_and_stub(tmp_path, monkeypatch):
 
 
 def test_numpy_that_the_stub_cannot_read_is_refused(tmp_path, monkeypatch):
-    """With NumPy 2 the stub would start and die at the first request."""
+    """With NumPy 2 the stub would start, and die at the first request."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(installation.metadata, "version", lambda name: "2.5.2")
 
@@ -158,7 +158,7 @@ def test_numpy_that_the_stub_cannot_read_is_refused(tmp_path, monkeypatch):
 
 
 def test_environment_puts_our_python_first_and_finds_libpython(monkeypatch):
-    """The stub finds this environment's packages and the shared libpython."""
+    """The stub finds the packages of this environment and the shared libpython."""
     monkeypatch.setenv("PATH", "")
     found = find_installation()
     environment = server_environment(found, {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/mine"})
@@ -171,7 +171,7 @@ def test_environment_puts_our_python_first_and_finds_libpython(monkeypatch):
 
 
 def test_environment_of_the_user_is_respected():
-    """Thread and offline settings are filled in only where the user has none."""
+    """Thread and offline settings are added only if the user has set none."""
     environment = server_environment(CONTAINER, {"OMP_NUM_THREADS": "7"})
 
     assert environment["OMP_NUM_THREADS"] == "7"
@@ -180,15 +180,15 @@ def test_environment_of_the_user_is_respected():
 
 
 def test_port_zero_becomes_different_free_ports():
-    """Ports of 0 are replaced by free ports, no two the same."""
+    """Ports of 0 are replaced by free ports, all different."""
     settings = with_free_ports(ServeSettings(Path("repository"), "127.0.0.1", 0, 0, 0, 0))
 
     assert len(set(settings.ports.values())) == 4
     assert all(settings.ports.values())
 
 
-def test_taken_port_is_named_with_the_way_out(taken_port):
-    """A taken port is reported by kind and number, with variable and option to change it."""
+def test_taken_port_is_reported_with_the_option_to_change_it(taken_port):
+    """The message names kind and number of the port, and the variable and option to set."""
     settings = ServeSettings(Path("repository"), grpc_port=taken_port)
 
     with pytest.raises(LaunchError, match=f"grpc port {taken_port} .* GRPC_PORT or --grpc-port"):
@@ -196,7 +196,7 @@ def test_taken_port_is_named_with_the_way_out(taken_port):
 
 
 def test_ports_come_from_the_environment(monkeypatch):
-    """HTTP_PORT sets the default; something that is no number is refused, not ignored."""
+    """HTTP_PORT sets the default; a value that is no number is refused, not ignored."""
     monkeypatch.setenv("HTTP_PORT", "9000")
     assert port_from_environment("http", 8000) == 9000
 
@@ -205,16 +205,16 @@ def test_ports_come_from_the_environment(monkeypatch):
         port_from_environment("http", 8000)
 
 
-def test_missing_weights_say_run_make_setup(model_repository):
-    """A repository whose weights are not filled is refused before anything is started."""
+def test_missing_weights_are_refused_with_advice(model_repository):
+    """The message advises `make setup`, and no server is started."""
     with pytest.raises(LaunchError, match=r"no weights for target .* `make setup`"):
         check_model_repository(ServeSettings(model_repository))
     with pytest.raises(LaunchError, match="no weights"):
         TritonServer(model_repository).start()
 
 
-def test_filled_weights_pass(model_repository):
-    """With the weights there, and for engines that need no checkpoint, the check is silent."""
+def test_repository_with_its_weights_passes(model_repository):
+    """The check also passes for engines that need no checkpoint."""
     checkpoint = model_repository / "target" / "1" / "checkpoint"
     checkpoint.mkdir(parents=True)
     (checkpoint / "config.json").write_text("{}")
@@ -236,7 +236,7 @@ def test_models_that_are_not_loaded_need_no_weights(model_repository):
 
 
 def test_serve_command_reports_failure_in_one_line(tmp_path, capsys):
-    """`specdec serve` on an empty repository exits 1 with one clear line, no traceback."""
+    """`specdec serve` on an empty repository exits with 1 and one line, without a traceback."""
     ports = [f"--{kind}-port=0" for kind in ("http", "grpc", "metrics", "health")]
     status = main(["--model-repository", str(tmp_path), *ports])
 
@@ -255,7 +255,7 @@ def restricted(settings):
 
 
 def test_administration_is_closed_by_default():
-    """Both doors ask for a key that is drawn anew for each start and told to nobody."""
+    """HTTP and gRPC ask for a key, which is random at each start and never shown."""
     first, second = restricted(SETTINGS), restricted(SETTINGS)
     assert len(first) == 2
     assert all(
@@ -265,7 +265,7 @@ def test_administration_is_closed_by_default():
 
 
 def test_administration_opens_to_the_key_in_the_file(tmp_path):
-    """A missing file is made, for its owner alone; an existing one is taken as it is."""
+    """A missing file is made, readable for its owner only; the key of an existing file is used."""
     file = tmp_path / "keys" / "admin.key"
     settings = ServeSettings(Path("repository"), admin_key_file=file)
     values = restricted(settings)
@@ -278,7 +278,7 @@ def test_administration_opens_to_the_key_in_the_file(tmp_path):
     "text", ["short", "a-key-with-a:colon-in-it", "", "a key with blanks in it"]
 )
 def test_unusable_key_is_refused(tmp_path, text):
-    """A key is long, and Triton's option can carry it."""
+    """A key must have 16 characters, and only such as Triton's option can carry."""
     file = tmp_path / "admin.key"
     file.write_text(text)
     with pytest.raises(LaunchError, match="16 or more letters"):
@@ -289,7 +289,7 @@ def test_unusable_key_is_refused(tmp_path, text):
     "explicit", [("--model-control-mode=explicit",), ("--model-control-mode", "explicit")]
 )
 def test_loading_on_demand_needs_a_key_file(explicit, tmp_path):
-    """Whoever may load a model may run code, so nobody gets that by default."""
+    """A client that may load a model may run code, so that needs a key by default."""
     settings = ServeSettings(Path("repository"), extra_args=explicit)
     assert settings.is_explicit
     with pytest.raises(LaunchError, match="--admin-key-file"):
@@ -305,7 +305,7 @@ def test_loading_on_demand_needs_a_key_file(explicit, tmp_path):
     ],
 )
 def test_own_restrictions_replace_ours_for_the_apis_that_they_name(own):
-    """Those that they leave out stay closed: Triton would open them."""
+    """The other APIs stay closed with our key; Triton itself would open them."""
     arguments = command(ServeSettings(Path("repository"), extra_args=own))
     rest = "--http-restricted-api=model-repository,shared-memory,logging:admin-key="
     every = "--grpc-restricted-protocol=model-repository,shared-memory,trace,logging:admin-key="
@@ -315,8 +315,8 @@ def test_own_restrictions_replace_ours_for_the_apis_that_they_name(own):
         check_admin_key(None, own, is_explicit=True)
 
 
-def test_api_that_both_doors_restrict_needs_no_key_of_ours():
-    """A user who restricts everything has decided about it."""
+def test_apis_restricted_by_the_user_need_no_key_of_ours():
+    """A user who restricts all APIs over HTTP and gRPC needs no key file of ours."""
     apis = "model-repository,shared-memory,trace,logging:their-key=1"
     own = (f"--http-restricted-api={apis}", f"--grpc-restricted-protocol={apis}")
     assert set(restricted(ServeSettings(Path("repository"), extra_args=own))) == {apis}
@@ -324,7 +324,7 @@ def test_api_that_both_doors_restrict_needs_no_key_of_ours():
 
 
 def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):
-    """Regions of other servers stay; those with our prefix go."""
+    """Regions with our prefix are removed, those of other servers stay."""
     monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
     for name in ("specdec_1_a_x", "specdec_11_a_x", "triton_python_backend_shm_region_y"):
         (tmp_path / name).touch()
@@ -335,7 +335,10 @@ def test_only_own_shared_memory_is_removed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fake_tritonserver(tmp_path, monkeypatch):
-    """Put a shell script in tritonserver's place; return a function that writes it."""
+    """Return a function that puts a shell script in tritonserver's place.
+
+    The function takes the script's text and returns a repository to serve.
+    """
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     (tmp_path / "bin").mkdir()
     (tmp_path / "repository" / "model").mkdir(parents=True)
@@ -351,7 +354,7 @@ def fake_tritonserver(tmp_path, monkeypatch):
 
 
 def test_failed_start_shows_the_end_of_the_log(fake_tritonserver):
-    """A server that dies before it is ready raises with its status and its last words."""
+    """A server that dies before it is ready is an error with its status and its last lines."""
     repository = fake_tritonserver("echo some reason; exit 3")
 
     with pytest.raises(LaunchError, match=r"status 3 (?s:.*)some reason"):
@@ -359,7 +362,7 @@ def test_failed_start_shows_the_end_of_the_log(fake_tritonserver):
 
 
 def test_start_has_a_time_limit_and_leaves_no_process(fake_tritonserver, tmp_path):
-    """A server that never gets ready is given up after the limit, and ended."""
+    """A server that is not ready within the limit is ended."""
     repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     server = TritonServer(repository, ready_timeout_s=1.0)
 
@@ -373,7 +376,7 @@ def test_start_has_a_time_limit_and_leaves_no_process(fake_tritonserver, tmp_pat
 
 
 def test_server_ends_when_its_owner_is_killed(fake_tritonserver, tmp_path):
-    """A server never outlives the process that started it, even if that is killed outright."""
+    """A server never outlives the process that started it, even if that is killed by SIGKILL."""
     repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     code = f"from specdec.serving.launcher import TritonServer as S; S({str(repository)!r}).start()"
     environment = os.environ | {"TMPDIR": str(tmp_path)}
@@ -387,7 +390,7 @@ def test_server_ends_when_its_owner_is_killed(fake_tritonserver, tmp_path):
 
 
 def test_ports_without_options_are_those_of_the_documentation(monkeypatch):
-    """`specdec serve` alone: 8000, 8001, 8002 and 8003."""
+    """`specdec serve` without options takes 8000, 8001, 8002 and 8003."""
     for variable in server_command.PORT_VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
     settings = launcher._settings(launcher._parser().parse_args([]), ())

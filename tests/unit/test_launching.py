@@ -1,7 +1,7 @@
-"""`launch.sh` of rendered repositories, run: what it starts, with stand-ins for Triton and MPI.
+"""Tests that run `launch.sh` of rendered repositories, with stand-ins for Triton and MPI.
 
-Sources of what must come out: scripts/launch_triton_server.py of TensorRT-LLM's triton_backend, and
-the ranks of several models in its docs/model_config.md.
+What must come out is taken from scripts/launch_triton_server.py of TensorRT-LLM's triton_backend,
+and from the ranks of several models in its docs/model_config.md.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SPAWNING = ("--pinned-memory-pool-byte-size=0", "--enable-peer-access=false")
 
 @dataclass(frozen=True)
 class Case:
-    """A placement, and what its script starts."""
+    """A placement of engines, and the servers that its script starts."""
 
     pair: str
     num_servers: int
     placements: dict[str, Placement]
     environment: dict[str, str]
-    """Of every server, without its rank."""
+    """Environment variables of every server, without its rank."""
     num_pools: int = 0
-    """GPUs on which Triton may keep no memory of its own, since workers would inherit it."""
+    """GPUs on which Triton keeps no memory pool of its own, since workers would inherit it."""
     starts_ranks: bool = False
     models: tuple[str, ...] = ()
-    """What the servers behind the first load."""
+    """Models that the servers after the first one load."""
 
 
 SPAWNED = {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1"}
@@ -79,7 +79,10 @@ def placed(name, placements):
 
 
 def started(pair, place, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec_7_ab_"):
-    """Run the pair's script in `place`; return (arguments, environment) of each server."""
+    """Run the pair's script in the new folder `place`.
+
+    Return (arguments, environment) of each server.
+    """
     place.mkdir()
     (place / LAUNCH_FILE).write_text(plan_launch(pair, starts_ranks=starts_ranks).script(pair))
     log = place / "starts"
@@ -97,11 +100,11 @@ def started(pair, place, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_script_starts_what_the_placement_needs(name, tmp_path):
-    """As many servers as ranks; the first serves all models and takes the caller's arguments."""
+def test_script_starts_the_servers_that_the_placement_needs(name, tmp_path):
+    """Each rank gets a server; the first serves all models and takes the caller's arguments."""
     case = CASES[name]
     pair = placed(case.pair, case.placements)
-    repository = tmp_path / "a repository"  # a folder with a blank is a folder
+    repository = tmp_path / "a repository"  # the blank must not split the path
 
     servers = started(pair, repository, starts_ranks=case.starts_ranks)
 
@@ -124,18 +127,18 @@ def test_script_starts_what_the_placement_needs(name, tmp_path):
         assert (set(SPAWNING) <= set(arguments)) == (case.num_pools > 0)
 
 
-def test_shared_memory_is_named_after_the_process_where_nobody_names_it(tmp_path):
-    """So that the next `specdec serve` can tell whether its owner lives."""
+def test_shared_memory_is_named_after_the_process_by_default(tmp_path):
+    """The process id lets the next `specdec serve` find out whether the owner still lives."""
     ((arguments, _),) = started(load_description(EAGLE3), tmp_path / "pair", shm_prefix="")
     (option,) = [each for each in arguments if "shm-region-prefix-name" in each]
     assert re.search(r"=specdec_run_[0-9]+_0_$", option)
 
 
-def test_torch_pair_is_started_by_our_own_command(tmp_path, monkeypatch):
-    """The launcher reads the line as it reads a user's."""
+def test_torch_pair_is_started_by_specdec_serve(tmp_path, monkeypatch):
+    """The launcher parses the script's command line as it parses a user's."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    (commands / "specdec").symlink_to(STANDINS / "tritonserver")  # writes down what it is given
+    (commands / "specdec").symlink_to(STANDINS / "tritonserver")  # the stand-in logs its arguments
     monkeypatch.setenv("PATH", os.pathsep.join([str(commands), os.environ["PATH"]]))
     pair = load_description("smollm2_135m")
 

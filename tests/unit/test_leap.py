@@ -1,4 +1,4 @@
-"""Several tokens in one go are the tokens of as many steps, and leave the same cache."""
+"""Tests of leaps: several tokens at once equal as many single steps, and leave the same cache."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def model(request, one_thread, tmp_path_factory):
-    """Return a model on the CUDA path, uncaptured."""
+    """Return a model on the CUDA path, without captured graphs."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     dtype = getattr(torch, request.param)
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU, dtype, "graph")
@@ -37,7 +37,7 @@ def model(request, one_thread, tmp_path_factory):
 
 @pytest.fixture
 def leaps(model, monkeypatch):
-    """Return a list that notes the tokens of every leap."""
+    """Return a list that records the number of tokens of every leap."""
     noted = []
     leap = LlamaModel.leap
 
@@ -50,15 +50,17 @@ def leaps(model, monkeypatch):
 
 
 def cached_tokens(scheduler):
-    """Return what lies in the cache, of each sequence."""
+    """Return the tokens of each sequence in the cache, sorted."""
     return sorted(each.tokens.tolist() for each in scheduler._model.cache._sequences)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("num_tokens", [2, 3, 4, 5, 8, 9, 17])
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_leap_says_what_steps_say(model, monkeypatch, leaps, params, num_tokens, count):
-    """One call and sixteen, every length: the same tokens, the same cache behind them."""
+def test_leap_gives_the_tokens_of_single_steps(
+    model, monkeypatch, leaps, params, num_tokens, count
+):
+    """Tokens and cache are the same for leaps of any length and one to sixteen calls."""
     tasks = calls_of_a_draft(num_tokens, count, params)
     limits = replace(DRAFTING, max_num_tokens=1024, num_cache_tokens=80 * 256)
     results = []
@@ -75,7 +77,7 @@ def test_leap_says_what_steps_say(model, monkeypatch, leaps, params, num_tokens,
 
 
 def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
-    """What a draft engine is asked again and again: one read of the device a call."""
+    """Each call of a draft engine is one leap, and so one read from the device."""
     scheduler = new_scheduler(model, DRAFTING)
     text = prompt(12).tolist()
     for _ in range(5):
@@ -87,7 +89,7 @@ def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
 
 @pytest.mark.parametrize("place", range(5))
 def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
-    """What ran behind the end token is neither said nor kept."""
+    """Steps after the end token leave no token in the answer or in the cache."""
     start = prompt(253)
     ((*said,),) = tokens_of(model, [task(start, 6)], DRAFTING)
     ending = task(start, 6, end_id=said[place])
@@ -106,7 +108,7 @@ def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
 
 
 def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
-    """Room for all its tokens is there before the first is known."""
+    """Blocks for all tokens of a leap are reserved before its first token is known."""
     monkeypatch.setattr(Pace, "max_prompt_rows", lambda *_, limit, **__: limit)
     for length in range(250, 258):
         start = prompt(length)
@@ -114,13 +116,12 @@ def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
         (long,) = tokens_of(model, [task(start, 2 + MAX_STEPS)], DRAFTING)
 
         assert short == long[:12]
-    assert leaps == [11] * 7 + [
-        12
-    ]  # the first token came with the prompt's last chunk, if it was long
+    # A long last chunk of the prompt is a pass of its own and gives the first token.
+    assert leaps == [11] * 7 + [12]
 
 
 def test_calls_of_different_lengths_leap_together(model, monkeypatch, leaps):
-    """As far as the shortest goes, then the others go on."""
+    """A leap is as long as the shortest call; the others then continue."""
     tasks = [task(prompt(5, seed=n), n) for n in (3, 3, 7, 12)]
     said = tokens_of(model, tasks, DRAFTING)
     assert leaps == [3, 4, 5]
@@ -130,7 +131,7 @@ def test_calls_of_different_lengths_leap_together(model, monkeypatch, leaps):
 
 
 def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
-    """A row takes its own temperature and noise; noise of an earlier leap is gone."""
+    """Each row has its own temperature and noise, and no noise of an earlier leap remains."""
     tasks = [
         *calls_of_a_draft(6, 2, SAMPLED),
         *calls_of_a_draft(6, 2, GREEDY),
@@ -158,8 +159,8 @@ def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
     ],
     ids=lambda each: next(iter(each)),
 )
-def test_one_call_that_must_be_looked_at_keeps_all_from_leaping(model, leaps, special):
-    """Long answers, truncation, what looks back, and what is asked beside tokens."""
+def test_one_unsuitable_call_keeps_all_from_leaping(model, leaps, special):
+    """Long answers, truncation, penalties, logit bias, log-probabilities and logits forbid it."""
     plain = Task("r", ids(prompt(9)), 5)
     looked_at = replace(plain, request_id="s", **special)
 
@@ -170,21 +171,24 @@ def test_one_call_that_must_be_looked_at_keeps_all_from_leaping(model, leaps, sp
 
 
 def test_number_of_chains(model):
-    """What loading the default draft engine costs beside its passes (test_buckets.py)."""
+    """The default draft engine captures 87 graphs of chained steps when it loads.
+
+    They come on top of the graphs of its passes (test_buckets.py).
+    """
     new_scheduler(model, EngineLimits(max_seq_len=8192, max_draft_len=0, num_cache_tokens=65536))
 
     assert len(model._parts.leaper._graphs) == 87
 
 
 def test_engine_that_verifies_does_not_leap(model, leaps):
-    """Its graphs are those of verification."""
+    """An engine with a max_draft_len above 0 has graphs for verification, and none for leaps."""
     tokens_of(model, [task(prompt(9), 5)], VERIFYING)
 
     assert not leaps
 
 
 def test_prompt_runs_in_chunks_before_the_leap(model, monkeypatch, leaps):
-    """A prompt that is not cached comes first; its first token is no part of the leap."""
+    """A prompt that is not cached runs first, and its first token is not part of the leap."""
     tasks = [task(prompt(300), 6), task(prompt(3), 6)]
     said = tokens_of(model, tasks, DRAFTING)
     assert leaps
@@ -193,8 +197,8 @@ def test_prompt_runs_in_chunks_before_the_leap(model, monkeypatch, leaps):
     assert said == tokens_of(model, tasks, DRAFTING)
 
 
-def test_cancelled_between_leaps(model):
-    """The tokens so far stand, nothing stays behind."""
+def test_call_cancelled_between_leaps_keeps_its_tokens(model):
+    """The tokens so far are delivered, and nothing of the call remains in the engine."""
     scheduler = new_scheduler(model, DRAFTING)
     receivers = [Receiver(), Receiver()]
     scheduler.add([task(prompt(5), 4, request_id="a")], receivers[0])
@@ -209,7 +213,7 @@ def test_cancelled_between_leaps(model):
 
 
 def test_failing_leap_leaves_no_invented_tokens(model, monkeypatch):
-    """The room that was made for tokens to come is no cached text."""
+    """Space reserved for tokens that never came is not kept as cached text."""
     scheduler = new_scheduler(model, DRAFTING)
     receiver = Receiver()
     leaper = model._parts.leaper

@@ -1,4 +1,4 @@
-"""What a rendered repository refuses at load, and what it says."""
+"""Tests of the check at load: which rendered repositories are refused, and with which message."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ENGINE = {
 
 
 def save_engine(directory, **changes):
-    """Write an engine's directory with other values of its build configuration."""
+    """Write an engine's directory; `changes` are other values for its config.json."""
     directory.mkdir(parents=True, exist_ok=True)
     config = json.loads(json.dumps(ENGINE))
     for name, value in changes.items():
@@ -64,7 +64,10 @@ def save_engine(directory, **changes):
 
 @pytest.fixture
 def compiled(tmp_path):
-    """Return a function that renders a compiled pair, whose engines then get other values."""
+    """Return a function that renders a compiled pair and then gives its engines other values.
+
+    The function takes the values by engine, and returns the repository.
+    """
 
     def make(**changes):
         for engine in ("target", "draft"):
@@ -84,7 +87,7 @@ def compiled(tmp_path):
 
 
 def problems(repository, settings=SETTINGS, vocab_size=VOCAB):
-    """Return what is refused, line by line."""
+    """Return the message of the refusal, one problem a line; it is empty if nothing is refused."""
     try:
         check_repository(repository, settings, vocab_size)
     except ConfigurationError as error:
@@ -92,8 +95,8 @@ def problems(repository, settings=SETTINGS, vocab_size=VOCAB):
     return ""
 
 
-def test_what_was_rendered_is_served(compiled):
-    """Engines that fit their pair raise nothing; nor does a folder without a manifest."""
+def test_rendered_repository_is_not_refused(compiled):
+    """Engines that fit their pair pass, and so does a folder without a manifest."""
     repository = compiled()
 
     assert problems(repository) == ""
@@ -102,8 +105,8 @@ def test_what_was_rendered_is_served(compiled):
     assert problems(repository) == ""
 
 
-def test_engines_of_another_front_door_are_held_to_nothing(compiled):
-    """Several orchestrators may share a repository: each asks only its own drafts for logits."""
+def test_engines_that_the_orchestrator_does_not_call_need_no_logits(compiled):
+    """Several orchestrators may share a repository; each needs logits of its own drafts only."""
     repository = compiled(draft={"gather_generation_logits": False})
     alone = replace(SETTINGS, tensorrt_llm_draft_model_name="")
 
@@ -128,7 +131,7 @@ def test_engines_of_another_front_door_are_held_to_nothing(compiled):
     ],
 )
 def test_engine_of_another_build_is_refused(compiled, engine, changes, message):
-    """The engine's own config.json is read, and both values are named."""
+    """The check reads the engine's own config.json, and the message names both values."""
     found = problems(compiled(**{engine: changes}))
 
     assert re.search(message, found), found
@@ -137,7 +140,7 @@ def test_engine_of_another_build_is_refused(compiled, engine, changes, message):
 
 
 def test_engines_that_do_not_fit_are_not_rendered(tmp_path):
-    """Render says what the server would say, and writes nothing."""
+    """Rendering fails with the message that the server would give, and writes nothing."""
     for engine, mode in (("target", 2), ("draft", 1)):
         directory = tmp_path / "engines" / engine
         save_engine(directory, speculative_decoding_mode=mode, max_draft_len=4)
@@ -149,7 +152,7 @@ def test_engines_that_do_not_fit_are_not_rendered(tmp_path):
 
 
 def test_changed_files_are_named(compiled):
-    """Another engine file, a shorter one, one that is gone: each is said, all at once."""
+    """The message lists every file that is missing or has another content or size."""
     repository = compiled()
     engine = repository / "target/1/engine/rank0.engine"
     engine.unlink()
@@ -167,8 +170,8 @@ def test_changed_files_are_named(compiled):
     assert len(check_manifest(repository)) == 2
 
 
-def test_meant_changes_are_recorded(compiled, capsys):
-    """`specdec build manifest` takes the files as they are; --check compares."""
+def test_intended_changes_are_recorded(compiled, capsys):
+    """`specdec build manifest` records the files as they are; with --check it only compares."""
     repository = compiled()
     engine = repository / "target/1/engine/rank0.engine"
     engine.unlink()
@@ -191,7 +194,7 @@ def test_meant_changes_are_recorded(compiled, capsys):
     ],
 )
 def test_edited_limits_are_refused(compiled, changes, message):
-    """A limit of specdec above what was built is refused; below it is anybody's choice."""
+    """A limit above what the engines were rendered for is refused; a lower one is not."""
     repository = compiled()
 
     assert message in problems(repository, replace(SETTINGS, **changes))
@@ -200,14 +203,14 @@ def test_edited_limits_are_refused(compiled, changes, message):
 
 
 def test_other_tokenizer_is_refused(compiled):
-    """The target's rows and those of the model beside the tokenizer are one number."""
+    """The tokenizer's model must have as many tokens as the target."""
     assert "model with 32000 tokens, the target has 128256" in problems(
         compiled(), vocab_size=32000
     )
 
 
 def test_target_with_a_lower_limit_is_refused(compiled):
-    """Where the engine's own configuration has the limit, it binds too."""
+    """A limit in the target's own config.pbtxt counts too."""
     repository = compiled()
     path = repository / "target/config.pbtxt"
     path.write_text(
@@ -218,8 +221,11 @@ def test_target_with_a_lower_limit_is_refused(compiled):
     assert "target: max_draft_len is 3, specdec asks for up to 8" in problems(repository)
 
 
-def test_machine_is_looked_at_where_it_can_be(compiled, monkeypatch, tmp_path):
-    """Another TensorRT-LLM, another kind of GPU, fewer GPUs: refused where they are known."""
+def test_machine_is_checked_where_its_properties_are_known(compiled, monkeypatch, tmp_path):
+    """Another TensorRT-LLM, another kind of GPU or too few GPUs are refused.
+
+    Without an answer from nvidia-smi, no GPU is refused.
+    """
     repository = compiled()
     monkeypatch.setattr(load_check, "_installed_tensorrt_llm", lambda: "1.1.0")
     assert "TensorRT-LLM 1.1.0 is installed, the engines are for 1.2.1" in problems(repository)
@@ -241,8 +247,8 @@ def test_machine_is_looked_at_where_it_can_be(compiled, monkeypatch, tmp_path):
         assert bool(found) == bool(message)
 
 
-def test_refreshed_draft_is_not_held_against_the_old_one(compiled):
-    """A refresh puts version 2 beside version 1; what became of version 1 does not matter."""
+def test_files_of_a_version_that_is_not_served_are_not_checked(compiled):
+    """After a refresh version 2 is served, so changed files of version 1 do not matter."""
     repository = compiled()
     (repository / "draft/2/engine").mkdir(parents=True)
     for name in ("config.json", "rank0.engine"):
@@ -256,7 +262,7 @@ def test_refreshed_draft_is_not_held_against_the_old_one(compiled):
 
 
 def test_large_files_are_sampled(tmp_path, monkeypatch):
-    """A change of any sampled part of a large file is seen, the size in any case."""
+    """A change in a sampled part of a large file is found, and any change of its size."""
     monkeypatch.setattr(manifest, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(manifest, "MIB", 16)
     path = tmp_path / "engine"
@@ -273,16 +279,16 @@ def test_large_files_are_sampled(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 1, "files": 3}'])
-def test_broken_manifest_is_said(tmp_path, text):
-    """A manifest that cannot be read is no absent one."""
+def test_broken_manifest_is_an_error(tmp_path, text):
+    """A manifest that cannot be read does not count as missing."""
     (tmp_path / "manifest.json").write_text(text)
 
     with pytest.raises(ConfigurationError, match="is no manifest"):
         load_manifest(tmp_path)
 
 
-def test_manifest_of_another_format(tmp_path):
-    """A later release's manifest is not half understood."""
+def test_manifest_of_another_format_is_refused(tmp_path):
+    """A later release's manifest is not read in part."""
     (tmp_path / "manifest.json").write_text('{"format": 2}')
 
     with pytest.raises(ConfigurationError, match="has format 2, this release reads 1"):
@@ -290,7 +296,7 @@ def test_manifest_of_another_format(tmp_path):
 
 
 def test_manifest_comes_back_as_it_was_written(compiled):
-    """Nothing is lost on the way through JSON."""
+    """Writing and reading a manifest as JSON loses nothing."""
     repository = compiled()
     found = load_manifest(repository)
 

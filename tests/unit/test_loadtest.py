@@ -1,4 +1,4 @@
-"""The load test's arithmetic and verdicts, without a server."""
+"""Tests of the load test's arithmetic, limits and reports, without a server."""
 
 import json
 import math
@@ -16,8 +16,8 @@ from loadtest.samples import ChunkSample, Recorder, RequestSample, Samples, read
 from loadtest.settings import LoadSettings
 from loadtest.summary import summarize
 
-# One answer of 7 tokens in 3 chunks: the first after 0.5 s, the end after 2.0 s; k = 4, three
-# rounds with 3, 0 and 1 accepted tokens.
+# One answer of 7 tokens in 3 chunks, the first after 0.5 s and the end after 2.0 s. It took three
+# rounds of k = 4, with 3, 0 and 1 accepted tokens.
 REQUEST = RequestSample(
     request_id="a",
     prompt_id="1",
@@ -45,7 +45,7 @@ SAMPLES = Samples((REQUEST, FAILED), CHUNKS)
 
 @pytest.fixture
 def settings(tmp_path):
-    """Return settings of a small test."""
+    """Return the settings of a small load test."""
     return LoadSettings(
         out=tmp_path, num_requests=3, duration_s=10.0, request={"max_tokens": 5}, url="here:1"
     )
@@ -61,14 +61,14 @@ def test_latencies_by_hand():
 
 
 def test_gaps_are_never_taken_across_requests():
-    """Chunks of requests that run side by side are told apart."""
+    """The gap between chunks is measured within each request, also if requests run side by side."""
     chunks = [ChunkSample("a", 0.1, 1), ChunkSample("b", 0.2, 1), ChunkSample("a", 0.4, 1)]
 
     assert measures.inter_chunk_latencies_s(chunks) == pytest.approx([0.3])
 
 
 def test_one_token_has_no_inter_token_latency():
-    """A single token has no pace, and neither has an answer that never began."""
+    """A single token has no inter-token latency, and neither has an answer that never began."""
     assert measures.inter_token_latency_s(replace(REQUEST, num_output_tokens=1)) is None
     assert measures.inter_token_latency_s(FAILED) is None
 
@@ -82,7 +82,7 @@ def test_acceptance_by_hand():
 
 
 def test_without_speculation_there_is_no_acceptance():
-    """Nothing drafted is not the same as nothing accepted."""
+    """Without draft tokens the acceptance figures are None, not 0."""
     plain = replace(
         REQUEST, num_draft_tokens=0, num_accepted_tokens=0, num_rounds=0, num_trials=None
     )
@@ -94,8 +94,8 @@ def test_without_speculation_there_is_no_acceptance():
 
 
 def test_throughput_counts_tokens_inside_the_window():
-    """Tokens count by when they arrived, failed requests' tokens included."""
-    window = measures.Window(start_s=1.75, end_s=2.75)  # sees the chunk at 1.0 + 1.0 only
+    """Tokens count by their time of arrival, those of failed requests included."""
+    window = measures.Window(start_s=1.75, end_s=2.75)  # contains only the chunk at 1.0 + 1.0
 
     assert measures.output_tokens_per_s(SAMPLES, window) == pytest.approx(1.0)
     assert measures.requests_per_s([REQUEST], measures.Window(0.0, 4.0)) == pytest.approx(0.25)
@@ -103,21 +103,21 @@ def test_throughput_counts_tokens_inside_the_window():
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2), st.integers(1, 99))
 def test_quantiles_are_those_of_the_standard_library(values, percent):
-    """Linear interpolation at (n - 1) · fraction, on raw values."""
+    """Quantiles interpolate linearly at (n - 1) · fraction, on raw values."""
     expected = statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
     assert measures.quantile(values, percent / 100) == pytest.approx(expected, abs=1e-6)
 
 
 def test_quantile_of_nothing_is_an_error():
-    """An empty sample has no quantile; its distribution says so by None."""
+    """An empty sample has no quantile, and its distribution is None."""
     with pytest.raises(ValueError, match="no quantile"):
         measures.quantile([], 0.5)
     assert measures.distribution([]) is None
 
 
 def test_summary_takes_latencies_of_complete_answers_only():
-    """A refusal is quick; it must not look like a fast answer."""
+    """A refusal is quick and must not count as a fast answer."""
     summary = summarize(SAMPLES, warmup_s=0.0, duration_s=None)
 
     assert (summary.num_requests, summary.num_ok, summary.fail_ratio) == (2, 1, 0.5)
@@ -157,8 +157,8 @@ LIMITS_THAT_HOLD = {
 
 
 @pytest.mark.parametrize("name", LIMITS_THAT_BREAK)
-def test_each_limit_can_break(name):
-    """Every threshold is compared with its own figure, in the right direction and unit."""
+def test_each_limit_checks_its_own_figure(name):
+    """Each limit breaks and holds at the right value, in the right direction and unit."""
     summary = summarize(SAMPLES, 0.0, None)
     none = Thresholds(max_fail_ratio=None)
 
@@ -169,15 +169,15 @@ def test_each_limit_can_break(name):
     assert not find_violations(summary, replace(none, **{name: LIMITS_THAT_HOLD[name]}))
 
 
-def test_any_failure_breaks_the_default():
-    """Without limits of one's own, a failed request still fails the test."""
+def test_any_failure_breaks_the_default_limits():
+    """If the user sets no limits, one failed request fails the test."""
     (violation,) = find_violations(summarize(SAMPLES, 0.0, None), Thresholds())
 
     assert violation.name == "max_fail_ratio"
 
 
-def test_gate_that_saw_nothing_does_not_pass():
-    """No complete answer, or nothing to compare with a limit, is a broken limit."""
+def test_limits_without_answers_are_broken():
+    """No complete answer, or no figure to compare, counts as a broken limit."""
     nothing = summarize(Samples((), ()), 0.0, None)
 
     names = {item.name for item in find_violations(nothing, Thresholds(max_p95_ttft_ms=1000))}
@@ -189,7 +189,7 @@ def test_gate_that_saw_nothing_does_not_pass():
 
 
 def test_samples_survive_the_disk(tmp_path):
-    """What is read back is what was recorded, missing values included."""
+    """Samples are read back as they were recorded, missing values included."""
     recorder = Recorder(tmp_path)
     recorder.add(REQUEST, CHUNKS)
     failed = replace(FAILED, detail='a "quoted", text\nof two lines', num_input_tokens=None)
@@ -203,7 +203,7 @@ def test_samples_survive_the_disk(tmp_path):
 
 
 def test_report_holds_figures_conditions_and_verdict(settings):
-    """The files say what was run, what came out and what was broken; the picture is drawn."""
+    """The files have settings, figures and broken limits, and the picture is drawn."""
     summary = summarize(SAMPLES, 0.0, None)
     violations = find_violations(summary, Thresholds())
 
@@ -219,8 +219,8 @@ def test_report_holds_figures_conditions_and_verdict(settings):
     assert (settings.out / "latency.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_report_of_nothing_is_still_a_report(settings):
-    """A test in which nothing was answered leaves its files all the same."""
+def test_report_without_answers_is_written(settings):
+    """A test without any answer writes its files all the same."""
     samples = Samples((), ())
 
     text = write_report(settings, samples, summarize(samples, 0.0, None), [])

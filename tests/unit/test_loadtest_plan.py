@@ -1,4 +1,4 @@
-"""What a load test asks, when it asks, and how it judges an answer."""
+"""Tests of a load test's requests, their times, and the check of each answer."""
 
 import itertools
 import json
@@ -19,14 +19,14 @@ from loadtest.settings import SHIPPED_PROMPTS, LoadSettings
 
 @pytest.fixture
 def settings(tmp_path):
-    """Return settings of a small test."""
+    """Return the settings of a small load test."""
     return LoadSettings(
         out=tmp_path, num_requests=3, duration_s=10.0, request={"max_tokens": 5}, url="here:1"
     )
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread():
-    """Gaps are exponential: their mean is 1 / rate and so is their standard deviation."""
+    """Gaps are exponential: their mean and their standard deviation are both 1 / rate."""
     times = list(itertools.islice(poisson_arrivals(20.0, seed=3), 20_000))
 
     gaps = [after - before for before, after in itertools.pairwise(times)]
@@ -37,7 +37,10 @@ def test_poisson_arrivals_have_the_rate_and_the_spread():
 
 
 def test_open_load_catches_up_and_warns_when_late(caplog):
-    """Due times are absolute: a stall delays what was due in it and nothing after; it is said."""
+    """Due times are absolute, so a stall delays only requests due during it.
+
+    A warning is logged.
+    """
     now = [0.0]
 
     def sleep(seconds):
@@ -47,7 +50,7 @@ def test_open_load_catches_up_and_warns_when_late(caplog):
     for due_s, lateness_s in keep_pace([0.1, 0.2, 0.3, 2.0], lambda: now[0], sleep):
         starts.append((due_s, round(lateness_s, 6)))
         if due_s == 0.1:
-            now[0] += 0.5  # starting the first request took half a second
+            now[0] += 0.5  # starting the first request takes half a second
 
     assert starts == [(0.1, 0.0), (0.2, 0.4), (0.3, 0.3), (2.0, 0.0)]
     assert LATE_S < 0.3
@@ -55,7 +58,10 @@ def test_open_load_catches_up_and_warns_when_late(caplog):
 
 
 def test_shipped_prompts_cover_six_columns():
-    """At least nine prompts of each of Spec-Bench's six columns, none twice, of sensible length."""
+    """Spec-Bench's six columns have at least nine prompts each.
+
+    No prompt comes twice, and those to summarize have a sensible length.
+    """
     prompts = load_prompts(SHIPPED_PROMPTS)
 
     counts = Counter(prompt.category for prompt in prompts)
@@ -85,7 +91,7 @@ def test_shipped_prompts_cover_six_columns():
     ],
 )
 def test_bad_prompt_files_are_refused_by_line(tmp_path, text, complaint):
-    """A prompt file that is not in the shape says where."""
+    """The message of a malformed prompt file names the line or the fault."""
     path = tmp_path / "prompts.jsonl"
     path.write_text(text)
 
@@ -94,7 +100,7 @@ def test_bad_prompt_files_are_refused_by_line(tmp_path, text, complaint):
 
 
 def test_every_prompt_comes_once_before_any_comes_again():
-    """The order is random, the mixture is not."""
+    """The order is random, but each round through the file has every prompt once."""
     prompts = load_prompts(SHIPPED_PROMPTS)
 
     asked = list(itertools.islice(shuffled_rounds(prompts, seed=1), 2 * len(prompts)))
@@ -105,7 +111,7 @@ def test_every_prompt_comes_once_before_any_comes_again():
 
 
 def test_plan_ends_by_number_and_by_time(settings):
-    """Neither more requests than asked for nor any after the time is up; every id is its own."""
+    """The plan stops at the number of requests and at the end of time; each id is unique."""
     plan = Plan(settings)
     questions = [plan.next_question(now_s=0.0) for _ in range(4)]
 
@@ -116,7 +122,7 @@ def test_plan_ends_by_number_and_by_time(settings):
 
 
 def test_plan_knows_the_expected_answers(settings):
-    """A verified test asks no prompt whose right answer it has not got."""
+    """A verified test sends only prompts for which it has a reference answer."""
     settings = replace(settings, is_verified=True)
     references = {prompt.prompt_id: [1, 2] for prompt in prompts_of_test(settings)}
     (settings.out / "references.json").write_text(json.dumps(references))
@@ -128,7 +134,7 @@ def test_plan_knows_the_expected_answers(settings):
 
 
 def test_salt_makes_every_prompt_different(settings):
-    """Salted prompts share no prefix, not even the same prompt asked twice or by the same test."""
+    """Salted prompts share no prefix, within a test or between two tests."""
     heads = set()
     for _ in range(2):
         plan = Plan(replace(settings, is_salted=True, is_chat=False))
@@ -149,27 +155,27 @@ def test_salt_makes_every_prompt_different(settings):
     ],
 )
 def test_contradicting_settings_are_refused(settings, change):
-    """A load that cannot be what was asked for does not start."""
+    """A test with contradicting settings does not start, and a message says why."""
     with pytest.raises(ValueError, match=r".{20}"):
         replace(settings, **change)
 
 
 def test_settings_reach_locust_unchanged(settings):
-    """The file that Locust's process reads holds the same settings."""
+    """The settings file for Locust's process keeps every setting."""
     settings.write(settings.out / "settings.json")
 
     assert LoadSettings.read(settings.out / "settings.json") == settings
 
 
 class ScriptedClient:
-    """Streams chunks, then raises if told to."""
+    """A client that streams the given chunks, and then raises `error` if there is one."""
 
     def __init__(self, *chunks, error=None):
         self.chunks = chunks
         self.error = error
 
     def stream(self, request):
-        """Give the chunks."""
+        """Yield the chunks, then raise the error."""
         yield from self.chunks
         if self.error:
             raise self.error
@@ -188,7 +194,7 @@ GOOD = (Chunk("", (), ()), Chunk("a", (1, 2), (1, 0)), Chunk("b", (3,), (0,), fi
 
 
 def test_exchange_measures_chunks_with_tokens(settings):
-    """The first response with tokens is the first token's; an empty one is no chunk."""
+    """Time to first token ends with the first response with tokens; an empty one is no chunk."""
     sample = ask(settings, ScriptedClient(*GOOD), expected=(1, 2, 3))
 
     assert (sample.outcome, sample.num_chunks, sample.num_output_tokens) == ("ok", 2, 3)
@@ -206,8 +212,8 @@ def test_exchange_measures_chunks_with_tokens(settings):
         (GOOD[2:], None, "incomplete_answer", "says 3"),
     ],
 )
-def test_wrong_and_incomplete_answers_are_seen(settings, chunks, expected, outcome, detail):
-    """A mixed-up token or a missing one makes a failed request, with the place named."""
+def test_wrong_and_incomplete_answers_are_failures(settings, chunks, expected, outcome, detail):
+    """A different or missing token makes a failed request; its detail names the position."""
     sample = ask(settings, ScriptedClient(*chunks), expected)
 
     assert sample.outcome == outcome
@@ -215,7 +221,7 @@ def test_wrong_and_incomplete_answers_are_seen(settings, chunks, expected, outco
 
 
 def test_errors_are_outcomes(settings):
-    """A refused request is counted under its error_type and stops nothing."""
+    """A refused request counts under its error_type, and the test goes on."""
     error = SpecdecError("64 of 64", error_type="overloaded")
 
     sample = ask(settings, ScriptedClient(GOOD[1], error=error))
@@ -228,7 +234,7 @@ def test_errors_are_outcomes(settings):
 
 
 def test_request_that_the_end_of_the_test_cut_off_is_recorded(settings):
-    """What stops the whole test passes through and leaves the request marked as unfinished."""
+    """An exception that stops the test passes through, and the request counts as unfinished."""
     exchange = Exchange(Plan(settings).next_question(0.0), start_s=0.0)
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""An engine in this process gets what it would get through the contract's tensors."""
+"""Tests that an engine in this process gets the same calls as through the contract's tensors."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ COMPARED = (
 
 
 class Recorder:
-    """Keeps the tasks, and answers each with the same outputs."""
+    """An engine that records its tasks and gives each the same outputs."""
 
     def __init__(self, *outputs):
         self.tasks = []
@@ -31,13 +31,13 @@ class Recorder:
         self._outputs = outputs
 
     def submit(self, task, receive):
-        """Answer at once."""
+        """Record the task and give its outputs at once."""
         self.tasks.append(task)
         for output in self._outputs:
             receive(output)
 
     def cancel(self, request_id):
-        """Remember whom."""
+        """Record the id."""
         self.cancelled.append(request_id)
 
 
@@ -47,7 +47,7 @@ def local(engine, sampling, clock=None):
 
 
 def through_tensors(sampling, draft, max_new_tokens):
-    """Return the task that the engine model reads out of a call's tensors."""
+    """Return the task that the engine model parses from a call's tensors."""
     arrays = dict(sampling_inputs(sampling, len(CONTEXT)))
     arrays |= {
         contract.INPUT_IDS: CONTEXT[None],
@@ -80,8 +80,8 @@ def through_tensors(sampling, draft, max_new_tokens):
         SamplingParams(logit_bias=((0, 0.3), (31, -100.0))),
     ],
 )
-def test_task_is_the_one_of_the_contract(params, verification, draft):
-    """Parameters, seeds of a round, rules and drafts: equal to the last bit."""
+def test_task_equals_the_one_parsed_from_tensors(params, verification, draft):
+    """Parameters, seeds of a round, verification modes and drafts are equal to the last bit."""
     sampling = Sampling(
         params,
         num_prompt_tokens=8,
@@ -103,7 +103,10 @@ def test_task_is_the_one_of_the_contract(params, verification, draft):
 
 
 def test_outputs_come_as_responses_would():
-    """Streaming gives each its own; otherwise all are one. The clock takes the engine's time."""
+    """When streaming, each output is a response; otherwise all outputs are one.
+
+    The engine's own time is added to the clock.
+    """
     outputs = (TaskOutput((4,), (-0.5,)), TaskOutput((5, 6), (-0.25, -1.0), stats=STATS))
     clock = EngineClock()
 
@@ -120,7 +123,7 @@ def test_outputs_come_as_responses_would():
 
 
 def test_failure_names_the_engine():
-    """As an error response of the model would."""
+    """The error names the engine, as an error response of its model would."""
     failure = failure_of("a forward pass", RuntimeError("no memory"))
     engine = Recorder(TaskOutput((), error=failure))
 
@@ -131,7 +134,7 @@ def test_failure_names_the_engine():
 
 
 def test_error_of_ours_keeps_its_type():
-    """What a client may mend, or what means that the engine is lost, is not a failure like any."""
+    """Errors that a client can avoid, or that mean a lost engine, do not become engine failures."""
     engine = Recorder(TaskOutput((), error=UnsupportedError("unknown tokenizer")))
 
     with pytest.raises(UnsupportedError, match=r"^unsupported: target: unknown tokenizer$"):
@@ -139,7 +142,7 @@ def test_error_of_ours_keeps_its_type():
 
 
 def test_abort_reaches_the_call_in_flight_only():
-    """Before and after it there is nothing to end."""
+    """An abort before or after the call does nothing."""
     engine = Recorder(TaskOutput((4,)), TaskOutput((5,), stats=STATS))
     calls = local(engine, Sampling())
     calls.abort()

@@ -1,4 +1,4 @@
-"""The draft-accept loop with scripted engines: what is confirmed is what the target says."""
+"""Tests of the loop with scripted engines: only the target's own tokens are confirmed."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def new_context(max_tokens):
 
 
 def run(text, drafter, max_tokens):
-    """Return (rounds, target) of one speculative request."""
+    """Return (rounds, target) of one request with speculation."""
     target = KnowingTarget(text)
     return list(speculate(new_context(max_tokens), target, drafter)), target
 
@@ -38,11 +38,11 @@ def joined(rounds):
 
 @given(st.data())
 def test_output_is_the_targets_own(data):
-    """Whatever the draft's quality, k, the text and the limit: the target's tokens come out."""
+    """The tokens are the target's for any draft, k, text and limit."""
     text = tuple(data.draw(st.lists(st.integers(1, 5), max_size=24), label="text"))
     k = data.draw(st.integers(0, 9), label="k")
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
-    # A small alphabet: guesses are right often, by accident too, and may be the end token.
+    # With few different tokens, drafts are often accepted by chance, or have the end token.
     guesses = data.draw(
         st.lists(st.one_of(st.none(), st.integers(END_ID, 5)), min_size=60, max_size=60),
         label="guesses",
@@ -68,8 +68,8 @@ def test_output_is_the_targets_own(data):
         )
 
 
-def test_draft_that_is_always_right_needs_the_fewest_passes():
-    """With every guess accepted a pass confirms k + 1 tokens."""
+def test_fully_accepted_drafts_need_the_fewest_passes():
+    """If every draft token is accepted, a pass confirms k + 1 tokens."""
     rounds, target = run(TEXT, ScriptedDrafter(4, always_right(TEXT)), max_tokens=20)
 
     assert [len(each.tokens) for each in rounds] == [5, 5, 5, 5]
@@ -77,8 +77,8 @@ def test_draft_that_is_always_right_needs_the_fewest_passes():
     assert target.num_passes == 4
 
 
-def test_draft_that_is_never_right_costs_no_extra_pass():
-    """With no guess accepted each pass still confirms the target's own token."""
+def test_rejected_drafts_cost_no_extra_pass():
+    """If no draft token is accepted, each pass still confirms the target's own token."""
     rounds, target = run(TEXT, ScriptedDrafter(4, always_wrong), max_tokens=20)
 
     assert target.num_passes == 20
@@ -86,8 +86,8 @@ def test_draft_that_is_never_right_costs_no_extra_pass():
     assert {source for each in rounds for source in each.sources} == {TARGET_SOURCE}
 
 
-def test_guesses_behind_a_wrong_one_do_not_stand():
-    """A right guess behind a wrong one is not accepted: the context was another."""
+def test_tokens_after_a_rejected_one_are_not_accepted():
+    """Even a correct token is rejected there, because its context was another."""
     rounds, _ = run(TEXT, ScriptedDrafter(4, right_except(TEXT, {2, 9})), max_tokens=20)
 
     assert [each.tokens for each in rounds[:3]] == [TEXT[:3], TEXT[3:8], TEXT[8:10]]
@@ -96,8 +96,8 @@ def test_guesses_behind_a_wrong_one_do_not_stand():
 
 @pytest.mark.parametrize("length", range(1, 10))
 @pytest.mark.parametrize("guesses_end", [True, False])
-def test_end_token_at_each_place_of_a_block(length, guesses_end):
-    """The end is found wherever in a block it falls, guessed or not, and is never returned."""
+def test_end_token_at_each_position_of_a_round(length, guesses_end):
+    """The end token ends the answer at any position, drafted or not, and is never returned."""
     text = TEXT[:length]
     guess = always_right(text if guesses_end else TEXT)
 
@@ -109,8 +109,8 @@ def test_end_token_at_each_place_of_a_block(length, guesses_end):
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 12))
-def test_limit_inside_a_block(max_tokens):
-    """max_tokens is met exactly; the drafter is never asked for more than can still be used."""
+def test_limit_inside_a_round(max_tokens):
+    """max_tokens is met exactly, and the drafter is never asked for more than can be used."""
     drafter = ScriptedDrafter(4, always_right(TEXT))
 
     rounds, target = run(TEXT, drafter, max_tokens)
@@ -123,8 +123,8 @@ def test_limit_inside_a_block(max_tokens):
         assert len(draft) <= most == num_left - 1
 
 
-def test_single_token_is_one_plain_pass():
-    """With max_tokens = 1 nothing is worth guessing: the drafter is not asked."""
+def test_single_token_is_one_plain_step():
+    """With max_tokens = 1 no draft can help, so the drafter is not asked."""
     drafter = ScriptedDrafter(4, always_right(TEXT))
 
     rounds, target = run(TEXT, drafter, max_tokens=1)
@@ -134,16 +134,16 @@ def test_single_token_is_one_plain_pass():
     assert drafter.asked == []
 
 
-def test_drafter_with_nothing_to_offer_is_a_plain_step():
-    """An empty proposal is a pass without a draft, and is reported as nobody's."""
+def test_empty_proposal_is_a_plain_step():
+    """The pass has no draft, and its round names no drafter."""
     rounds, target = run(TEXT, ScriptedDrafter(4, lambda _: None), max_tokens=6)
 
     assert target.drafts == [()] * 6
     assert {(each.drafter, each.num_drafted, each.sources) for each in rounds} == {(None, 0, (0,))}
 
 
-def test_nothing_is_said_when_the_end_comes_first():
-    """A target that ends at once gives one empty round."""
+def test_target_that_ends_at_once_gives_one_empty_round():
+    """The only round has no tokens and is marked as the end."""
     rounds, _ = run((), ScriptedDrafter(4, always_wrong), max_tokens=5)
 
     assert [(each.tokens, each.ended, each.num_accepted) for each in rounds] == [((), True, 0)]
@@ -155,7 +155,7 @@ def test_nothing_is_said_when_the_end_comes_first():
     k=st.integers(1, 6),
 )
 def test_off_equals_on(text, max_tokens, k):
-    """The target alone in one streaming call says what the loop says."""
+    """Without speculation, the target's single streaming call gives the same tokens as the loop."""
     off = list(stream_target(new_context(max_tokens), KnowingTarget(text)))
     on, _ = run(text, ScriptedDrafter(k, always_right(text)), max_tokens)
 
@@ -165,7 +165,7 @@ def test_off_equals_on(text, max_tokens, k):
 
 
 def test_leaving_early_stops_the_engine_stream():
-    """Closing the rounds closes the engine's stream at once: no token is made for nobody."""
+    """Closing the rounds closes the engine's stream at once, so it generates no more tokens."""
     target = KnowingTarget(TEXT)
     rounds = stream_target(new_context(20), target)
     next(rounds)
@@ -178,7 +178,7 @@ def test_leaving_early_stops_the_engine_stream():
 
 
 def test_leaving_early_makes_no_further_pass():
-    """Closing the speculating loop asks neither engine again."""
+    """After the rounds are closed, neither engine is called again."""
     target, drafter = KnowingTarget(TEXT), ScriptedDrafter(4, always_right(TEXT))
     rounds = speculate(new_context(20), target, drafter)
     next(rounds)

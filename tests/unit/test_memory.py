@@ -1,4 +1,4 @@
-"""The memory of a pair: against published counts, real files and what TensorRT-LLM has printed."""
+"""Tests of memory plans: published counts, real files, and figures that TensorRT-LLM printed."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -40,7 +40,7 @@ LLAMA_2_13B = replace(LLAMA_2_7B, num_layers=40, hidden_size=5120, intermediate_
 
 
 def engine(shape, quantization="none", kv_cache="auto", name="target", **placement):
-    """An engine of a shape, on GPU 0 unless `placement` says otherwise."""
+    """Return an engine of a shape, on GPU 0 unless `placement` names other devices."""
     where = Placement(**{"devices": (0,)} | placement)
     return EngineDescription(
         name, name, "-", shape, Precision("float16", quantization, kv_cache), where
@@ -48,7 +48,7 @@ def engine(shape, quantization="none", kv_cache="auto", name="target", **placeme
 
 
 def pair(target, *drafts, memory_mib=81559, **limits):
-    """A compiled pair with these engines; limits as in the pair file."""
+    """Return a compiled pair with these engines; `limits` have the names of the pair file."""
     return PairDescription(
         name="p",
         engine="tensorrtllm",
@@ -85,19 +85,19 @@ def test_shapes_give_the_published_counts(name, count):
 
 
 def test_older_llamas_are_counted_too():
-    """The arithmetic is the family's, not fitted to the models of shapes.toml."""
+    """The formula holds for the family, not only for the models of shapes.toml."""
     for shape in (LLAMA_2_7B, LLAMA_2_13B):
         assert shape.total_parameters == shape.num_parameters
 
 
 def stored_bytes(file):
-    """Bytes of all tensors in a safetensors file."""
+    """Return the bytes of all tensors in a safetensors file."""
     header = safetensors_header(file)
     return max(each["data_offsets"][1] for name, each in header.items() if name != "__metadata__")
 
 
 def test_weights_of_the_default_pair_are_exact():
-    """To the byte what the files of target, draft and head hold."""
+    """The bytes are exactly those in the files of target, draft model and head."""
     description = load_description("smollm2_135m")
     target, draft = description.target, description.drafts[0]
 
@@ -121,8 +121,8 @@ def test_weights_of_the_default_pair_are_exact():
         (engine(LLAMA_2_7B, "fp8"), 6695),  # docs/source/reference/memory.md
     ],
 )
-def test_weights_are_what_engines_weigh(described, printed_mib):
-    """Within 2 % of the "Loaded engine size" that TensorRT-LLM printed, tied heads stored twice."""
+def test_weights_are_close_to_the_printed_engine_sizes(described, printed_mib):
+    """Up to 2 % below the "Loaded engine size" of TensorRT-LLM, with tied heads stored twice."""
     ours = weight_bytes(described, is_compiled=True) / MIB
 
     assert ours == pytest.approx(printed_mib, rel=0.02)
@@ -137,8 +137,8 @@ def test_weights_are_what_engines_weigh(described, printed_mib):
         (engine(known_shape("Qwen2.5-0.5B")), 395_776, 4.53),  # issue 1188
     ],
 )
-def test_kv_cache_is_what_engines_allocate(described, num_tokens, printed_gib):
-    """What TensorRT-LLM printed that so many tokens take, to the last digit."""
+def test_kv_cache_equals_the_printed_allocations(described, num_tokens, printed_gib):
+    """The GiB that TensorRT-LLM printed for a number of tokens agree to two decimals."""
     assert round(num_tokens * kv_bytes_per_token(described) / GIB, 2) == printed_gib
 
 
@@ -149,7 +149,7 @@ def test_kv_cache_is_what_engines_allocate(described, num_tokens, printed_gib):
         ("Qwen2.5-1.5B", "int4_wo", 921.51),  # a benchmark's log, version 0.17
     ],
 )
-def test_activations_are_what_engines_ask(name, quantization, printed_mib):
+def test_activations_are_close_to_the_printed_figures(name, quantization, printed_mib):
     """TensorRT's "execution context memory" for 8,192 rows and 2,048 sequences, within 0.1 %."""
     target = engine(known_shape(name), quantization)
     described = pair(target, max_batch_size=2048, max_num_tokens=8192)
@@ -158,7 +158,7 @@ def test_activations_are_what_engines_ask(name, quantization, printed_mib):
 
 
 def test_fp8_activations_are_not_underestimated():
-    """The extra that NVIDIA's document warns of is counted: 1,112 MiB were printed for this one."""
+    """The extra memory that NVIDIA's document warns of is counted; 1,112 MiB were printed here."""
     target = engine(LLAMA_2_7B, "fp8")
     described = pair(target, max_batch_size=256, max_num_tokens=8192)
 
@@ -166,15 +166,15 @@ def test_fp8_activations_are_not_underestimated():
 
 
 def test_decoder_of_one_sequence_is_not_underestimated():
-    """2.45 MB were printed for Qwen2-1.5B, a batch of one and 4,800 tokens (issue 2789)."""
+    """TensorRT-LLM printed 2.45 MB for Qwen2-1.5B, a batch of one and 4,800 tokens (issue 2789)."""
     target = engine(known_shape("Qwen2.5-1.5B"))
     described = pair(target, max_batch_size=1, max_seq_len=4800)
 
     assert 2.45 * MIB <= buffer_bytes(described, target) <= 2 * 2.45 * MIB
 
 
-def test_the_guides_rule_is_shown_as_it_is():
-    """70B with 7B in 16 bits at a batch of four: 2,618 GB by that rule, and 154 GB of weights."""
+def test_rule_of_the_published_guide_is_computed_unchanged():
+    """70B and 7B in 16 bits at batch 4 come to 2,618 GB by that rule; the weights have 154 GB."""
     seventy = replace(known_shape("Llama-3.1-70B"), num_layers=0, vocab_size=0)
     large = replace(seventy, hidden_size=1, vocab_size=35_000_000_000 - 1)
     small = replace(large, vocab_size=3_500_000_000 - 1)
@@ -184,7 +184,7 @@ def test_the_guides_rule_is_shown_as_it_is():
 
 
 def test_ranks_share_projections_and_repeat_embeddings():
-    """Four ranks keep a quarter of the layers and of the head each, and all of the embedding."""
+    """Each of four ranks has a quarter of the layers and of the head, and the whole embedding."""
     shape = known_shape("Llama-3.1-70B")
     whole = weight_bytes(engine(shape), is_compiled=True)
     rank = weight_bytes(engine(shape, tensor_parallel=4), is_compiled=True)
@@ -194,7 +194,7 @@ def test_ranks_share_projections_and_repeat_embeddings():
 
 
 def test_eagle3_head_of_an_8b_has_its_size():
-    """About 425M parameters: the published head for Llama-3.1-8B with 32,000 rows."""
+    """The published head for Llama-3.1-8B with 32,000 rows has about 425M parameters."""
     own = SelfSpeculation("eagle3", draft_vocab_size=32000)
 
     assert head_bytes(engine(known_shape("Llama-3.1-8B")), own) / 2e6 == pytest.approx(
@@ -221,7 +221,7 @@ PAIRS = st.builds(
 
 @given(PAIRS, st.integers(1, 64))
 def test_more_never_needs_less(described, more):
-    """More sequences, longer ones, a larger batch, more guesses: no device has more to spare."""
+    """More or longer sequences, larger batches or longer drafts never leave more to spare."""
     limits, load = described.limits, described.load
     for larger in (
         replace(described, load=replace(load, num_sequences=load.num_sequences + more)),
@@ -237,8 +237,8 @@ def test_more_never_needs_less(described, more):
 
 
 @given(PAIRS)
-def test_remedies_save_what_they_say(described):
-    """A remedy's saving is the difference of two plans; it fits if the changed pair's plan does."""
+def test_remedies_save_what_they_promise(described):
+    """A remedy's saving is the difference of two plans; it fits if the changed pair's plan fits."""
     plan = plan_memory(described)
     fullest = min(plan.devices, key=lambda each: each.spare)
     for remedy in remedies(described, plan):
@@ -251,7 +251,7 @@ def test_remedies_save_what_they_say(described):
 
 @given(PAIRS)
 def test_a_combination_fits_on_the_same_gpus(described):
-    """Changes together: the last step's pair fits, and asks for no more GPUs."""
+    """With all changes of a combination the pair fits, and needs no further GPU."""
     steps = combination(described)
     if plan_memory(described).fits:
         assert not steps
@@ -261,7 +261,7 @@ def test_a_combination_fits_on_the_same_gpus(described):
 
 
 def devices(described):
-    """All GPUs of a pair."""
+    """Return all GPUs of a pair."""
     return {device for each in described.engines for device in each.placement.devices}
 
 
@@ -276,7 +276,7 @@ def test_an_8b_and_a_1b_fit_24_gb_together_with_two_changes():
 
 
 def test_llmapi_keeps_draft_and_target_in_one_cache():
-    """One process and one KV cache for both: a token takes what it takes in each."""
+    """One process has one KV cache, in which a token takes the bytes of both models."""
     apart = load_description("llama31_8b_1b")
     inside = replace(apart, engine="llmapi", self_speculation=SelfSpeculation("draft_target"))
     (one,) = plan_memory(inside).devices[0].engines
@@ -287,7 +287,10 @@ def test_llmapi_keeps_draft_and_target_in_one_cache():
 
 
 def loaded(device, shares, order):
-    """What TensorRT-LLM gives each cache of a device whose engines load in this order."""
+    """Return the caches that TensorRT-LLM allocates for this load order, and the free bytes left.
+
+    The caches are in bytes, by engine.
+    """
     share_of = {each.engine: each for each in shares}
     free, caches = device.capacity, {}
     for engine in order:
@@ -301,7 +304,7 @@ def loaded(device, shares, order):
 
 @given(PAIRS)
 def test_shares_hold_the_load_in_any_order(described):
-    """Whoever loads first: every engine gets its cache, and nobody's weights lack memory."""
+    """Every engine gets its cache and has memory for its weights, whichever loads first."""
     plan = plan_memory(described)
     shares = kv_shares(described, plan)
     assert bool(shares) == plan.fits
@@ -317,7 +320,7 @@ def test_shares_hold_the_load_in_any_order(described):
 
 
 def test_default_fractions_starve_the_second_engine():
-    """0.9 of what is free, twice: nothing is left for the second engine's weights."""
+    """Two engines with 0.9 of the free memory leave nothing for the second one's weights."""
     device = plan_memory(load_description("llama31_8b_1b")).devices[0]
     caches = caches_in_turn(device, dict.fromkeys(("target", "draft"), DEFAULT_FRACTION), {})
 
@@ -325,7 +328,7 @@ def test_default_fractions_starve_the_second_engine():
 
 
 def test_a_fraction_of_the_file_is_kept():
-    """It says how large the cache is; the other engine's is computed as before."""
+    """A fraction in the pair file sets that engine's cache; the other engine's is computed."""
     described = load_description("llama31_8b_1b")
     chosen = replace(described, target=replace(described.target, kv_cache_fraction=0.6))
     (before, _), (target, draft) = (

@@ -1,4 +1,4 @@
-"""The compiled decoder: right, and the same bits for a row whatever runs beside it."""
+"""Tests of the compiled decoder: it is right, and a row's bits do not depend on other rows."""
 
 import shutil
 import subprocess
@@ -30,7 +30,10 @@ CONFIG = ModelConfig(
 
 
 def missing_compiler() -> str | None:
-    """Say why the sources cannot be compiled here; that they do not compile is a failure."""
+    """Return the reason why there is no compiler here, or None.
+
+    If there is one and the sources do not compile, the tests fail.
+    """
     try:
         library.find_compiler()
     except library.NoLibraryError as error:
@@ -61,7 +64,7 @@ def random_layer(config, seed):
 
 
 def decoder_of(config, kind=NativeDecoder, *layers):
-    """Return the decoder of a random model, the same for each kind, or with these layers."""
+    """Return a decoder with random weights, the same for each kind, or with the given layers."""
     weights = ModelWeights(
         embedding=random(NUM_TOKENS, config.hidden_size, seed=99),
         layers=layers or tuple(random_layer(config, 10 * n) for n in range(config.num_layers)),
@@ -78,10 +81,13 @@ def new_cache(config, decoder, num_tokens):
 
 
 class Text:
-    """One sequence in a cache, fed piece by piece."""
+    """One sequence in a cache, which is run in pieces."""
 
     def __init__(self, config, decoder, num_tokens, seed=0, cache=None, blocks=None):
-        """`blocks`: where it lies; by default at the beginning of its own cache."""
+        """Make a random text.
+
+        `blocks` are its cache blocks, by default the first ones of a cache of its own.
+        """
         self.decoder = decoder
         self.cache = cache or new_cache(config, decoder, NUM_CACHE_TOKENS)
         blocks = blocks or [*range(self.cache.blocks_for(num_tokens))]
@@ -98,12 +104,15 @@ class Text:
         return run([self], [own])[0]
 
     def run_in(self, size):
-        """Run the whole text in pieces of `size`."""
+        """Run the whole text in pieces of `size` tokens."""
         return torch.cat([self.run(n, min(n + size, len(self))) for n in range(0, len(self), size)])
 
 
 def quantised_rows(x):
-    """Round rows [n, inner] float32 as the library does: 16 share a scale; → float64."""
+    """Round rows as the library does, with one scale for each 16 values.
+
+    Takes [n, inner] float32 and returns float64 of the same shape.
+    """
     groups = x.reshape(len(x), -1, 16)
     largest = np.abs(groups).max(axis=-1, keepdims=True)
     steps = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
@@ -112,7 +121,10 @@ def quantised_rows(x):
 
 
 def quantised_weight(weight):
-    """Round a weight [out, inner] float32 as it is packed: 64 share a scale; → float64."""
+    """Round a weight as it is packed, with one scale for each 64 values.
+
+    Takes [out, inner] float32 and returns float64 of the same shape.
+    """
     columns = []
     for start in range(0, weight.shape[1], 64):
         group = weight[:, start : start + 64]
@@ -124,7 +136,7 @@ def quantised_weight(weight):
 
 
 def run(texts, owns):
-    """Run these positions of each text in one pass; return the rows of each."""
+    """Run these positions of each text in one pass; return the rows of each text."""
     tokens = np.concatenate(
         [text.sequence.tokens[own] for text, own in zip(texts, owns, strict=True)]
     )
@@ -144,12 +156,12 @@ def native(request):
 
 
 def rounding_of(native):
-    """Return what share of a result its rounding may be, on average."""
+    """Return the share of a result that its rounding may be, on average."""
     return 0.05 if native._is_int8 else 0.01
 
 
 def test_result_is_that_of_pytorch_up_to_rounding(native):
-    """A text of three blocks, in pieces."""
+    """A text of 600 tokens is run in pieces of 97, and the hidden states are compared."""
     ours, reference = (
         Text(CONFIG, decoder, 600).run_in(97)
         for decoder in (native, decoder_of(CONFIG, TorchDecoder))
@@ -165,7 +177,7 @@ def test_result_is_that_of_pytorch_up_to_rounding(native):
     ids=["tiny", "stories15M", "MiniMind2-Small", "odd panels"],
 )
 def test_other_models_of_the_family(sizes, kind):
-    """Sizes that fill no whole panel, heads of other widths, more or fewer heads a group."""
+    """Sizes may not fill whole panels, and heads may have other widths and other groups."""
     hidden, inner, heads, kv_heads, width = sizes
     config = ModelConfig(300, hidden, inner, 2, heads, kv_heads, width, 1e-5, 1e4, 512, True, None)
     native = decoder_of(config, kind)
@@ -177,7 +189,7 @@ def test_other_models_of_the_family(sizes, kind):
 
 
 def test_row_has_the_same_bits_in_a_piece_of_any_size(native):
-    """Token by token, or 2 to 700 at once: nothing differs."""
+    """Running the text token by token or 2 to 700 tokens at once gives the same bits."""
     length = 700
     expected = Text(CONFIG, native, length).run_in(1)
     for size in (2, 3, 5, 8, 11, 12, 13, 16, 17, 24, 25, 64, 255, 256, 257, 511, 700):
@@ -185,7 +197,7 @@ def test_row_has_the_same_bits_in_a_piece_of_any_size(native):
 
 
 def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native):
-    """Twenty sequences of all lengths in one pass, their blocks scattered over the pool."""
+    """Twenty sequences of all lengths run in one pass, with blocks scattered over the pool."""
     cache = new_cache(CONFIG, native, 40_000)
     generator = np.random.default_rng(1)
     lengths = [1, 2, 255, 256, 257, 700, 1500, *generator.integers(3, 900, 13).tolist()]
@@ -208,7 +220,7 @@ def test_row_has_the_same_bits_beside_other_sequences_and_in_other_blocks(native
 
 
 def test_gates_of_any_size():
-    """SiLU goes to 0 on one side and to the gate itself on the other, also where e^x overflows."""
+    """SiLU goes to 0 on one side and to its argument on the other, also where e^x overflows."""
     config = replace(CONFIG, num_layers=1)
     layer = random_layer(config, 0)
     layer = replace(layer, gate=layer.gate * 200)
@@ -221,12 +233,12 @@ def test_gates_of_any_size():
 
 @pytest.mark.parametrize("inner", [HIDDEN, INNER, 80], ids=["hidden", "inner", "part of a group"])
 def test_product_is_exact_and_the_same_for_any_number_of_rows(native, inner):
-    """Against float64, and each row alone against all together; a width that fills no panel.
+    """The product agrees with float64, and a row's bits do not depend on the number of rows.
 
-    In int8 exact is what the quantised operands give.
+    In int8 the reference is the product of the quantised operands.
     """
     weight, x = random(1000, inner, scale=0.05), random(200, inner, seed=1).float()
-    x[3], x[4, :16], x[5, 7] = 0, 0, 1000  # sixteen zeros have no scale; an outlier has the largest
+    x[3], x[4, :16], x[5, 7] = 0, 0, 1000  # cases: sixteen zeros, and an outlier
     product = native.output(weight).logits
     together = product(x)
 
@@ -241,7 +253,10 @@ def test_product_is_exact_and_the_same_for_any_number_of_rows(native, inner):
 
 
 def test_most_likely_token_is_that_of_float32(native):
-    """Near ties included; real equals give the lowest id; the same for any number of rows."""
+    """Near ties are decided as in float32, and real ties give the lowest id.
+
+    The choice is the same for any number of rows.
+    """
     hidden = torch.randn(3000, HIDDEN, generator=torch.Generator().manual_seed(14))
     rows = random(301, HIDDEN, seed=16, scale=0.05)
     exact = hidden.double() @ rows.double().T
@@ -271,15 +286,17 @@ def test_most_likely_token_is_that_of_float32(native):
     ids=["torch", "float32", "cuda", "int4"],
 )
 def test_int8_without_the_compiled_kernels_is_refused(tmp_path, options, message):
-    """Nothing else multiplies int8; the message says what is needed and what was asked for."""
+    """Only compiled kernels multiply int8. The message names what is needed and what was given."""
     directory = save_tiny_llama(tmp_path)
     given = {"device": CPU, "weight_dtype": "int8"} | options
     with pytest.raises(ConfigurationError, match=message):
         LlamaModel(directory, 1024, **given)
 
 
-def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
-    """Without a compiler `native` is refused with the reason, and `auto` goes on, saying so."""
+def test_missing_compiler_is_an_error_for_native_and_a_warning_for_auto(
+    tmp_path, monkeypatch, caplog
+):
+    """`native` and `int8` are refused with the reason; `auto` goes on with PyTorch and logs it."""
     directory = save_tiny_llama(tmp_path / "model")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -300,8 +317,8 @@ def test_what_cannot_be_compiled_is_said(tmp_path, monkeypatch, caplog):
     assert "no C compiler" in caplog.text
 
 
-def test_guesses_are_quantised_where_they_can_be(tmp_path):
-    """By the compiled kernels; asking for others is no error."""
+def test_int8_if_native_quantises_with_compiled_kernels_only(tmp_path):
+    """With PyTorch's kernels `int8_if_native` is no error, and leaves the weights as they are."""
     directory = save_tiny_llama(tmp_path)
     native, torch_model = (
         LlamaModel(directory, 1024, CPU, kernels=kernels, weight_dtype="int8_if_native")
@@ -312,7 +329,7 @@ def test_guesses_are_quantised_where_they_can_be(tmp_path):
 
 
 def test_models_of_one_process_have_their_own_numbers_of_threads():
-    """A small draft with one thread leaves the target that is loaded behind it all of its own."""
+    """A draft model with one thread does not limit the threads of a target loaded after it."""
     script = """
 import torch
 from specdec.torch_engine.native import NativeDecoder, library
@@ -328,7 +345,7 @@ assert pools[0] == pools[3]
 
 
 def test_without_a_home_the_library_is_loaded_and_leaves_nothing(tmp_path, monkeypatch):
-    """A container's user may have neither HOME nor a name: engines start all the same."""
+    """A user in a container may have neither HOME nor a name; engines start, and leave no files."""
     compiled = Path(library.load()._name)
 
     def compile_for(kept):

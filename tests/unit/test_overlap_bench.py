@@ -1,4 +1,4 @@
-"""What `specdec bench overlap` sets up and works out, without a server."""
+"""Tests of the setup and the tables of `specdec bench overlap`, without a server."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ COSTS = Costs(((1, 0.002), (16, 0.032)), ((1, 0.01), (16, 0.01)), 0.001)
 
 @dataclass
 class FakeAnswer:
-    """An answer of the bench."""
+    """An answer of the bench, with 41 tokens in 1.5 s by default."""
 
     prompt_id: str
     arm: str
@@ -36,8 +36,8 @@ class FakeAnswer:
     times: dict[str, float] = field(default_factory=dict)
 
 
-def test_replay_is_held_against_answers_that_gave_no_costs():
-    """In rounds and in seconds; c is the drafted token's time by the target pass's."""
+def test_replay_is_compared_with_answers_that_gave_no_costs():
+    """Rounds and seconds are compared; c is the time of a draft token ÷ that of a target pass."""
     traces = {str(seed): Trace.of_chance(0.6, 60, seed) for seed in range(4)}
     replays = {name: replay(traces[name], 2, COSTS, "serial") for name in "13"}
     others = [
@@ -54,7 +54,7 @@ def test_replay_is_held_against_answers_that_gave_no_costs():
 
 
 def test_rates_leave_the_first_response_out():
-    """Tokens and seconds behind the first response, which waits for the prompt."""
+    """Tokens and seconds count after the first response, which waits for the prompt."""
     found = [
         FakeAnswer(
             prompt,
@@ -75,8 +75,8 @@ def test_rates_leave_the_first_response_out():
     assert cells["run, ahead"] == ["50.0", "1.25 (1.25–1.25)"]
 
 
-def test_front_door_has_its_own_parameters(tmp_path):
-    """The copy has another name and other parameters; an unknown one is refused."""
+def test_copied_orchestrator_has_its_own_parameters(tmp_path):
+    """The copy has another name and other parameters; an unknown parameter is refused."""
     door = tmp_path / "specdec"
     door.mkdir()
     text = 'name: "specdec"\nparameters { key: "a" value { string_value: "1" } }\n'
@@ -91,8 +91,11 @@ def test_front_door_has_its_own_parameters(tmp_path):
         set_parameters(door, b="2")
 
 
-def test_models_are_set_apart_by_the_names_of_their_processes():
-    """Each model's process gets a core; a model without process and too few cores are refused."""
+def test_each_models_process_gets_a_core_of_its_own():
+    """Processes are found by the model's name.
+
+    A model without a process is refused, and so are more models than cores.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core")

@@ -1,4 +1,4 @@
-"""The replay of drafting and verification does what the loop does, in time that is worked out."""
+"""Tests that the replay of drafting and verification makes the loop's rounds, in computed time."""
 
 from concurrent.futures import Future
 
@@ -21,7 +21,7 @@ ALWAYS = Trace((True,) * 50, 50)
 
 
 class AtOnce:
-    """An executor without threads."""
+    """An executor that runs everything at once, without threads."""
 
     def submit(self, function, *arguments):
         future = Future()
@@ -37,10 +37,10 @@ class AtOnce:
     mode=st.sampled_from(["serial", "pre"]),
 )
 def test_rounds_are_those_of_the_loop(wrong, num_tokens, num_missing, k, mode):
-    """The same number of rounds as the loop makes over the same text and guesses."""
+    """The replay makes as many rounds as the loop, for the same text and drafts."""
     text = tuple(range(100, 100 + num_tokens))
     guess = right_except(text, wrong)
-    # The engine keeps its end token back: behind the text it guesses nothing.
+    # A draft engine never returns the end token, so after the text it has no draft.
     drafters = [
         ScriptedDrafter(each, lambda place: guess(place) if place < num_tokens else None)
         for each in (k, k + 1)
@@ -48,7 +48,7 @@ def test_rounds_are_those_of_the_loop(wrong, num_tokens, num_missing, k, mode):
     drafter = drafters[0]
     if mode == "pre":
         drafter = AheadDrafter(*drafters, k, lambda: None, AtOnce(), lambda: 0.0)
-        drafter._meter.called = lambda *_: None  # Never measured, it never waits.
+        drafter._meter.called = lambda *_: None  # without measured times it never waits
     max_tokens = num_tokens + num_missing
     context = Context(np.asarray(PROMPT, dtype=np.int32), max_tokens)
     rounds = list(speculate(context, KnowingTarget(text), drafter))
@@ -60,23 +60,23 @@ def test_rounds_are_those_of_the_loop(wrong, num_tokens, num_missing, k, mode):
 @pytest.mark.parametrize(
     ("mode", "ratio", "seconds_a_round"),
     [
-        ("serial", 0.2, 1.8),  # 4 tokens, then the pass
-        ("post", 0.2, 1.0),  # 5 tokens beside the pass
+        ("serial", 0.2, 1.8),  # 4 draft tokens, then the pass
+        ("post", 0.2, 1.0),  # 5 draft tokens during the pass
         ("pre", 0.2, 1.0),
         ("ahead", 0.2, 1.0),
-        ("post", 0.5, 2.5),  # The draft is what takes time: 5 tokens of 0.5.
+        ("post", 0.5, 2.5),  # drafting is slower: 5 tokens of 0.5 s
     ],
 )
-def test_right_guesses_take_the_time_of_the_slower_engine(mode, ratio, seconds_a_round):
-    """Serially a round takes both engines' time; overlapped that of the slower."""
+def test_accepted_drafts_take_the_time_of_the_slower_engine(mode, ratio, seconds_a_round):
+    """Serial rounds take the time of both engines, overlapped ones that of the slower engine."""
     found = replay(ALWAYS, 4, Costs.of_ratio(ratio), mode)
 
     num_full = found.num_tokens // 5
     assert found.total_s / seconds_a_round == pytest.approx(num_full, abs=1.0)
 
 
-def test_draft_that_is_always_wrong():
-    """Serially each token pays for its draft; a plain pass beside the draft costs nothing."""
+def test_cost_of_drafts_that_are_always_rejected():
+    """In `serial` each token pays for its draft. In `pre`, plain steps run during the draft."""
     never, costs = Trace((False,) * 41, 41), Costs.of_ratio(0.1)
 
     times_s = {mode: replay(never, 4, costs, mode).total_s for mode in MODES}
@@ -89,23 +89,23 @@ def test_draft_that_is_always_wrong():
 
 
 @given(alpha=st.floats(0.0, 1.0), ratio=st.floats(0.0, 0.2), seed=st.integers(0, 99))
-def test_plain_passes_beside_short_drafts_never_lose_to_the_target_alone(alpha, ratio, seed):
-    """With 5 tokens drafted in a pass, no round takes longer than a pass."""
+def test_plain_steps_during_short_drafts_never_lose_to_no_speculation(alpha, ratio, seed):
+    """If 5 tokens are drafted within a pass, no round takes longer than a pass."""
     found = replay(Trace.of_chance(alpha, 60, seed), 4, Costs.of_ratio(ratio), "pre")
 
     assert found.total_s <= found.num_tokens + 1e-9
 
 
-def test_trace_reads_who_said_what():
-    """The target's own token is where a guess fell, unless a whole draft stood before it."""
+def test_trace_reads_rejections_from_the_sources_of_tokens():
+    """The target's own token marks a rejection, unless it follows a fully accepted draft."""
     trace = Trace.of_sources([2, 2, 0, 0, 2, 2, 2, 0, 2], num_drafted=3, max_tokens=9)
 
     assert trace.right == (True, True, False, False, True, True, True, True, True)
     assert [trace.num_right_from(place, 2) for place in (0, 1, 2, 4)] == [2, 1, 0, 2]
 
 
-def test_costs_lie_on_lines():
-    """Between recorded numbers of tokens the time is interpolated, beyond them it stays."""
+def test_costs_are_interpolated_linearly():
+    """Beyond the recorded numbers of tokens, the nearest time holds."""
     costs = Costs(((1, 0.1), (3, 0.3)), ((2, 1.0), (16, 2.4)), 0.0)
 
     assert costs.draft_s(2) == pytest.approx(0.2)
@@ -115,8 +115,8 @@ def test_costs_lie_on_lines():
 
 @given(alpha=st.floats(0.2, 0.95), k=st.integers(1, 6), call_passes=st.floats(0.05, 1.0))
 @settings(max_examples=40, deadline=None)
-def test_choice_between_waiting_and_not_is_the_better_one(alpha, k, call_passes):
-    """Where a call ahead takes no longer than a pass: as fast as the better way, within 3 %."""
+def test_waits_for_a_draft_only_if_that_is_faster(alpha, k, call_passes):
+    """If a call ahead takes at most a pass, the choice is within 3 % of the better mode."""
     trace, costs = Trace.of_chance(alpha, 3000), Costs.of_ratio(call_passes / (k + 1))
 
     times_s = {mode: replay(trace, k, costs, mode).total_s for mode in MODES}

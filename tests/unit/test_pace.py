@@ -1,4 +1,4 @@
-"""Prompts are read beside streams without making them wait, and never for long in one pass."""
+"""Tests that prompts are read in short passes, which do not make streams wait."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from specdec.torch_engine.pace import (
 
 LIMIT = 512
 USUAL_S = 0.03
-"""A pass of streams without a prompt."""
+"""Seconds that a pass of streams takes without a prompt."""
 
 
 class Machine:
-    """Passes on a clock: each costs `usual_s` if it has streams, and `row_s` per prompt row."""
+    """A machine with a simulated clock.
+
+    A pass takes `usual_s` if it has streams, and `row_s` for each prompt row.
+    """
 
     def __init__(self, row_s, usual_s=USUAL_S):
         self.now_s = 100.0
@@ -39,7 +42,7 @@ class Machine:
 
 @pytest.mark.parametrize("row_s", [0.00002, 0.001, 0.005, 0.02])
 def test_pass_beside_streams_takes_at_most_twice_its_usual_time(row_s):
-    """After the first look at a row's cost, whatever that is."""
+    """It holds for any cost of a row, once a first pass has measured that cost."""
     machine = Machine(row_s)
     for _ in range(5):
         machine.run(has_streams=True, has_prompt=False)
@@ -55,7 +58,7 @@ def test_pass_beside_streams_takes_at_most_twice_its_usual_time(row_s):
 
 
 def test_prompts_are_read_fast_where_passes_are_short():
-    """A pass of 1 ms would leave two rows for them, and a draft of 200 tokens 100 passes."""
+    """Doubling a pass of 1 ms would allow two prompt rows only, so PAUSE_S sets the limit."""
     machine = Machine(0.0005, usual_s=0.001)
     for _ in range(5):
         machine.run(has_streams=True, has_prompt=False)
@@ -67,8 +70,8 @@ def test_prompts_are_read_fast_where_passes_are_short():
     assert seconds <= 0.001 + PAUSE_S + 1e-9
 
 
-def test_row_that_grows_dearer_is_followed():
-    """Attention makes the rows of a long prompt dearer as it is read."""
+def test_rising_cost_of_a_row_is_followed():
+    """Attention makes rows of a long prompt cost more towards its end."""
     machine = Machine(0.002)
     for _ in range(5):
         machine.run(has_streams=True, has_prompt=False)
@@ -79,8 +82,8 @@ def test_row_that_grows_dearer_is_followed():
 
 
 @pytest.mark.parametrize("row_s", [0.0001, 0.005, 0.05])
-def test_prompt_alone_is_read_in_passes_of_bounded_time(row_s):
-    """Also where a row is cheap: the pass's own limit of rows holds."""
+def test_prompts_without_streams_are_read_in_passes_of_bounded_time(row_s):
+    """A pass takes at most PASS_ALONE_S; if rows are cheap, the limit of rows holds."""
     machine = Machine(row_s)
     _, rows = machine.run(has_streams=False)
     assert rows == ROWS_AT_FIRST
@@ -92,7 +95,7 @@ def test_prompt_alone_is_read_in_passes_of_bounded_time(row_s):
 
 
 def test_stream_between_two_calls_counts_as_running():
-    """Rounds of speculation are calls of their own: a pass that begins between two is as short."""
+    """Each round is a call of its own, so passes between two rounds are kept short as well."""
     machine = Machine(0.005)
     for _ in range(5):
         machine.run(has_streams=True, has_prompt=False)
@@ -103,8 +106,8 @@ def test_stream_between_two_calls_counts_as_running():
     assert machine.run(has_streams=False)[0] > 10 * USUAL_S
 
 
-def test_usual_time_is_looked_up_again():
-    """Where streams become more, the time they take is known a second later."""
+def test_usual_time_is_measured_again():
+    """After USUAL_IS_KNOWN_S a pass runs without prompts, to learn the time of the streams."""
     machine = Machine(0.005)
     machine.run(has_streams=True, has_prompt=False)
     machine.now_s += 1.1 * USUAL_IS_KNOWN_S
@@ -113,8 +116,8 @@ def test_usual_time_is_looked_up_again():
     assert machine.run(has_streams=True)[1] > 0
 
 
-def test_small_passes_say_nothing_of_the_cost_of_a_row():
-    """A pass of one row may take as long as one of a hundred, on a GPU above all."""
+def test_small_passes_do_not_change_the_cost_of_a_row():
+    """A pass of one row may take as long as one of a hundred, above all on a GPU."""
     pace = Pace()
     for _ in range(20):
         pace.passed(0.1, num_rows=1, num_prompt_rows=0)
@@ -123,7 +126,7 @@ def test_small_passes_say_nothing_of_the_cost_of_a_row():
 
 @pytest.mark.parametrize("row_s", [0.0001, 0.005, 0.03, 1.0])
 def test_no_pass_is_taken_for_a_hang(row_s):
-    """Rows of verification beside long contexts are dear; each stream still gets its token."""
+    """If rows are expensive, a pass is cut to MAX_PASS_S, but each stream still gets a row."""
     pace = Pace()
     assert pace.max_rows(LIMIT) == LIMIT
     for _ in range(20):

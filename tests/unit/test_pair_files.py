@@ -1,4 +1,4 @@
-"""Pair files: what they may say, what is refused, and what is taken from elsewhere."""
+"""Tests of pair files: the keys that they may have, and the refusal of bad ones."""
 
 import dataclasses
 import json
@@ -58,8 +58,11 @@ sequence_len = 100
 """
 
 
-def test_a_file_of_ones_own_is_read(tmp_path):
-    """Tables instead of names, paths beside the file, instances by turns, defaults for the rest."""
+def test_users_own_file_is_read(tmp_path):
+    """Tables may replace names, and paths are relative to the file.
+
+    Devices are divided among instances in order. Missing keys have defaults.
+    """
     file = tmp_path / "mine.toml"
     file.write_text(OWN)
 
@@ -73,7 +76,7 @@ def test_a_file_of_ones_own_is_read(tmp_path):
 
 
 def test_every_key_is_described():
-    """README.md beside the pair files names each key that a file may have."""
+    """The pair files' README.md names each key that a file may have, and each shipped pair."""
     described = (PAIRS_DIRECTORY / "README.md").read_text("utf-8")
     known = set(re.findall(r"\w+", described))
 
@@ -100,8 +103,8 @@ def test_unknown_pair_lists_the_known_ones():
         (OWN.replace("num_layers = 2", "num_layers = true"), "num_layers must be a whole number"),
     ],
 )
-def test_unreadable_file_says_where(tmp_path, text, message):
-    """What is no pair file is refused by name and place."""
+def test_malformed_file_is_refused_by_name_and_key(tmp_path, text, message):
+    """The message names the file or the key that is wrong."""
     (tmp_path / "p.toml").write_text(text)
 
     with pytest.raises(BuildError, match=message):
@@ -109,36 +112,36 @@ def test_unreadable_file_says_where(tmp_path, text, message):
 
 
 def test_missing_file_is_named(tmp_path):
-    """A path that leads nowhere is said to."""
+    """The message names a path that is a folder or does not exist."""
     with pytest.raises(BuildError, match=r"is no pair file: name one that ends in \.toml"):
         load_description(tmp_path)
     with pytest.raises(BuildError, match=r"p\.toml cannot be read: No such file"):
         load_description(tmp_path / "p.toml")
 
 
-def test_published_figures_of_a_gpu_and_a_trap():
-    """H100's memory in MiB; Qwen2.5's two paddings of one vocabulary."""
+def test_published_figures_of_a_gpu_and_of_a_padded_vocabulary():
+    """H100 has 81559 MiB. Models of Qwen2.5 pad the same vocabulary to different sizes."""
     assert known_gpu("H100-80GB").memory_mib == 81559
     assert [known_shape(f"Qwen2.5-{size}").vocab_size for size in ("3B", "7B")] == [151936, 152064]
     assert known_shape("Qwen2.5-3B").num_tokens == known_shape("Qwen2.5-7B").num_tokens
 
 
-def test_compiled_pair_is_not_filled_with_weights():
-    """`build pair` says what it is for when it is asked for a compiled pair."""
+def test_weights_of_a_compiled_pair_are_refused():
+    """`build pair` fills in the weights of pairs of our own engine only, and says so."""
     with pytest.raises(BuildError, match="weights of llama31_8b_1b are not to be had here"):
         load_pair("llama31_8b_1b")
 
 
-def test_default_pair_is_what_its_file_says():
-    """Shapes, weights and tokenizers of the real checkpoints agree with the pair file."""
+def test_default_pair_agrees_with_its_file():
+    """Shapes, weights and tokenizers of the real checkpoints are those in the pair file."""
     report = check_description(load_description("smollm2_135m"), CHECKPOINTS)
 
     assert {each.code for each in report.findings} == {"size_ratio", "small_draft"}
     assert report.pair.target.checkpoint == CHECKPOINTS["target"]
 
 
-def test_another_checkpoint_overrides_and_is_said():
-    """The draft's directory in the target's place: its shape counts, differences are told."""
+def test_another_checkpoint_overrides_and_is_reported():
+    """The draft's checkpoint as the target has its own shape; differences are reported."""
     report = check_description(load_description("smollm2_135m"), {"target": CHECKPOINTS["draft"]})
 
     told = [each.message for each in report.findings if each.code == "shape"]
@@ -147,7 +150,7 @@ def test_another_checkpoint_overrides_and_is_said():
 
 
 def test_check_prints_a_report_and_exits_0(capsys):
-    """Shapes, memory of each device, shares of the caches and the verdict."""
+    """The report has parameters, the memory of each device, cache shares and a verdict."""
     assert cli.main(["check", "llama31_70b_8b"]) == 0
 
     shown = capsys.readouterr().out
@@ -159,7 +162,7 @@ def test_check_prints_a_report_and_exits_0(capsys):
 
 
 def test_check_exits_1_for_a_pair_that_cannot_be_built(tmp_path, capsys):
-    """An error is a failure to scripts too; JSON carries it with its code."""
+    """Scripts see the failure from the exit status, and from the codes in the JSON report."""
     text = (PAIRS_DIRECTORY / "llama31_8b_1b.toml").read_text("utf-8")
     (tmp_path / "p.toml").write_text(text.replace('gpu = "L40S"', 'gpu = "L4"'))
 
@@ -178,6 +181,6 @@ def test_check_exits_1_for_a_pair_that_cannot_be_built(tmp_path, capsys):
     ],
 )
 def test_bad_checkpoint_option_is_refused(capsys, option, message):
-    """--checkpoint names an engine of the pair and a directory."""
+    """--checkpoint must name an engine of the pair and a directory."""
     assert cli.main(["check", "llama31_8b_1b", "--checkpoint", option]) == 1
     assert message in capsys.readouterr().err

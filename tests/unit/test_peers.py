@@ -1,4 +1,4 @@
-"""The bench against peers, without any peer: lines, ratios, tables, and what a failure does."""
+"""Tests of the bench against peers, without any peer: protocol, ratios, tables and failures."""
 
 import os
 import signal
@@ -42,13 +42,16 @@ def measured(
     streams=1,
     drafts: Drafts | None = None,
 ):
-    """A question answered in `streams` equal answers."""
+    """Return a measurement with `streams` equal answers, which took `seconds` together."""
     answers = tuple(Answer(tokens, seconds / 4) for _ in range(streams))
     return Measurement(arm, streams, question_id, Reply(answers, seconds, drafts=drafts))
 
 
 class Scripted:
-    """A contestant without an engine; says its prompt back, and fails from the nth question on."""
+    """A contestant without an engine: it answers with the prompt, and fails at one question.
+
+    `fails_at` is the number of that question, from 1; with None it never fails.
+    """
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.fails_at = fails_at
@@ -77,7 +80,7 @@ class Scripted:
 
 
 class TestProtocol:
-    """The lines between the bench and a worker."""
+    """Tests of the lines between the bench and a worker."""
 
     @pytest.mark.parametrize(
         "message",
@@ -91,31 +94,31 @@ class TestProtocol:
         ],
     )
     def test_messages_survive_their_line(self, message):
-        """What one side writes the other reads back unchanged, from one line."""
+        """A message is written as one line and read back unchanged."""
         line = message.line()
 
         assert "\n" not in line
         assert message == type(message).parse(line)
 
-    def test_the_end_token_and_what_follows_is_no_answer(self):
-        """Engines that report the end token count no more tokens than those that do not."""
+    def test_end_token_and_tokens_after_it_are_dropped(self):
+        """So engines that report the end token count as many tokens as those that do not."""
         assert without_end([5, 6, 2, 9], 2) == (5, 6)
         assert without_end([5, 6], 2) == (5, 6)
 
     def test_reply_counts_all_answers(self):
-        """The rate of many streams is over all of their tokens."""
+        """The rate of many streams counts the tokens of all of them."""
         assert Reply((Answer((1, 2), 0.1), Answer((3,), 0.1)), 1.0).num_tokens == 3
 
 
 class TestRatios:
-    """Rates and the interval of their ratio."""
+    """Tests of rates and of the interval of their ratio."""
 
     def test_rate_is_tokens_over_time_not_a_mean_of_rates(self):
         """Long answers weigh more than short ones."""
         assert rate([Timed(10, 10.0), Timed(100, 1.0)]) == 110 / 11
 
     def test_constant_ratio_has_no_spread(self):
-        """Prompts are resampled for both arms together, so what they share cancels out."""
+        """The same prompts are resampled for both arms, so their common variation cancels out."""
         under = {str(i): Timed(i + 1, float(i + 1) ** 2) for i in range(9)}
         over = {name: Timed(each.num_tokens, each.seconds / 2) for name, each in under.items()}
 
@@ -125,7 +128,7 @@ class TestRatios:
         assert str(found) == "2.00 (2.00–2.00)"
 
     def test_interval_holds_the_middle_and_widens_with_disagreement(self):
-        """Prompts that disagree give an interval around the overall ratio."""
+        """If prompts disagree, the interval has a width and contains the overall ratio."""
         under = {str(i): Timed(10, 1.0) for i in range(10)}
         over = {str(i): Timed(10, 0.5 if i % 2 else 1.0) for i in range(10)}
 
@@ -135,7 +138,7 @@ class TestRatios:
 
 
 class TestTables:
-    """What a reader sees of the measurements."""
+    """Tests of the tables and the picture."""
 
     FOUND = (
         measured(REFERENCE, "a", (1, 2), 1.0),
@@ -147,7 +150,7 @@ class TestTables:
     )
 
     def test_row_of_a_peer(self):
-        """Rate, ratios of ours to it by default and of the same way, and equal answers."""
+        """It has the rate, our default's ratio to it, our same mode's ratio, and equal answers."""
         row = one_stream_table(one_stream_figures(self.FOUND, ARMS), ARMS, {}).splitlines()[-1]
 
         cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -155,7 +158,7 @@ class TestTables:
         assert cells[4:] == ["4.00 (4.00–4.00)", "2.00 (2.00–2.00)", "1/2", ""]
 
     def test_failure_is_a_row_with_its_reason(self):
-        """Of a part of the prompts there are no figures; of all, failing later changes none."""
+        """An arm that failed early has no figures; one that failed after all prompts keeps them."""
         incomplete, complete = (
             one_stream_table(
                 one_stream_figures(found, ARMS), ARMS, {PEER_ARM: "crashed"}
@@ -169,12 +172,12 @@ class TestTables:
         assert "1.0" in complete
 
     def test_incomplete_arms_are_not_compared(self):
-        """A ratio is over the same prompts or is not given."""
+        """A ratio is given only for arms that answered the same prompts."""
         assert against(self.FOUND[:-1], JUDGED, PEER_ARM, 1) is None
         assert against(self.FOUND, JUDGED, PEER_ARM, 1) is not None
 
     def test_many_streams_have_medians_and_ranges(self):
-        """Rates over all streams of a repetition; ratios within the repetition."""
+        """Rates count all streams of a repetition, and ratios are within a repetition."""
         found = [
             measured(arm, str(number), (1, 2, 3), seconds, streams=4)
             for arm, times in ((JUDGED, (1.0, 2.0, 3.0)), (PEER_ARM, (2.0, 2.0, 12.0)))
@@ -186,8 +189,11 @@ class TestTables:
         assert "6.0 (1.0–6.0)" in row
         assert "2.00 (1.00–4.00)" in row
 
-    def test_guesses_are_summed_and_answers_compared_within_an_engine(self):
-        """By each engine's own counters; the same answers are those of that engine alone."""
+    def test_drafts_are_summed_and_answers_compared_within_an_engine(self):
+        """Draft counts are the engine's own.
+
+        Answers are compared with those of the same engine without speculation.
+        """
         theirs = next(arm for arm in PEERS["vllm"].arms if arm.way is Way.HEAD)
         broken = next(arm for arm in PEERS["vllm"].arms if arm.way is Way.DRAFT)
         found = [
@@ -205,7 +211,7 @@ class TestTables:
         ]
 
     def test_picture_has_every_panel(self, tmp_path):
-        """A picture can be drawn of one stream and of many, with an arm missing in one."""
+        """The picture shows one stream and many; an arm may have no measurement in one of them."""
         found = [*self.FOUND, measured(JUDGED, "1", (1, 2), 1.0, streams=16)]
 
         plot_peers(found, ARMS, "title", tmp_path / "peers.png")
@@ -214,10 +220,14 @@ class TestTables:
 
 
 class TestAlike:
-    """Rounds of two engines, compared where both had the same to guess."""
+    """Tests of the comparison of two engines' rounds where both saw the same text."""
 
-    def test_rounds_behind_the_same_tokens_are_compared(self):
-        """Rounds from 0, 1 and 4 of both; those from 1 differ in length; from 6 on texts part."""
+    def test_rounds_after_the_same_tokens_are_compared(self):
+        """Both have rounds from tokens 0, 1 and 4.
+
+        Only those from 1 have different lengths. From token 6 on the texts differ, so nothing is
+        compared.
+        """
         one = Answer((1, 2, 3, 4, 5, 6, 7), 0.1, (1, 1, 2, 2, 1))
         other = Answer((1, 2, 3, 4, 5, 6, 8), 0.1, (1, 3, 2, 1))
 
@@ -225,17 +235,17 @@ class TestAlike:
         assert str(alike([(one, one), (other, other)])) == "9/9"
 
     def test_the_end_token_is_no_difference(self):
-        """It is counted among a round's tokens but not kept: such a round is left out."""
+        """Its round is left out, because the token is counted in the round but not kept."""
         ended = Answer((1, 2), 0.1, (1, 2))
 
         assert alike([(ended, ended)]) == Alike(1, 1)
 
 
 class TestCounting:
-    """A worker's loop around an engine that counts its guesses."""
+    """Tests of a worker's loop around an engine that counts its draft tokens."""
 
     def test_counts_are_those_of_the_question(self):
-        """Engines count from their start; a reply has what its own question added."""
+        """Engines count from their start; a reply has only the counts of its own question."""
 
         class Counting:
             version = "counting 1"
@@ -257,7 +267,7 @@ class TestCounting:
 
 
 class Silent:
-    """An engine that counts nothing."""
+    """An engine that counts no draft tokens."""
 
     version = "silent 1"
 
@@ -266,12 +276,12 @@ class Silent:
 
 
 class TestContest:
-    """Who is asked what, and when."""
+    """Tests of the order in which arms are asked."""
 
     PROMPTS = tuple(TokenPrompt(str(i), "", (i, i + 1)) for i in range(4))
 
     def test_all_arms_answer_all_prompts_one_awake_at_a_time(self):
-        """Whoever is not asked is paused; each question is asked between resume and pause."""
+        """Each question is asked between resume and pause; all other arms are paused."""
         contestants = {arm: Scripted() for arm in ARMS}
         contest = Contest(seed=1)
 
@@ -285,7 +295,7 @@ class TestContest:
             assert each.calls[-1] == "stop"
 
     def test_a_failing_arm_does_not_stop_the_others(self):
-        """It is stopped, its reason is kept, and everyone else is still asked everything."""
+        """It is stopped and its reason kept, and the others are asked all questions."""
         contestants = {arm: Scripted() for arm in ARMS}
         contestants[PEER_ARM] = Scripted(fails_at=3)
         contest = Contest(seed=1)
@@ -299,7 +309,7 @@ class TestContest:
         others = [each for each in contest.measurements if each.arm != PEER_ARM]
         assert 2 * (len(self.PROMPTS) + 1) == len(others)
 
-    def test_arms_without_load_are_asked_alone_only(self):
+    def test_arms_without_load_get_no_question_with_many_streams(self):
         """Engines that do not batch have no row with many streams."""
         alone = PEERS["transformers"].arms[0]
         contest = Contest(seed=1)
@@ -311,15 +321,15 @@ class TestContest:
 
 
 class TestInstalling:
-    """Environments of peers."""
+    """Tests of the peers' environments."""
 
-    def test_no_install_leaves_out_what_is_missing(self, tmp_path):
-        """`--no-install` reports instead of installing."""
+    def test_no_install_reports_a_missing_environment(self, tmp_path):
+        """With `--no-install` a missing environment is an error, and nothing is installed."""
         with pytest.raises(PeerError, match="not installed"):
             install.ensure_installed(PEERS["vllm"], tmp_path, may_install=False)
 
-    def test_changed_requirements_are_not_installed(self, tmp_path, monkeypatch):
-        """An environment of other requirements counts as missing."""
+    def test_environment_of_other_requirements_counts_as_missing(self, tmp_path, monkeypatch):
+        """Once a peer's requirements have changed, its environment must be made again."""
         peer = PEERS["llamacpp"]
         (tmp_path / peer.name).mkdir()
         (tmp_path / peer.name / "installed").write_text(install._fingerprint(peer))
@@ -331,7 +341,7 @@ class TestInstalling:
 
     @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
     def test_every_peer_pins_everything(self, peer):
-        """Requirements name exact versions, torch's above all: another brings gigabytes."""
+        """Requirements name exact versions, above all torch's: another would download gigabytes."""
         lines = [line for line in peer.requirements.read_text("utf-8").splitlines() if line]
 
         packages = [line for line in lines if not line.startswith("#")]
@@ -346,10 +356,10 @@ class TestInstalling:
 
 
 class TestProcesses:
-    """Stopping those that are not measured."""
+    """Tests of pausing the processes that are not measured."""
 
-    def test_a_paused_tree_stands_still_children_included(self):
-        """Stopped and continued as a whole: a child that spins would disturb a measurement."""
+    def test_pausing_a_process_stops_its_children_too(self):
+        """A child that goes on would disturb the measurement."""
         script = "import subprocess; subprocess.run(['cat'])"
         with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
             while len(processes.tree(process.pid)) < 2:
@@ -364,7 +374,7 @@ class TestProcesses:
 
 
 def state(pid: int, wanted: str) -> str:
-    """The state letter of a process, once it is `wanted` or after a while."""
+    """Return the state letter of a process once it is `wanted`, or the last one seen."""
     for _ in range(10_000):
         found = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
         if found == wanted:
@@ -374,7 +384,7 @@ def state(pid: int, wanted: str) -> str:
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch):
-    """A worker whose peer is a script of this test's own."""
+    """Return a function that makes a worker whose peer is the given script."""
 
     def make(script: str) -> Worker:
         command = WorkerCommand(PEERS["vllm"], PEER_ARM, PairPaths(tmp_path, tmp_path), 2, tmp_path)
@@ -389,7 +399,7 @@ def worker(tmp_path, monkeypatch):
 
 
 class TestWorker:
-    """A worker process from the bench's side."""
+    """Tests of a worker process, from the bench's side."""
 
     SCRIPT = """
 import json, sys
@@ -406,7 +416,7 @@ for line in sys.stdin:
 """
 
     def test_asks_and_stops(self, worker):
-        """A question gets its answer, across a pause; afterwards the process is gone."""
+        """A question is answered, also after a pause; after the stop the process is gone."""
         peer = worker(self.SCRIPT)
         assert peer.start() == "echo 1"
         pid = peer._process.pid
@@ -420,8 +430,8 @@ for line in sys.stdin:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
-    def test_failures_are_told(self, worker):
-        """An error of the engine and a process that ends are both PeerErrors with a reason."""
+    def test_engine_errors_and_dead_workers_are_peer_errors(self, worker):
+        """An error of the engine and the end of its process are both PeerErrors with a reason."""
         peer = worker(self.SCRIPT)
         peer.start()
 
@@ -431,8 +441,8 @@ for line in sys.stdin:
             peer.ask(Question(((7,),), 0))
         peer.stop()
 
-    def test_a_peer_that_does_not_load_says_why(self, worker):
-        """The reason of a failed start is the peer's own."""
+    def test_error_of_a_failed_start_has_the_peers_reason(self, worker):
+        """The message is the one that the peer sent."""
         peer = worker(f"print({Hello(error='no such weights').line()!r})")
 
         with pytest.raises(PeerError, match="no such weights"):
@@ -441,13 +451,13 @@ for line in sys.stdin:
 
 
 def test_prompts_of_many_streams_come_from_the_whole_file():
-    """Not from its first columns."""
+    """They are spread over the file, not taken from its first columns."""
     assert _spread(list(range(8)), 4) == [0, 2, 4, 6]
     assert _spread(list(range(8)), 8) == list(range(8))
 
 
 def test_more_streams_than_prompts_are_refused(capsys):
-    """The limit and the value given; twice the same prompt would profit from its own cache."""
+    """The message names limit and value. A prompt asked twice would profit from its cache."""
     checkpoint = Path(__file__).parents[2] / "model_repository/target/1/checkpoint/tokenizer.json"
     if not checkpoint.is_file():
         pytest.skip("no weights: make setup")
@@ -458,7 +468,7 @@ def test_more_streams_than_prompts_are_refused(capsys):
     assert "at most the number of prompts, 54; given: 1000" in capsys.readouterr().err
 
 
-def test_judged_and_reference_are_ours():
-    """Every arm is compared with our default, and its tokens with our target's."""
+def test_compared_arm_and_reference_are_ours():
+    """Every arm is compared with our default, and its tokens with those of our target."""
     assert {JUDGED, REFERENCE} < set(OUR_ARMS)
     assert (JUDGED.mode, REFERENCE.mode) == ("auto", "off")

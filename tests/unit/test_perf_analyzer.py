@@ -1,4 +1,4 @@
-"""The comparison with Triton's perf_analyzer: what it is given, and how its record is read."""
+"""Tests of the comparison with Triton's perf_analyzer: its inputs and the reading of its record."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ from loadtest.settings import LoadSettings
 from loadtest.summary import summarize
 
 MS = 1_000_000
-# The flags-only response at the end is reported with whatever lay in memory.
+# perf_analyzer fills the last response, which has flags only, with stray memory.
 STRAY = {"output_ids": -30654438, "finish_reason": "", "num_output_tokens": 976086554}
 LAST = {
     "output_ids": 9,
@@ -48,7 +48,7 @@ def settings(tmp_path):
 
 
 def test_record_is_read_into_our_samples():
-    """Times are from the request's start; the stray last response gives no token."""
+    """Times count from the request's start, and the stray last response gives no token."""
     samples = read_export(export(ROW))
 
     (request,) = samples.requests
@@ -59,7 +59,7 @@ def test_record_is_read_into_our_samples():
 
 
 def test_last_response_without_tokens_counts_none():
-    """An empty list is recorded as stray memory; the server's count of tokens unmasks it."""
+    """An empty token list is recorded as stray memory; the server's token count exposes it."""
     rest = LAST | {"output_ids": -184123234, "num_output_tokens": 2}
     row = ROW | {"response_outputs": [ROW["response_outputs"][0], rest, STRAY]}
 
@@ -69,7 +69,7 @@ def test_last_response_without_tokens_counts_none():
 
 
 def test_request_without_its_end_is_incomplete():
-    """A request whose last response never came is no complete answer."""
+    """A request without its last response is no complete answer."""
     cut_off = ROW | {"response_outputs": [{"output_ids": [7]}], "response_timestamps": [1100 * MS]}
 
     (request,) = read_export(export(cut_off)).requests
@@ -78,7 +78,7 @@ def test_request_without_its_end_is_incomplete():
 
 
 def test_tool_gets_the_questions_of_our_own_test(settings):
-    """Each request appears once in the input file, with the inputs that our clients send."""
+    """The input file has each request once, with the inputs that our clients send."""
     path = settings.out / "inputs.json"
 
     write_inputs(settings, path)
@@ -93,8 +93,8 @@ def test_tool_gets_the_questions_of_our_own_test(settings):
     assert "--request-count=2" in command
 
 
-def test_tool_that_fails_says_why(settings):
-    """A tool that ends badly is an error with its own words in it."""
+def test_failure_of_the_tool_is_an_error_with_its_output(settings):
+    """A tool that exits with an error raises with exit code and output."""
     tool = settings.out / "perf_analyzer"
     tool.write_text("#!/bin/sh\necho no such model; exit 3\n")
     tool.chmod(0o755)
@@ -104,7 +104,7 @@ def test_tool_that_fails_says_why(settings):
 
 
 def test_broken_record_is_an_error(settings):
-    """The tool at times leaves an empty file and says that all is well."""
+    """The tool sometimes leaves an empty file and reports success."""
     tool = settings.out / "perf_analyzer"
     tool.write_text("#!/bin/sh\nfor last; do :; done; touch ${last#*=}\n")
     tool.chmod(0o755)
@@ -114,7 +114,7 @@ def test_broken_record_is_an_error(settings):
 
 
 def test_tool_that_waits_for_ever_is_ended(settings):
-    """A server that dies under the tool does not hang the comparison."""
+    """A server that dies while the tool runs does not hang the comparison."""
     tool = settings.out / "perf_analyzer"
     tool.write_text("#!/bin/sh\nexec sleep 60\n")
     tool.chmod(0o755)
@@ -123,8 +123,8 @@ def test_tool_that_waits_for_ever_is_ended(settings):
         run_tool(tool, replace(settings, timeout_s=0.2))
 
 
-def test_only_requests_of_a_full_house_are_compared():
-    """What ended after a user had nothing more to ask met a server with less to do."""
+def test_only_requests_while_all_users_are_busy_are_compared():
+    """Later requests meet a server with less load, because some users have finished."""
     rows = [
         ROW | {"timestamp": start * MS, "response_timestamps": [end * MS - 1, end * MS, end * MS]}
         for start, end in ((0, 100), (0, 150), (101, 220), (151, 300), (221, 400))
@@ -135,8 +135,8 @@ def test_only_requests_of_a_full_house_are_compared():
     assert [round(request.e2e_s * 1000) for request in busy.requests] == [100, 150, 119, 149]
 
 
-def test_agreement_is_judged_figure_by_figure():
-    """A figure further apart than the tolerance is broken, and so is one that is missing."""
+def test_each_figure_must_agree_within_the_tolerance():
+    """A figure that differs by more than the tolerance, or is missing, is marked as broken."""
     ours = summarize(read_export(export(ROW)), 0.0, None)
     theirs = replace(ours, tokens_per_s=ours.tokens_per_s * 1.06, itl=None)
 

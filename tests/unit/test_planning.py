@@ -1,4 +1,4 @@
-"""`specdec plan`: what-if answers, a guide's worked examples, and where the guide errs."""
+"""Tests of `specdec plan`: its figures, and a published guide's worked examples and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLAT = Costs({1: 1.0}, draft_ms=0.1)
 
 
 def test_twelve_tokens_at_three_a_round():
-    """4 passes and 16 steps of a draft that is 6 × cheaper: 2.7 target steps, 6.7 against 12."""
+    """4 passes and 16 draft steps, each a sixth of a target step, take 6.7 steps instead of 12."""
     costs = Costs({1: 1.0}, draft_ms=1 / 6)
 
     taken = answer_time(12, 3.0, 4, costs.round_ms(1))
@@ -46,12 +46,15 @@ def test_twelve_tokens_at_three_a_round():
 
 @pytest.mark.parametrize(("tokens_per_round", "num_passes"), [(2.5, 8), (4, 5)])
 def test_twenty_tokens(tokens_per_round, num_passes):
-    """At 2.5 tokens a round 8 passes, at 4 tokens 5."""
+    """20 tokens take 8 passes at 2.5 tokens a round, and 5 at 4."""
     assert answer_time(20, tokens_per_round, 4, FLAT.round_ms(1)).num_passes == num_passes
 
 
 def test_five_hundred_and_twelve_tokens():
-    """45 ms and 5 ms: 23 s plain; its 8 s at 3.2 tokens a round pay for one guess of the four."""
+    """At 45 and 5 ms, 512 tokens take 23 s without speculation, and 10.4 s at 3.2 tokens a round.
+
+    The guide's 8 s count only one of the four draft tokens.
+    """
     costs = Costs({1: 45.0}, draft_ms=5.0)
 
     ours = answer_time(512, 3.2, 4, costs.round_ms(1))
@@ -64,9 +67,10 @@ def test_five_hundred_and_twelve_tokens():
 
 
 def test_tasks_of_the_guide_on_our_terms():
-    """Its α of 0.75 to 0.85 for code is α̂ 0.89 to 0.94; its formula gives 2.1 to 2.6 there.
+    """The guide's α of 0.75 to 0.85 for code is α̂ 0.89 to 0.94, and 2.1 to 2.6 × by its formula.
 
-    The formula agrees with its table to a sixth; at no draft cost E is above both.
+    For all tasks, its formula agrees with its table within a sixth. E, which has no draft cost, is
+    above both.
     """
     code = TASKS["code_generation"]
     assert str(code.conditional_acceptance) == "0.89–0.94"
@@ -87,13 +91,16 @@ def test_tasks_of_the_guide_on_our_terms():
 
 
 def test_eight_tenths_do_not_give_four_to_five_tokens():
-    """It says that α = 0.8 gives 4 to 5 tokens a pass: so its own α does at k = 4, barely."""
+    """The guide promises 4 to 5 tokens a pass at α = 0.8.
+
+    By its own α, k = 4 gives 4.2; α̂ = 0.8 gives 3.4.
+    """
     assert expected_tokens(alpha_of_rate(0.8, 4), 4) == pytest.approx(4.2)
     assert expected_tokens(0.8, 4) == pytest.approx(3.36, abs=0.005)
 
 
 def test_memory_formula_of_the_guide():
-    """70B and 7B at 16 bits and batch 4: 2,618 GB by its formula, where the weights are 154."""
+    """70B and 7B at 16 bits and batch 4 take 2,618 GB by its formula; the weights have 154 GB."""
     assert weights_gb(77, 16) == 154
     assert article_memory_gb(154, 4) == pytest.approx(2618, abs=0.5)
 
@@ -101,8 +108,8 @@ def test_memory_formula_of_the_guide():
     assert any("says 2,618 GB at batch 4" in reason for reason in recommend(known).reasons)
 
 
-def test_slow_down_that_its_formula_cannot_see():
-    """α 0.5, k = 8, a draft of a fifth: 0.77 × in truth, 1.70 by the formula."""
+def test_slow_down_that_the_guides_formula_cannot_show():
+    """α = 0.5, k = 8 and c = 0.2 give 0.77 × in truth, and 1.70 × by the formula."""
     costs = Costs({1: 1.0}, draft_ms=0.2)
 
     assert speed_up(0.5, 8, costs.round_ms(1)) == pytest.approx(0.77, abs=0.005)
@@ -113,7 +120,7 @@ def test_slow_down_that_its_formula_cannot_see():
 
 
 def test_a_pass_between_and_beyond_its_known_rows():
-    """Straight lines; one known time holds for all."""
+    """Times lie on straight lines between and after the known rows; a single one holds for all."""
     costs = Costs({1: 10.0, 5: 12.0, 9: 20.0}, draft_ms=1.0, overhead_ms=0.5)
 
     assert [costs.verify_ms(rows) for rows in (1, 3, 5, 7, 11)] == [10, 11, 12, 16, 24]
@@ -123,8 +130,8 @@ def test_a_pass_between_and_beyond_its_known_rows():
 
 
 @given(st.floats(0.05, 0.95), st.floats(1.0, 40.0))
-def test_more_load_never_asks_for_more_guesses(alpha, slope_ms):
-    """Where rows cost time, best k and its gain fall with the batch."""
+def test_more_load_never_gives_a_longer_best_draft(alpha, slope_ms):
+    """If rows cost time, the best k and its gain fall as the batch grows."""
     costs = Costs({1: 10.0 + slope_ms, 101: 10.0 + 101 * slope_ms}, draft_ms=1.0)
     best = [Question((alpha,) * 8, costs).best(batch) for batch in (1, 4, 16, 64)]
 
@@ -136,14 +143,14 @@ def test_more_load_never_asks_for_more_guesses(alpha, slope_ms):
     )
 
 
-def test_break_even_is_the_cost_of_a_guess():
-    """Leviathan: it pays from α = c on; where nothing pays, from 1."""
+def test_break_even_is_the_cost_of_a_draft_token():
+    """A draft of one token pays from α = c on (Leviathan); if nothing pays, the result is 1."""
     assert break_even(Question((0.5,) * 8, FLAT), 1) == pytest.approx(0.1, abs=1e-6)
     dear = Costs({1: 1.0}, draft_ms=5.0)
     assert break_even(Question((0.5,) * 8, dear), 1) == pytest.approx(1.0)
 
 
-# Which kind of draft.
+# Kinds of draft.
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_break_even_is_the_cost_of_a_guess():
     ],
 )
 def test_kind_of_draft(known, kind, reason):
-    """A kind for each situation, with the figure that decides it."""
+    """Each situation gets a kind of draft, with the figure that decides it."""
     found = recommend(Situation(**known))
 
     assert kind in found.kind
@@ -188,7 +195,7 @@ def test_kind_of_draft(known, kind, reason):
 
 
 def test_command_shows_the_choice(capsys):
-    """The best k is marked, ours and the article's formula side by side."""
+    """The best k is marked, and our speed-up and the article's are shown side by side."""
     assert main(["--alpha", "0.7", "--cost", "0.1"]) == 0
 
     out = capsys.readouterr().out
@@ -198,7 +205,7 @@ def test_command_shows_the_choice(capsys):
 
 
 def test_command_takes_every_notion_of_acceptance(capsys):
-    """α̂ 0.8, accepted ÷ drafted 0.54 at k = 5 and τ 3.69 at k = 5 are the same question."""
+    """α̂ = 0.8, accepted ÷ drafted = 0.54 and τ = 3.69, all at k = 5, give the same answer."""
     rate = acceptance_rate(0.8, 5)
     answers = []
     for notion in (["--alpha", "0.8"], ["--rate", repr(rate)], ["--tau", repr(1 + 5 * rate)]):
@@ -209,8 +216,8 @@ def test_command_takes_every_notion_of_acceptance(capsys):
     assert "α̂ 0.800" in answers[0]
 
 
-def test_command_draws_loads(tmp_path, capsys):
-    """Several batch sizes: a table of the best of each, and a picture."""
+def test_command_shows_and_draws_several_loads(tmp_path, capsys):
+    """For several batch sizes it prints the best choice of each, and draws a picture."""
     file = tmp_path / "plan.png"
 
     costs = ["--pass-ms", "1:11", "8:13", "16:16", "--draft-ms", "2"]
@@ -221,7 +228,7 @@ def test_command_draws_loads(tmp_path, capsys):
 
 
 def test_command_without_an_acceptance_shows_the_guide(capsys):
-    """The ten tasks: as stated, by its formula, and at the given costs."""
+    """It shows the guide's ten tasks: as stated, by its formula and at the given costs."""
     main(["--cost", "0.1"])
 
     assert "| code generation    | 0.75–0.85 " in capsys.readouterr().out
@@ -238,8 +245,8 @@ def test_command_without_an_acceptance_shows_the_guide(capsys):
         (["--alpha", "0.5", "--rate", "0.5"], "not allowed with"),
     ],
 )
-def test_questions_that_make_no_sense(argv, message, capsys):
-    """Exit status 2, with the limit and the value given."""
+def test_questions_without_sense_are_refused(argv, message, capsys):
+    """The exit status is 2, and the message names the limit and the value given."""
     with pytest.raises(SystemExit) as ended:
         main(argv)
 
@@ -248,7 +255,7 @@ def test_questions_that_make_no_sense(argv, message, capsys):
 
 
 def test_rounds_are_paid_in_full():
-    """A last round that needs one token of its three costs as much as the others."""
+    """A last round that needs only one of its three tokens costs as much as the others."""
     taken = answer_time(13, 3.0, 4, FLAT.round_ms(1))
 
     assert taken.num_passes == math.ceil(13 / 3)

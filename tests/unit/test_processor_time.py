@@ -1,4 +1,4 @@
-"""Processor time of a server: of all its processes, or without those of some models."""
+"""Tests of a server's processor time, of all its processes or without those of some models."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ni
 
 
 @pytest.mark.parametrize("model", ["target", "my_draft"])
-def test_models_are_told_apart(model):
-    """A process of the Python backend names its model's instance last but one."""
+def test_time_of_a_models_process_can_be_left_out(model):
+    """A process of the Python backend has its model instance's name as second last argument."""
     command = [sys.executable, "-c", BUSY, "model.py", f"{model}_0_1", "DEFAULT"]
     before_s = cpu_s(os.getpid())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stub:

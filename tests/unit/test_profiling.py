@@ -1,4 +1,4 @@
-"""The load of a profile: every way at every number of streams, no prompt asked twice."""
+"""Tests of `specdec build profile`: its load, its report and its refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROMPTS = [Prompt("Say one.", "counting"), Prompt("Say two.", None)]
 
 
 class Listener:
-    """A client that answers after a moment and keeps what was asked."""
+    """A client that answers after 10 ms, and records requests and how many ran at once."""
 
     def __init__(self):
         self.asked = []
@@ -44,8 +44,11 @@ class Listener:
         return iter(())
 
 
-def test_every_drafter_is_asked_for_few_guesses_and_for_many():
-    """The controller itself first and last, so that under load it sees the target alone."""
+def test_every_drafter_is_measured_with_short_and_with_long_drafts():
+    """The first and last requests leave the choice to the controller.
+
+    So the controller also sees the target without speculation at each load.
+    """
     settings = OrchestratorSettings("", target_head_name="eagle3", max_draft_len=4)
     asked = ways(settings)
 
@@ -53,12 +56,12 @@ def test_every_drafter_is_asked_for_few_guesses_and_for_many():
     lengths = {}
     for way in asked[1:-1]:
         lengths.setdefault(way.drafter, []).append(way.num_draft_tokens)
-    # No request may ask for more than max_draft_len; a tree has as many nodes as there may be.
+    # No draft is longer than max_draft_len, and a tree has that many nodes.
     assert lengths == {"lookup": [1, 3], "draft": [1, 2, 4], "eagle3": [1, 3], "eagle3_tree": [4]}
 
 
-def test_load_is_what_was_asked_for():
-    """So many streams at once, each prompt as if nobody had asked it, tasks as they are known."""
+def test_load_has_the_requested_streams_and_choices():
+    """No prompt is sent twice, so that none is cached; a prompt keeps its task, if it is known."""
     client = Listener()
     put_on(client, PROMPTS, (Way(), Way("draft", 2)), (1, 5), 7)
 
@@ -74,8 +77,8 @@ def test_load_is_what_was_asked_for():
     }
 
 
-def test_prompts_are_ours_or_yours(tmp_path):
-    """Ours are of ten tasks in turn; a line that is none is named."""
+def test_prompts_are_shipped_ones_or_the_users(tmp_path):
+    """Shipped prompts take the ten tasks in turn. A malformed line of a file is named."""
     ours = prompts_of(None)
     assert len({each.task for each in ours[:10]}) == 10
 
@@ -105,15 +108,15 @@ def test_prompts_are_ours_or_yours(tmp_path):
         (["--prompts", "none.jsonl"], "none.jsonl cannot be read"),
     ],
 )
-def test_what_cannot_be_measured_is_said_before_a_server_starts(options, said, capsys):
-    """With the limit and the value."""
+def test_bad_options_are_refused_before_a_server_starts(options, said, capsys):
+    """The message names the limit and the value, or the option that is missing."""
     repository = ["--model-repository", str(MODEL_REPOSITORY)]
     assert cli.main([*repository, *options]) == 1
     assert said in capsys.readouterr().err
 
 
-def test_report_says_what_was_learned(tmp_path):
-    """Times by load, acceptance by drafter, wherever the profile was made."""
+def test_report_has_the_learned_times_and_acceptance(tmp_path):
+    """The report shows them for a profile of any machine."""
     path = tmp_path / "profile.json"
     Memory(path, "pair", "another machine").save(taught(alpha=0.7))
 
@@ -129,7 +132,7 @@ def test_report_says_what_was_learned(tmp_path):
 
 
 def test_drafter_that_never_drafted_is_named(tmp_path):
-    """A profile without it is no profile of it; one without anything is none at all."""
+    """The report names a drafter without a round; a profile without any round is an error."""
     path, settings = tmp_path / "profile.json", OrchestratorSettings("", target_head_name="eagle3")
     Memory(path, "pair", "machine").save(taught(alpha=0.7))
     text = report(path, settings, ways(settings), (1,))
@@ -141,7 +144,7 @@ def test_drafter_that_never_drafted_is_named(tmp_path):
 
 
 def repository_at(place, **parameters):
-    """Return a repository of orchestrators and a target, without weights."""
+    """Return a repository of two orchestrators and a target, without weights."""
     for name in ("specdec", "another"):
         (place / name / "1").mkdir(parents=True)
         config = (MODEL_REPOSITORY / "specdec" / "config.pbtxt").read_text()
@@ -151,8 +154,8 @@ def repository_at(place, **parameters):
     return place
 
 
-def test_copy_that_is_served_writes_nobody_elses_files(tmp_path):
-    """Weights are linked, a state file that another server may be writing is not."""
+def test_served_copy_does_not_write_into_the_original(tmp_path):
+    """The copy links the weights and has its own config.pbtxt. Other orchestrators are left out."""
     repository = repository_at(tmp_path / "models")
     (repository / "specdec" / "checkpoints").mkdir()
     (repository / "specdec" / "config.pbtxt").chmod(0o444)
@@ -172,14 +175,14 @@ def test_copy_that_is_served_writes_nobody_elses_files(tmp_path):
     ],
 )
 def test_engines_that_take_no_drafts_have_no_profile(tmp_path, parameters, capsys):
-    """There is nothing to choose between."""
+    """Without drafts there is no choice to make, so the command refuses."""
     repository = repository_at(tmp_path / "models", **parameters)
     assert cli.main(["--model-repository", str(repository)]) == 1
     assert "takes no drafts" in capsys.readouterr().err
 
 
-def test_repository_of_an_earlier_release_is_told_what_it_lacks(tmp_path, capsys):
-    """Before anything is measured."""
+def test_repository_of_an_earlier_release_is_refused_with_the_missing_parameter(tmp_path, capsys):
+    """The command ends before anything is measured."""
     repository = repository_at(tmp_path / "models")
     config = repository / "specdec" / "config.pbtxt"
     lines = [line for line in config.read_text().splitlines() if "control_profile" not in line]
@@ -188,8 +191,8 @@ def test_repository_of_an_earlier_release_is_told_what_it_lacks(tmp_path, capsys
     assert "no parameter control_profile" in capsys.readouterr().err
 
 
-def test_compiled_engines_are_started_by_who_can(tmp_path, capsys):
-    """Their ranks are launch.sh's to start."""
+def test_compiled_engines_must_be_started_by_launch_sh(tmp_path, capsys):
+    """The command refuses to start them itself, and names the script that can."""
     repository = repository_at(tmp_path / "models")
     manifest = Manifest("pair", "", "0.1.0", 8, 64, {}, {}, tensorrt_llm="1.2.0")
     (repository / MANIFEST_FILE).write_text(manifest.text())
@@ -197,11 +200,11 @@ def test_compiled_engines_are_started_by_who_can(tmp_path, capsys):
     assert "launch.sh starts" in capsys.readouterr().err
 
 
-def test_machine_is_the_same_each_time():
-    """Or no times would ever be remembered."""
+def test_machine_has_the_same_name_each_time():
+    """Otherwise the times of an earlier run would never be used again."""
     assert machine() == machine() != ""
 
 
 def test_shipped_repository_has_no_profile():
-    """A stranger's machine is not ours."""
+    """A profile of our machine would be wrong for others."""
     assert parameters_of(MODEL_REPOSITORY / "specdec")["control_profile"] == ""

@@ -1,4 +1,4 @@
-"""The prompt log: what it may hold, how large it gets, who can read it."""
+"""Tests of the prompt log: its prompts, its size and its readers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PROMPT = np.array([5, 6, 7], np.int32)
 
 
 def logged(directory, offers, *, tenants=("*",), share=1.0, max_bytes=MIB, draws=None):
-    """Offer (tenant, prompt) to a log and return what it then holds."""
+    """Offer each (tenant, prompt) to a log; return the prompts that it then holds."""
     settings = PromptLogSettings(directory, frozenset(tenants), share, max_bytes)
     warnings = []
     drawn = iter(draws or [0.0] * len(offers))
     log = PromptLog(settings, warnings.append, lambda: next(drawn))
     for tenant, prompt in offers:
         log.offer(tenant, "chat", prompt)
-        while log._waiting.qsize():  # The disk keeps up here: nothing is dropped.
+        while log._waiting.qsize():  # wait for the disk, so that nothing is dropped
             time.sleep(0.0002)
     log.close()
     assert warnings == []
@@ -40,7 +40,7 @@ def logged(directory, offers, *, tenants=("*",), share=1.0, max_bytes=MIB, draws
 
 
 def test_only_tenants_that_agreed_are_logged(tmp_path):
-    """Named tenants and nobody else; requests without a tenant under `*` alone."""
+    """Requests without a tenant are logged only if the tenants are `*`."""
     offers = [("acme", PROMPT), ("globex", PROMPT), (None, PROMPT), ("*", PROMPT)]
 
     some = logged(tmp_path / "some", offers, tenants=("acme",))
@@ -51,7 +51,7 @@ def test_only_tenants_that_agreed_are_logged(tmp_path):
 
 
 def test_share_is_drawn_for_each_request(tmp_path):
-    """A request is logged when its draw is below the share."""
+    """A request is logged if its random draw is below the share."""
     offers = [("a", np.array([number], np.int32)) for number in range(4)]
 
     found = logged(tmp_path, offers, share=0.25, draws=[0.0, 0.2499, 0.25, 0.9])
@@ -60,7 +60,7 @@ def test_share_is_drawn_for_each_request(tmp_path):
 
 
 def test_log_stays_below_its_limit_and_keeps_the_newest(tmp_path):
-    """Many times the limit goes through; two files of half the limit are left."""
+    """After many times the limit, two files of at most half the limit have the newest prompts."""
     prompts = [np.full(2000, 10000 + number, np.int32) for number in range(600)]
 
     found = logged(tmp_path, [("a", prompt) for prompt in prompts])
@@ -73,8 +73,8 @@ def test_log_stays_below_its_limit_and_keeps_the_newest(tmp_path):
     assert len(numbers) > 30
 
 
-def test_files_are_for_their_owner_alone(tmp_path):
-    """Prompts are what users wrote: nobody else on the machine reads them."""
+def test_only_the_owner_can_read_the_files(tmp_path):
+    """Prompts are what users wrote, so no other user of the machine may read them."""
     logged(tmp_path / "log", [("a", PROMPT)])
 
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o700
@@ -82,7 +82,7 @@ def test_files_are_for_their_owner_alone(tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_line_cut_short_is_passed_over(tmp_path):
+def test_incomplete_line_is_skipped(tmp_path):
     """A full disk or a killed server costs one prompt, not the log."""
     logged(tmp_path, [("a", PROMPT)])
     with (tmp_path / CURRENT).open("a") as file:
@@ -93,8 +93,8 @@ def test_line_cut_short_is_passed_over(tmp_path):
     assert [one.input_ids for one in read_log(tmp_path)] == [(5, 6, 7), (1,)]
 
 
-def test_disk_that_fails_is_reported_once_and_harms_nobody(tmp_path):
-    """Offers go on; one warning, not one for each prompt."""
+def test_failing_disk_is_reported_once_and_fails_no_request(tmp_path):
+    """Prompts are offered as before, and there is one warning, not one for each prompt."""
     warnings = []
     log = PromptLog(
         PromptLogSettings(tmp_path / "log", frozenset("*"), 1.0, MIB), warnings.append, lambda: 0.0
@@ -108,8 +108,8 @@ def test_disk_that_fails_is_reported_once_and_harms_nobody(tmp_path):
     assert len(warnings) == 1
 
 
-def test_log_is_off_unless_asked_for(tmp_path):
-    """By default nothing is logged, and half a choice is an error with what to do."""
+def test_log_is_off_by_default(tmp_path):
+    """Incomplete settings are an error that names the setting and its limit."""
     off = OrchestratorSettings(tokenizer_dir=".")
     assert off.prompt_log(tmp_path) is None
 

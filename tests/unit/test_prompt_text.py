@@ -1,4 +1,4 @@
-"""A prompt for an engine that tokenizes by itself comes to the tokens that we count."""
+"""Tests that an engine with its own tokenizer gets the tokens that we count."""
 
 import json
 
@@ -14,7 +14,7 @@ HELLO = ({"role": "user", "content": "hello"},)
 
 @pytest.fixture(params=[True, False], ids=["puts a first token", "puts none"])
 def tokenizer(request, tmp_path):
-    """Return a tokenizer whose template begins with the first token, as Llama 3's does."""
+    """Return a tokenizer whose chat template begins with the first token, as Llama 3's does."""
     raw = Raw(models.WordLevel({"<s>": 0, "hello": 1, "?": 2}, unk_token="?"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     raw.add_special_tokens(["<s>"])
@@ -32,7 +32,7 @@ def tokenizer(request, tmp_path):
 
 @pytest.mark.parametrize("fields", [{"messages": HELLO}, {"text_input": "hello hello"}])
 def test_engine_reads_the_same_tokens(tokenizer, fields):
-    """The first one is not doubled, and not lost."""
+    """The first token is neither doubled nor lost."""
     request = GenerationRequest(**fields)
 
     text = tokenizer.prompt_text(request)

@@ -1,4 +1,4 @@
-"""An interval holds the truth as often as it says, however few passes it rests on."""
+"""Tests that 95 % intervals contain the true value that often, even from few passes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NUM_EXPERIMENTS = 200
 
 
 @pytest.mark.parametrize("num_passes", [6, 24])
-def test_interval_holds_the_truth(num_passes):
-    """The plain percentiles of six passes do so in 85 of 100 experiments."""
+def test_interval_contains_the_true_value(num_passes):
+    """Plain percentiles of six passes would contain it in only 85 of 100 experiments."""
     noise = random.Random(num_passes)
     num_held = 0
     for _ in range(NUM_EXPERIMENTS):

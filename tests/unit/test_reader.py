@@ -1,4 +1,4 @@
-"""The teacher on a GPU's paths, which run on a CPU too: sequences side by side, laws read again."""
+"""The teacher's code for GPUs, run here on a CPU: packed sequences, and answers read again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LENS = [7, 1, 40, 0, 38, 8, 6]
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pack as a GPU does."""
+    """Pack sequences of like length together, as on a GPU."""
     alike = packing._alike
     monkeypatch.setattr(packing, "_alike", lambda lens, **_: alike(lens, joined=True))
 
 
-def test_sequences_side_by_side_attend_as_alone(joined: None) -> None:
-    """Values and gradients are those of one sequence at a time; nothing leaks between them."""
+def test_packed_sequences_attend_only_to_themselves(joined: None) -> None:
+    """Packed attention gives the values and gradients that each sequence has by itself."""
     torch.manual_seed(3)
     q, k, v = (torch.randn(sum(LENS), heads, 16, requires_grad=True) for heads in (4, 2, 2))
     found = packing.attend(q, k, v, packing.pack(LENS, CPU))
@@ -49,8 +49,8 @@ def test_sequences_side_by_side_attend_as_alone(joined: None) -> None:
     assert len(packing.pack(LENS, CPU).members) < len([n for n in LENS if n])
 
 
-def test_like_packing_finds_its_rows(joined: None) -> None:
-    """Other rows of the same sequences, none of them for some, come back in their order."""
+def test_pack_like_returns_other_rows_in_their_order(joined: None) -> None:
+    """A second packing takes other rows of the sequences, or none, and returns them in order."""
     first = packing.pack(LENS, CPU)
     counts = [3, 0, 5, 0, 9, 1, 2]
     second = packing.pack_like(first, counts, CPU)
@@ -63,10 +63,10 @@ def test_like_packing_finds_its_rows(joined: None) -> None:
     assert second.members == first.members
 
 
-def test_answers_read_again_have_the_laws_and_states_they_were_written_with(
+def test_reading_an_answer_again_gives_its_probabilities_and_states(
     tmp_path: Path, joined: None
 ) -> None:
-    """What was kept when an answer was written is what reading it again gives."""
+    """They equal those kept when the answer was written, up to rounding."""
     target = save_tiny_llama(tmp_path)
     taps = (1, 2)
     teacher = Teacher(target, 3, 64, CPU, taps)

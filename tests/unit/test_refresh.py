@@ -1,4 +1,4 @@
-"""Refreshing a draft: which prompts, what is learned, when it is sent back, what stays on disk."""
+"""`specdec build refresh`: prompts, training, the trial on a server, and versions on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = TrialSettings(num_rounds=500)
 
 
 def seen(num_rounds, rate, num_failures=0):
-    """Return what a draft with two guesses a round was seen to do."""
+    """Return the counters of a drafter with two draft tokens a round, accepted at this rate."""
     return Counters(num_rounds, 2 * num_rounds, 2 * num_rounds * rate, num_failures, 10)
 
 
@@ -52,13 +52,16 @@ def seen(num_rounds, rate, num_failures=0):
         (seen(400, 0.3, num_failures=6), False, None),
     ],
 )
-def test_verdict(during, is_over, verdict):
-    """Clearly worse at once, a little worse at the end, failing always; else it is kept."""
+def test_trial_verdict(during, is_over, verdict):
+    """A draft that fails or is clearly worse ends its trial early, a slightly worse one at the end.
+
+    In every other case the new draft is kept.
+    """
     assert judge(BEFORE, during, SETTINGS, is_over=is_over) is verdict
 
 
-def test_good_draft_is_hardly_ever_sent_back():
-    """Looked at after every eighth round, a draft that is as good as before stays in 19 of 20."""
+def test_equally_good_draft_is_kept_in_19_of_20_trials():
+    """The draft is as good as the old one, and judged after every eighth round."""
     rng = np.random.default_rng(5)
     sent_back = 0
     for _ in range(400):
@@ -74,8 +77,8 @@ def test_good_draft_is_hardly_ever_sent_back():
     assert sent_back <= 20
 
 
-def test_watch_ends_by_rounds_by_time_and_without_a_page():
-    """Every trial ends: with its rounds, with its minutes, or when nobody can see it."""
+def test_trial_ends_by_rounds_by_time_or_without_a_metrics_page():
+    """A trial ends after its rounds, after its minutes, or if the metrics page cannot be read."""
     clock = iter(range(0, 100000, 10)).__next__
 
     def gone():
@@ -91,8 +94,8 @@ def test_watch_ends_by_rounds_by_time_and_without_a_page():
     assert lost.verdict is Verdict.UNSEEN
 
 
-def test_page_is_summed_over_tasks_and_survives_a_restart():
-    """Samples of the drafter alone; a server that starts anew counts from nothing."""
+def test_counters_are_summed_over_tasks_and_survive_a_restart():
+    """Only the drafter's own samples count; a server that was restarted counts from zero."""
     page = (
         "# TYPE specdec_num_drafts_total counter\n"
         'specdec_num_drafts_total{drafter="draft",model="specdec",task="a"} 3\n'
@@ -113,7 +116,7 @@ def test_page_is_summed_over_tasks_and_survives_a_restart():
 
 @pytest.fixture
 def model(tmp_path):
-    """Return a model folder with version 1."""
+    """Return a model folder with version 1; new weights lie in the folder `new` beside it."""
     (tmp_path / "draft" / "1" / "checkpoint").mkdir(parents=True)
     (tmp_path / "draft" / "1" / "model.py").write_text("old")
     (tmp_path / "new").mkdir()
@@ -121,8 +124,8 @@ def model(tmp_path):
     return tmp_path / "draft"
 
 
-def test_new_version_appears_whole_or_not_at_all(model, tmp_path):
-    """A rebuild that fails leaves what was there; one that works leaves the engine in it."""
+def test_new_version_appears_complete_or_not_at_all(model, tmp_path):
+    """A rebuild that fails adds no version; one that works leaves its engine in version 2."""
     with pytest.raises(BuildError, match="status 7"):
         swapping.add_version(model, tmp_path / "new", "bash -c 'exit 7'")
     assert [path.name for path in model.iterdir()] == ["1"]
@@ -137,8 +140,8 @@ def test_new_version_appears_whole_or_not_at_all(model, tmp_path):
     assert swapping.left_on_trial(model) == made
 
 
-def test_server_that_is_not_there_changes_nothing(model, tmp_path):
-    """The old version is what the next start finds."""
+def test_unreachable_server_leaves_the_old_version(model, tmp_path):
+    """The new version is removed, so the next start of a server finds the old one."""
     made = swapping.add_version(model, tmp_path / "new")
 
     with pytest.raises(BuildError, match="cannot be reached"):
@@ -147,8 +150,8 @@ def test_server_that_is_not_there_changes_nothing(model, tmp_path):
     assert [path.name for path in model.iterdir()] == ["1"]
 
 
-def test_only_versions_of_our_own_are_removed(model, tmp_path):
-    """The one before stays to go back to, and what others put there is not ours to remove."""
+def test_only_versions_made_by_a_refresh_are_removed(model, tmp_path):
+    """The version before the newest stays to go back to, and so does version 1, made by others."""
     for _ in range(4):
         swapping.add_version(model, tmp_path / "new")
     swapping._prune(model)
@@ -157,15 +160,15 @@ def test_only_versions_of_our_own_are_removed(model, tmp_path):
 
 
 class Words:
-    """A tokenizer that decodes a token to a word."""
+    """A tokenizer that decodes each token to a word."""
 
     def decode(self, ids):
-        """Return the text."""
+        """Return the words, with spaces between them."""
         return " ".join(f"w{each}" for each in ids)
 
 
-def test_prompts_of_a_log_are_distinct_and_of_the_tenants_asked_for(tmp_path):
-    """The newest of them, numbered, as tokens."""
+def test_logged_prompts_are_the_newest_of_the_named_tenants(tmp_path):
+    """They are different from each other, numbered from 0, and known as tokens."""
     settings = PromptLogSettings(tmp_path, frozenset("*"), 1.0, 1 << 22)
     log = PromptLog(settings, print, lambda: 0.0)
     for number in range(120):
@@ -185,7 +188,7 @@ def test_prompts_of_a_log_are_distinct_and_of_the_tenants_asked_for(tmp_path):
 
 
 def test_too_few_prompts_are_refused(tmp_path):
-    """Nothing can be said about a draft on a handful of prompts."""
+    """Fewer than 100 different prompts cannot show whether a draft is good."""
     file = tmp_path / "few.jsonl"
     file.write_text(json.dumps({"prompt": "Why is the grass green?"}) + "\n")
 
@@ -194,8 +197,8 @@ def test_too_few_prompts_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['{"turns": ["Why?"]}', "Why?", '"Why?"'])
-def test_file_of_another_form_is_named(tmp_path, line):
-    """With the line, what it holds, and what is needed."""
+def test_error_for_a_bad_prompt_file_names_file_and_line(tmp_path, line):
+    """It also says what the line holds and what is needed, or why the file cannot be read."""
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"prompt": "Why is the grass green?"}) + f"\n{line}\n")
 
@@ -206,8 +209,11 @@ def test_file_of_another_form_is_named(tmp_path, line):
 
 
 @pytest.mark.parametrize("train_head", [False, True])
-def test_draft_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, train_head):
-    """Its own weights stay, what it has from its target is the new target's."""
+def test_refreshed_draft_keeps_its_weights_and_takes_new_embeddings(tmp_path, train_head):
+    """Training continues from the served draft's own weights, with the new target's embeddings.
+
+    The output rows are the new target's too, unless the draft trains its own.
+    """
     old, new = (
         save_tiny_llama(tmp_path / name, seed=seed, eos_token_id=2, tie_word_embeddings=True)
         for name, seed in (("old", 1), ("new", 2))
@@ -230,8 +236,8 @@ def test_draft_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, train
     assert trained_on(tmp_path / "again") != trained_on(tmp_path / "stored")
 
 
-def test_what_decides_was_neither_trained_on_nor_chosen_by():
-    """Three parts without a common prompt."""
+def test_training_choosing_and_judging_share_no_prompt():
+    """40 examples are split into 32 for training, 4 for choosing and 4 for judging."""
     token = torch.tensor([1, 2])
     examples = [
         learning.Example(index, token, token, torch.zeros(2, 1), torch.zeros(2, 1))
@@ -245,21 +251,24 @@ def test_what_decides_was_neither_trained_on_nor_chosen_by():
     assert len(set.union(*indices)) == 40
 
 
-def test_prompt_known_as_tokens_is_read_as_it_is():
-    """No chat template is laid over what a client has sent as tokens."""
+def test_prompt_sent_as_tokens_is_not_changed():
+    """No chat template is applied to tokens that a client has sent."""
     assert all_tokens([Prompt(0, "x", [], input_ids=[4, 5])], None) == [[4, 5]]
 
 
-def test_refresh_says_what_is_wrong_before_it_works():
-    """A wrong URL, a trial too short: an error at once, not after an hour of training."""
+def test_wrong_settings_are_refused_before_training():
+    """A wrong URL or a trial too short is an error at once, not after an hour of training."""
     with pytest.raises(BuildError, match="URL"):
         Server("localhost:8000")
     with pytest.raises(BuildError, match="at least 32"):
         TrialSettings(num_rounds=5)
 
 
-def test_draft_learns_what_the_target_says_now(tmp_path):
-    """A target that counts upwards: the refreshed draft counts too, and knows who taught it."""
+def test_refreshed_draft_learns_the_targets_present_answers(tmp_path):
+    """With answers that count upwards, τ rises by more than 0.5 tokens a round.
+
+    The new checkpoint records the target's fingerprint.
+    """
     target = save_tiny_llama(tmp_path / "target", eos_token_id=2, tie_word_embeddings=True)
     student = start_from_target(target, [0], torch.arange(128), train_head=False)
     checkpoint.store(student, target, tmp_path / "stored", {})
@@ -284,8 +293,11 @@ def test_draft_learns_what_the_target_says_now(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
-def test_head_goes_on_from_what_it_knows_on_the_target_as_it_is(tmp_path, kind):
-    """Its own weights stay and are written for engines; output rows are the new target's."""
+def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, kind):
+    """The head's own weights are written in bfloat16, with the new target's fingerprint.
+
+    The output rows, which this head does not train, are the new target's.
+    """
     shape = {"num_layers": 8, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": True}
     shape["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
     old, new = (

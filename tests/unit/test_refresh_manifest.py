@@ -1,4 +1,4 @@
-"""The CronJob's manifest: what Kubernetes and our own command make of it."""
+"""The manifest of the refresh CronJob: arguments, mounts and restart rules."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ MANIFEST = Path(__file__).parents[2] / "builder" / "deploy" / "refresh-cronjob.y
 
 @pytest.fixture
 def job():
-    """Return the manifest."""
+    """Return the manifest of the CronJob."""
     return yaml.safe_load(MANIFEST.read_text())
 
 
-def test_command_takes_the_arguments(job):
-    """An option that is renamed is renamed there too, and its paths are mounted."""
+def test_refresh_command_accepts_the_manifests_arguments(job):
+    """A renamed option must be renamed in the manifest too; all paths in it are mounted."""
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     container = pod["containers"][0]
 
@@ -32,7 +32,7 @@ def test_command_takes_the_arguments(job):
 
 
 def test_one_run_at_a_time_and_no_retry(job):
-    """Two refreshes at once, or one that is tried again after a verdict, would do harm."""
+    """Two refreshes at once, or a repetition after a verdict, would do harm."""
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     assert job["spec"]["jobTemplate"]["spec"]["backoffLimit"] == 0
     assert job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"

@@ -1,4 +1,4 @@
-"""`specdec bench reliability` misses its goals where a server does harm, or does nothing at all."""
+"""`specdec bench reliability` misses its goals if a server does harm or if nothing was tested."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MESSAGE = "Failed to process the request(s) for model 'specdec', message: ValueE
 
 
 def exact(*tokens):
-    """Return a whole answer."""
+    """Return a complete answer with these tokens."""
     return Answer(token_ids=list(tokens), is_complete=True)
 
 
 class TestTable:
-    """The lines of the table."""
+    """The table of results."""
 
     def test_lists_a_few_different_texts_in_one_line(self):
         text = listed([*(f"{n}\n| {'x' * 1000}" for n in range(MAX_LISTED + 2)), "0"])
@@ -35,7 +35,7 @@ class TestTable:
         assert not {"\n", "|"} & set(text)
         assert len(text) < 2000
 
-    def test_a_failed_scenario_is_a_missed_row(self, monkeypatch):
+    def test_a_scenario_that_raises_misses_its_goal(self, monkeypatch):
         def rows(repository, rounds):
             yield cli.Row("first", "", "", is_met=True)
             raise ValueError("no | answer")
@@ -59,11 +59,11 @@ class TestTable:
 
 
 class TestWatchedServer:
-    """What a watched server reports."""
+    """The faults that a watched server reports."""
 
     @pytest.fixture
     def watched(self, tmp_path, monkeypatch):
-        """Return a watched server that is idle; nothing runs."""
+        """Return the watch over an idle server without a process; its log names one death."""
         server = SimpleNamespace(pid=1, log_path=tmp_path / "log")
         server.log_path.write_text("specdec serve: dead; starting again\n")
 
@@ -95,12 +95,12 @@ class TestWatchedServer:
 
         assert "the server has given up" in watched.faults()
 
-    def test_knows_the_lines_of_failures(self):
+    def test_finds_the_log_lines_of_failures(self):
         assert bad_lines(f"ready\n{MESSAGE}") == [MESSAGE.splitlines()[0]]
 
 
 class TestDeaths:
-    """The judgement of deaths."""
+    """The judgement of a killed process."""
 
     def result(self, *errors, back_s=10.0, num_false_ready=0):
         return DeathResult(
@@ -116,14 +116,14 @@ class TestDeaths:
             (("UNAVAILABLE",), {"back_s": 13.0}, False),
         ],
     )
-    def test_judges_what_clients_get(self, errors, more, is_met):
+    def test_judges_errors_false_readiness_and_seconds_until_ready(self, errors, more, is_met):
         row = deaths._row("specdec", "SIGKILL", [self.result(*errors, **more)], [10.0])
 
         assert row.is_met is is_met
 
 
 class TestStops:
-    """The judgement of stops."""
+    """The judgement of a server that is stopped."""
 
     @pytest.mark.parametrize(("num_open", "is_met"), [(1, True), (0, False)])
     def test_a_stop_without_open_streams_proves_nothing(self, num_open, is_met):
@@ -135,7 +135,7 @@ class TestStops:
 class TestRefusals:
     """The judgement of refused requests and the streams beside them."""
 
-    def test_refused_streams_are_no_refusals(self):
+    def test_a_refused_stream_misses_the_goal(self):
         count = refusals.NUM_STREAMS + refusals.NUM_REFUSED
         result = refusals.judged([REFUSED] * count, [[1]] * count)
 
@@ -151,7 +151,10 @@ class TestRefusals:
 
 
 class TestPoison:
-    """The judgement of requests at the edges of all ranges."""
+    """The judgement of requests at the edges of all ranges.
+
+    The witnesses are ordinary streams beside them, whose tokens must not change.
+    """
 
     def test_a_refused_or_cut_witness_counts_as_changed(self):
         cut = Answer(token_ids=[1])
@@ -159,7 +162,7 @@ class TestPoison:
 
         assert poison.judged([exact(1)], witnesses, []).num_changed == 2
 
-    def test_only_values_beyond_a_range_are_refused_and_all_of_them(self):
+    def test_exactly_the_values_beyond_a_range_are_refused(self):
         refused = Answer(error_type="invalid_request", detail="top_p")
         right = [("", exact(1)), ("top_p = 2", refused)]
         wrong = [("", refused), ("top_p = 2", exact(1)), ("top_p = 2", REFUSED)]
@@ -175,7 +178,7 @@ class TestFuzz:
     def test_an_exception_that_left_a_model_is_a_defect(self, detail):
         assert fuzz.FuzzResult(fuzz._kind(detail), detail, is_internal=False).is_defect
 
-    def test_an_error_of_tritons_own_is_none(self):
+    def test_an_error_of_triton_itself_is_no_defect(self):
         assert not fuzz.FuzzResult("triton", "unexpected shape", is_internal=True).is_defect
 
 
@@ -185,7 +188,7 @@ class TestHttpAnswers:
     @pytest.mark.parametrize(
         ("end", "outcome"), [(b"", CLOSED), (b"0\r\n\r\n", "cut")], ids=["closed", "ended"]
     )
-    def test_a_closed_connection_is_told_from_an_ended_body(self, end, outcome):
+    def test_distinguishes_a_closed_connection_from_an_ended_body(self, end, outcome):
         async def serve(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b'HTTP/1.1 200 OK\r\n\r\ndata: {"output_ids": 7}\n\n' + end)

@@ -1,4 +1,4 @@
-"""`specdec build render`: every pair, every placement, the same bytes each time."""
+"""`specdec build render`: every pair, every placement, and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ COMPILED = [name for name in known_pairs() if load_description(name).engine != T
 
 
 def described(name):
-    """Return a shipped pair; a torch one with weights that the set-up has filled."""
+    """Return a shipped pair; a torch pair gets its target from our model repository."""
     pair = load_description(name)
     if pair.engine != TORCH:
         return pair
-    shape = load_description("smollm2_135m").target.shape  # any weights will do here
+    # These tests need any weights that exist.
+    shape = load_description("smollm2_135m").target.shape
     return replace(pair, target=replace(pair.target, checkpoint=TARGET, shape=shape))
 
 
 def rendered(name, output, pair=None, **options):
-    """Render a shipped pair, or `pair` in its place, and return the folder."""
+    """Render a shipped pair, or `pair` instead, and return the folder."""
     options = {"served_at": Path("/models"), **options}
     render(pair or described(name), pair_file(name), output, RenderOptions(**options))
     return output
 
 
 def configurations(repository):
-    """Return the configurations by model, as Triton parses them."""
+    """Return the configuration of each model by name, as Triton parses it."""
     return {
         path.parent.name: text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
         for path in repository.glob("*/config.pbtxt")
@@ -50,13 +51,13 @@ def configurations(repository):
 
 
 def parameters(config):
-    """Return a model's parameters."""
+    """Return a model's parameters by name."""
     return {name: value.string_value for name, value in config.parameters.items()}
 
 
 @pytest.mark.parametrize("name", known_pairs())
 def test_every_shipped_pair_renders(name, tmp_path):
-    """Models that Triton's protobuf reads, named as their folders, a manifest and a launch line."""
+    """It has models that Triton can parse, a correct manifest and a valid launch script."""
     pair = described(name)
     repository = rendered(name, tmp_path / "repository")
 
@@ -78,8 +79,8 @@ def test_every_shipped_pair_renders(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", known_pairs())
-def test_same_input_same_bytes(name, tmp_path):
-    """Two renderings differ in no file, and a second one takes the first one's place."""
+def test_rendering_twice_gives_the_same_bytes(name, tmp_path):
+    """Two renderings differ in no file, and a rendering replaces an earlier one in its folder."""
     first, second = (rendered(name, tmp_path / each) for each in ("a", "b"))
     rendered(name, second)
 
@@ -91,7 +92,7 @@ def test_same_input_same_bytes(name, tmp_path):
 
 
 def test_default_pair_is_the_shipped_repository(tmp_path):
-    """What `make serve` runs says the same as what render writes of the default pair."""
+    """The repository of `make serve` equals a rendering of the default pair, except for warm-up."""
     repository = rendered("smollm2_135m", tmp_path / "repository")
 
     shipped, found = configurations(WEIGHTS), configurations(repository)
@@ -105,7 +106,7 @@ def test_default_pair_is_the_shipped_repository(tmp_path):
 
 
 def placed(name, **placements):
-    """Return a shipped pair with its engines placed otherwise."""
+    """Return a shipped pair; `placements` replaces the placements of engines by name."""
     pair = load_description(name)
     target, *drafts = (
         replace(each, placement=placements.get(each.name, each.placement)) for each in pair.engines
@@ -149,8 +150,10 @@ def placed(name, **placements):
     ],
     ids=["one device", "separate", "two drafts' instances", "ranks", "two drafts"],
 )
-def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expected, tmp_path):
-    """(gpu_device_ids, instances, participant_ids) of each engine."""
+def test_engines_get_the_devices_and_ranks_of_the_pair(
+    name, placements, starts_ranks, expected, tmp_path
+):
+    """`expected` is (gpu_device_ids, number of instances, participant_ids) by engine."""
     pair = placed(name, **placements)
     repository = rendered(name, tmp_path / "repository", pair, starts_ranks=starts_ranks)
 
@@ -167,7 +170,7 @@ def test_engines_are_where_the_pair_says(name, placements, starts_ranks, expecte
 
 
 def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
-    """Qwen2.5's 7B and 0.5B have logits of two widths: who brings them together is told both."""
+    """The orchestrator compares logits of Qwen2.5 7B and 0.5B, so it is told both widths."""
     found = configurations(rendered("qwen25_7b_05b", tmp_path / "repository"))
 
     its = parameters(found["specdec"])
@@ -176,7 +179,7 @@ def test_padded_vocabularies_reach_the_orchestrator(tmp_path):
 
 
 def test_engines_on_one_device_share_its_memory(tmp_path):
-    """Weights, buffers and the caches' tokens of both fit together, in any order of loading."""
+    """Weights, buffers and KV caches of both fit, in any order of loading, and use over 80 %."""
     repository = rendered("llama31_8b_1b", tmp_path / "repository")
 
     found = {name: parameters(each) for name, each in configurations(repository).items()}
@@ -189,8 +192,8 @@ def test_engines_on_one_device_share_its_memory(tmp_path):
     assert 0.8 * device.capacity < taken <= device.capacity
 
 
-def test_engines_can_live_in_specdec(tmp_path):
-    """A co-located repository is one model, and its manifest knows the weights in it."""
+def test_colocated_repository_is_one_model(tmp_path):
+    """Its manifest lists the weights of the colocated engines."""
     repository = rendered("smollm2_135m", tmp_path / "repository", colocated=True)
 
     assert configurations(repository).keys() == {"specdec"}
@@ -199,8 +202,8 @@ def test_engines_can_live_in_specdec(tmp_path):
     assert manifest.engines["draft"].trained_on == manifest.engines["target"].fingerprint != ""
 
 
-def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
-    """Whatever a request asks for, such a target is called once and plainly."""
+def test_engine_that_speculates_inside_gets_no_drafts(tmp_path):
+    """Whatever a request asks for, such a target is called once, without a draft."""
     pair = load_description("llama31_8b_lookup")
     head = replace(load_description("llama31_8b_eagle3").self_speculation, mode="lookahead")
     head = replace(head, window_size=7, ngram_size=7, verification_set_size=7)
@@ -214,8 +217,8 @@ def test_engine_that_guesses_alone_gets_no_drafts(tmp_path):
     assert [target[f"lookahead_{each}"] for each in ("window_size", "ngram_size")] == ["7", "7"]
 
 
-def test_tasks_are_sent_to_their_drafters(tmp_path):
-    """As the pair says, in words that the orchestrator takes."""
+def test_task_drafters_of_the_pair_reach_the_orchestrator(tmp_path):
+    """The orchestrator parses the rendered parameter to the pair's routes."""
     found = parameters(configurations(rendered("qwen25_14b_two_drafts", tmp_path / "r"))["specdec"])
 
     settings = OrchestratorSettings(
@@ -227,8 +230,8 @@ def test_tasks_are_sent_to_their_drafters(tmp_path):
     assert set(settings.routes.values()) == {"draft_chat", "draft_code"}
 
 
-def test_what_is_missing_is_said():
-    """A repository without engines or tokenizer says how they get there."""
+def test_notices_say_how_to_add_what_is_missing():
+    """A repository without engines, weights or tokenizer comes with the commands that add them."""
     options = RenderOptions(Path("/models"))
 
     (tokenizer, engines) = notices(load_description("llama31_70b_8b"), options)
@@ -243,7 +246,7 @@ def test_what_is_missing_is_said():
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_dry_run_writes_nothing(name, tmp_path, capsys):
-    """It lists the files with their sizes, and the line that would start them."""
+    """It lists the files with their sizes, and the command that would serve them."""
     output = tmp_path / "repository"
 
     assert main(["render", name, "--output", str(output), "--dry-run"]) == 0
@@ -254,8 +257,8 @@ def test_dry_run_writes_nothing(name, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_foreign_folders_are_left_alone(tmp_path):
-    """Only what was rendered is replaced."""
+def test_folder_that_was_not_rendered_is_not_replaced(tmp_path):
+    """Render replaces only what it rendered, and refuses options that do not fit the engines."""
     (tmp_path / "mine").mkdir()
 
     with pytest.raises(BuildError, match="was not rendered: choose another place"):
@@ -268,7 +271,7 @@ def test_foreign_folders_are_left_alone(tmp_path):
 
 
 def test_pair_that_cannot_be_built_is_not_rendered(tmp_path, capsys):
-    """The checks go first, and all that they find is said."""
+    """The pair is checked first; the errors are printed and nothing is written."""
     status = main(
         ["render", "llama31_8b_1b", "--version", "1.1.0rc5", "--output", str(tmp_path / "new")]
     )

@@ -1,4 +1,4 @@
-"""A pass waits for rounds that are about to come, if that spares more than it costs."""
+"""A pass waits for rounds that are about to arrive, if that saves more time than it costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Clock:
 
 
 def used(*, away_s=0.002, pass_s=0.012, rounds=100):
-    """A rendezvous that knows callers who come back after `away_s`."""
+    """Return a rendezvous that has seen a caller return after `away_s` seconds, and its clock."""
     clock = Clock()
     meeting = Rendezvous(clock)
     for number in range(rounds):
@@ -29,8 +29,8 @@ def used(*, away_s=0.002, pass_s=0.012, rounds=100):
     return meeting, clock
 
 
-def test_pass_waits_for_who_is_about_to_return():
-    """One is ready, one needs 2 ms: both in one pass of 12 ms, instead of one behind the other."""
+def test_pass_waits_for_a_caller_that_is_about_to_return():
+    """One task is ready and one needs 2 ms: both share a pass of 12 ms instead of taking turns."""
     meeting, clock = used()
     meeting.answered("a:1")
     clock.now_s += 0.0005
@@ -40,8 +40,8 @@ def test_pass_waits_for_who_is_about_to_return():
     assert meeting.patience_s(2) == 0.0
 
 
-def test_many_do_not_wait_for_one():
-    """Nor anybody for callers that are away for long, such as a draft engine's."""
+def test_many_ready_tasks_do_not_wait_for_one_caller():
+    """No task waits for callers that stay away for long, such as those of a draft engine."""
     meeting, _ = used()
     meeting.answered("a:1")
     assert meeting.patience_s(20) == 0.0
@@ -51,8 +51,8 @@ def test_many_do_not_wait_for_one():
     assert slow.patience_s(1) == 0.0
 
 
-def test_nobody_waits_for_strangers():
-    """Callers that never come back under a known name are no reason to wait."""
+def test_pass_does_not_wait_for_callers_that_never_return():
+    """In this test each call has the id of a new caller."""
     clock = Clock()
     meeting = Rendezvous(clock)
     for number in range(50):
@@ -62,8 +62,8 @@ def test_nobody_waits_for_strangers():
     assert meeting.patience_s(1) == 0.0
 
 
-def test_who_has_gone_is_not_waited_for():
-    """A client that hung up costs one wait, and is forgotten."""
+def test_pass_stops_waiting_for_a_client_that_left():
+    """A client that hung up costs one wait, and is then forgotten."""
     meeting, clock = used()
     meeting.answered("a:1")
     assert meeting.patience_s(1) > 0
@@ -74,8 +74,8 @@ def test_who_has_gone_is_not_waited_for():
     assert not meeting._left_s
 
 
-def test_return_is_timed_by_its_arrival():
-    """Not by when the engine looks at it, which may be a pass later: that would never end."""
+def test_absence_ends_when_a_call_arrives():
+    """The engine may see the call a pass later; if that counted, waits would grow for ever."""
     meeting, clock = used()
     for number in range(100):
         meeting.answered(f"b:{number}")

@@ -1,4 +1,4 @@
-"""Recorded traffic: read as it was written, and the controller keeps its promises on it."""
+"""Recorded requests: read as they were written, and replayed to compare the controller's speed."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def trace():
 
 
 def pace(trace, policy, phase, world=None):
-    """Return tokens per second behind the first 30 % of the tokens."""
+    """Return tokens per second after the first 30 % of the phase's tokens."""
     world = world or world_of(trace)
     return world.run(phase, policy).pace(round(0.3 * phase.num_tokens))
 
 
 def world_of(trace, seed=1):
-    """Return what the trace was recorded of, at its beginning."""
+    """Return a simulated server that answers as recorded in the trace, its clock at 0."""
     return World(trace.answers, CostTable(trace.costs), seed)
 
 
 def controlled(trace, seed=1):
-    """Return a controller and the world whose clock it reads."""
+    """Return the controller's policy, and the simulated server whose clock it reads."""
     world = world_of(trace, seed)
     return Controlled(ControlSettings(), seed, lambda: world.now_s), world
 
 
 def test_trace_survives_writing(trace, tmp_path):
-    """What is read back is what was written."""
+    """A trace that is written and read again is equal."""
     trace.write(tmp_path / "trace.json")
     assert Trace.read(tmp_path / "trace.json") == trace
 
 
 @given(st.lists(st.integers(0, 6), max_size=20))
-def test_drafts_between_rounds_say_the_rest(accepted):
-    """A draft made inside an accepted run would have had what was left of it right."""
+def test_draft_inside_an_accepted_run_has_its_remaining_tokens_accepted(accepted):
+    """The trace has counts for such positions too, although no round began there."""
     rounds = [(count + 1, count) for count in accepted]
     found = how_far_right(rounds, sum(count for count, _ in rounds))
 
@@ -60,7 +60,10 @@ def test_drafts_between_rounds_say_the_rest(accepted):
 
 
 def test_rounds_are_timed_while_all_streams_answer():
-    """Behind the prompts of all, before the first is done; of copies where one was taken up."""
+    """Times count after all prompts are read and before the first stream ends.
+
+    For `rows`, only rounds with accepted draft tokens count.
+    """
     early = Heard((), "", ((1, 0), (1, 0), (1, 0), (2, 1), (1, 0), (2, 1), (1, 0)), (*range(7),))
     late = Heard((), "", ((1, 0), (1, 0), (1, 0), (3, 2), (3, 2)), (1.0, 2.0, 3.0, 4.25, 6.0))
 
@@ -69,8 +72,8 @@ def test_rounds_are_timed_while_all_streams_answer():
     assert gaps_s([early, Heard((), "", ((1, 0),), (2.0,))], "eagle3") == []
 
 
-def test_costs_lie_between_what_was_recorded():
-    """Linear in guesses and streams; beyond the ends as at the ends."""
+def test_costs_are_interpolated_between_recorded_ones():
+    """Costs are linear in draft tokens and streams, and constant beyond the recorded range."""
     costs = [
         Cost("draft", length, load, (10.0 * length * load, 20.0 * length * load))
         for length in (1, 3)
@@ -82,8 +85,8 @@ def test_costs_lie_between_what_was_recorded():
     assert table.seconds("draft", 9, 9, 0.0) == pytest.approx(0.010 * 3 * 5)
 
 
-def test_off_says_one_token_a_step(trace):
-    """The simulated server is no faster than the recorded one."""
+def test_without_speculation_a_step_gives_one_token(trace):
+    """The simulated server is as fast as the recorded one, within 10 %."""
     phase = Phase("plain", 2000, 1, tuple({each.task for each in trace.answers}))
     table = CostTable(trace.costs)
 
@@ -92,8 +95,8 @@ def test_off_says_one_token_a_step(trace):
     assert found.tokens_per_s == pytest.approx(1 / table.mean_seconds(OFF, 0, 1), rel=0.1)
 
 
-def test_rows_of_copies_beside_a_head_are_in_everyones_pass():
-    """Each of four streams adds a quarter of what all would, whoever waits for the pass."""
+def test_rows_of_copies_beside_a_head_slow_every_stream():
+    """Each of four streams adds to every pass a quarter of what all four would add."""
     rows_ms, head_ms, off_ms = {1: 20.0, 7: 80.0}, 30.0, 10.0
     costs = [
         Cost("rows", length, 4, (milliseconds,)) for length, milliseconds in rows_ms.items()
@@ -104,14 +107,14 @@ def test_rows_of_copies_beside_a_head_are_in_everyones_pass():
 
     found = world.run(Phase("copies", 4000, 4, ("chat",)), Fixed(Choice("eagle3", 1)))
 
-    # The first round of each answer has no guesses of the head beside its copy.
+    # In the first round of each answer the head has no draft beside the copy.
     round_s = (head_ms + rows_ms[7] - rows_ms[1]) / 1000
     assert found.pace(400) == pytest.approx(4 / round_s, rel=0.02)
 
 
 @pytest.mark.parametrize("num_streams", [1, 48])
-def test_controller_is_never_much_slower_than_off(trace, num_streams):
-    """Drafts that are never right, few streams or many: 97 % of off, trials and all."""
+def test_controller_is_never_much_slower_than_without_speculation(trace, num_streams):
+    """With drafts that are never accepted it keeps 97 % of that speed, trials included."""
     useless = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
     phase = Phase(
@@ -124,8 +127,8 @@ def test_controller_is_never_much_slower_than_off(trace, num_streams):
     assert own >= 0.97 * pace(trace, Fixed(OFF_CHOICE), phase)
 
 
-def test_requests_leave_with_their_phase(trace):
-    """What the last phase had in flight is not in the way of the next one."""
+def test_requests_end_with_their_phase(trace):
+    """Requests in flight at the end of a phase do not count as load in the next one."""
     auto, world = controlled(trace)
 
     world.run(Phase("short", 800, 8, ("sql", "translation")), auto)
@@ -134,7 +137,7 @@ def test_requests_leave_with_their_phase(trace):
 
 
 def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
-    """On a task whose best choice nobody has told it."""
+    """On a task that is new to it, it reaches 96 % of the best fixed choice."""
     phase = Phase("one task", NUM_TOKENS, 1, ("code_generation",))
     fixed = max(pace(trace, Fixed(Choice("eagle3", length)), phase) for length in (1, 2, 3, 4))
 
@@ -145,10 +148,10 @@ def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
     )
 
 
-def test_swapped_head_is_asked_again(trace):
-    """One that had gone stale for long, as soon as another version of it is served.
+def test_controller_uses_a_replaced_head_again(trace):
+    """A head that was stale for long is used again as soon as another version of it is served.
 
-    Without a word of the swap these four stay below 0.85.
+    If the controller is not told of the replacement, these four seeds stay below 0.85.
     """
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
     heads = "eagle3", "eagle3_tree"
@@ -165,8 +168,8 @@ def test_swapped_head_is_asked_again(trace):
     assert statistics.mean(shares) >= 0.95
 
 
-def test_answers_name_their_drafters(trace):
-    """Each answer has a number for each of its tokens."""
+def test_recorded_answers_have_counts_for_each_token(trace):
+    """For each token there is the length of a copy, and the number of right tokens by drafter."""
     assert {each.task for each in trace.answers} >= {"sql", "translation", "creative_writing"}
     for answer in trace.answers:
         assert isinstance(answer, Answer)

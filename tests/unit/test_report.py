@@ -1,4 +1,4 @@
-"""`specdec report`: what it counts, and a page from whatever is reported."""
+"""`specdec report`: its figures, and a page from any set of metrics."""
 
 import re
 import threading
@@ -46,8 +46,8 @@ def counted(*values):
     return History(tuple(Scrape(n, {series: value}) for n, value in enumerate(values)))
 
 
-def test_figures_of_a_page():
-    """By hand: 150 of 400 in 100 rounds."""
+def test_figures_of_a_metrics_page():
+    """Worked out by hand: of 400 draft tokens in 100 rounds, 150 were accepted."""
     history = History((parse_page(PAGE, 0.0),))
 
     (draft,) = figures.draftings(history)
@@ -56,11 +56,12 @@ def test_figures_of_a_page():
     latency = figures.latency(history, "e2e_request_latency")
     assert latency.mean_s == 0.5
     assert latency.quantile_s(0.4) == pytest.approx(0.1 + 0.4 / 3)
-    assert latency.quantile_s(0.99) == 0.5  # beyond the last finite bound
+    # This quantile is beyond the last finite bound.
+    assert latency.quantile_s(0.99) == 0.5
 
 
-def test_labels_are_read_as_they_were_meant():
-    """Quotes, backslashes and newlines in a task's name."""
+def test_escaped_labels_are_decoded():
+    """A task's name may hold quotes, backslashes and newlines."""
     line = r'specdec_generation_tokens_total{task="a \"b\" \\ c\nd",model="m"} 3'
 
     ((series, value),) = parse_page(line, 0.0).samples.items()
@@ -70,8 +71,8 @@ def test_labels_are_read_as_they_were_meant():
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
-def test_growth_survives_restarts(increments):
-    """Whatever a counter gained is counted once, and a restart loses only what nobody saw."""
+def test_counter_growth_survives_restarts(increments):
+    """Each gain is counted once; a restart loses only what was gained after the last scrape."""
     seen, total = [0.0], 0.0
     for number, gained in enumerate(increments):
         restarts = number % 5 == 4 and gained < seen[-1]
@@ -81,8 +82,8 @@ def test_growth_survives_restarts(increments):
     assert counted(*seen).total("specdec_x_total") == {(): total}
 
 
-def test_gaps_lose_nothing():
-    """A server that Prometheus missed for a while is the same one afterwards."""
+def test_missed_scrapes_lose_nothing():
+    """A server that Prometheus missed for a while counts as the same one afterwards."""
     first, last = counted(10, 30).scrapes
     history = History((first, Scrape(0.5, {}), last))
 
@@ -91,8 +92,8 @@ def test_gaps_lose_nothing():
 
 @pytest.mark.parametrize("text", [PAGE, PAGE + GAINS, "specdec_inflight_limit 64\n"])
 @pytest.mark.parametrize("num_scrapes", [1, 3])
-def test_page_stands_alone(text, num_scrapes):
-    """With all metrics, with few, with one: a page without a single address outside itself."""
+def test_page_needs_no_other_files(text, num_scrapes):
+    """With all metrics, few or one, the page refers to no address outside itself."""
     scrapes = tuple(parse_page(text, 1e9 + number) for number in range(num_scrapes))
 
     page = render(History(scrapes), "http://server:8002/metrics", 1e9)
@@ -104,14 +105,14 @@ def test_page_stands_alone(text, num_scrapes):
 
 
 def test_names_of_clients_are_escaped():
-    """A task may be called anything, in letters that no font has too."""
+    """A task may have any name, even with HTML or characters that no font has."""
     text = PAGE.replace('task="code"', 'task="<script>alert(1)</script> 🦀"')
 
     assert "<script>" not in render(History((parse_page(text, 0.0),)), "source", 0.0)
 
 
-def test_as_many_tasks_as_a_server_tells_apart():
-    """However they are called, every picture is drawn, over time too."""
+def test_page_draws_80_tasks_with_difficult_names():
+    """Every picture is drawn, both at one time and over time."""
     tasks = [f"_$x^{number}_{{$ " + number * "long " for number in range(80)]
     scrapes = []
     for time_s in range(3):
@@ -129,7 +130,7 @@ def test_as_many_tasks_as_a_server_tells_apart():
 
 @pytest.fixture
 def serve():
-    """Return a function that serves one body on a free port and gives its URL."""
+    """Return a function that serves one body on a free port and returns its URL."""
     servers = []
 
     def start(body):
@@ -153,7 +154,7 @@ def serve():
 
 
 def test_command_writes_the_page(serve, tmp_path, capsys):
-    """The file's name on standard output, the page in it."""
+    """It prints the name of the file to standard output."""
     out = tmp_path / "pages" / "report.html"
 
     assert main(["--metrics", f"{serve(PAGE.encode())}/metrics", "--out", str(out)]) == 0
@@ -171,8 +172,8 @@ def test_command_writes_the_page(serve, tmp_path, capsys):
         (["--metrics", "http://127.0.0.1:1/metrics"], b"", "cannot be reached"),
     ],
 )
-def test_nothing_to_report(serve, tmp_path, capsys, arguments, body, said):
-    """What is missing, and where it was looked for; no file."""
+def test_nothing_to_report_is_an_error(serve, tmp_path, capsys, arguments, body, said):
+    """The message says what is missing or wrong, and no file is written."""
     url = serve(body)
 
     status = main([*(each.format(url=url) for each in arguments), "--out", str(tmp_path / "x")])

@@ -1,4 +1,4 @@
-"""Every input of `specdec`: what is taken, what is refused, and that the refusal tells enough."""
+"""Every input of the model `specdec`: accepted values, refused values, and the error texts."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.unit.request_arrays import INT32_MAX, LIMITS, SCALARS, array, parse
 
 
 def test_defaults_are_the_documented_ones():
-    """A prompt alone is a greedy request of 256 tokens that speculates as the server likes."""
+    """A prompt alone is a greedy request of 256 tokens that leaves the drafter to the server."""
     assert parse(text_input="hello") == GenerationRequest(
         text_input="hello",
         messages=None,
@@ -58,8 +58,8 @@ def test_defaults_are_the_documented_ones():
         ("drafter", "draft+lookup", "drafter", "draft+lookup"),
     ],
 )
-def test_values_at_the_limits_are_taken(name, value, field, parsed):
-    """The ranges of the documentation include their ends."""
+def test_values_at_the_limits_are_accepted(name, value, field, parsed):
+    """The documented ranges include their ends."""
     assert getattr(parse(**{name: value}), field) == parsed
 
 
@@ -74,8 +74,8 @@ def test_values_at_the_limits_are_taken(name, value, field, parsed):
         *[("frequency_penalty", value) for value in (-2.0, 2.0)],
     ],
 )
-def test_sampling_values_at_the_limits_are_taken(name, value):
-    """Clients send FP32, which holds 0.01 as a little less."""
+def test_sampling_values_at_the_limits_are_accepted(name, value):
+    """Clients send FP32, in which 0.01 is a little less than the limit 0.01."""
     assert getattr(parse(**{name: value}).sampling, name) == pytest.approx(value)
 
 
@@ -98,8 +98,8 @@ NEUTRAL = {
 
 
 @pytest.mark.parametrize(("name", "value"), NEUTRAL.items())
-def test_what_leaves_greedy_text_alone_is_taken(name, value):
-    """Clients that always send every parameter are served greedily if the values change nothing."""
+def test_parameters_that_change_nothing_are_accepted(name, value):
+    """A client that always sends every parameter is served greedily if its values are neutral."""
     request = parse(**{name: value})
 
     assert request.sampling.is_greedy
@@ -107,8 +107,8 @@ def test_what_leaves_greedy_text_alone_is_taken(name, value):
     assert not request.bad_words
 
 
-def test_sampling_reaches_the_engines_as_asked():
-    """Each parameter of the draw is where the engines' calls are made from."""
+def test_sampling_parameters_are_passed_on_unchanged():
+    """Each of them is in the parsed request, from which the engines' calls are made."""
     given = {
         "temperature": 0.5,
         "top_k": 40,
@@ -130,7 +130,7 @@ def test_sampling_reaches_the_engines_as_asked():
 NAN, INF = float("nan"), float("inf")
 LOW, HIGH = -(2**31), INT32_MAX
 
-# (input, value, what the message must hold: the limit that was missed and the value given)
+# (input, value, parts of the message: the limit and the given value)
 REFUSED = [
     *[("max_tokens", value, ("from 1 to", str(value))) for value in (0, -1, LOW)],
     ("verification", "magic", ("exact, rejection, block, typical", "'magic'")),
@@ -175,8 +175,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "value", "told"), REFUSED)
-def test_value_out_of_range_names_limit_and_value(name, value, told):
-    """Nothing is clamped: the error is the client's, names the input, its limit and the value."""
+def test_error_for_a_value_out_of_range_names_limit_and_value(name, value, told):
+    """No value is clamped. The client's error names the input, its limit and the value."""
     with pytest.raises(InvalidRequestError) as caught:
         parse(**{name: value})
 
@@ -195,8 +195,8 @@ def test_value_out_of_range_names_limit_and_value(name, value, told):
         (("text_input", "messages", "input_ids"), "text_input, messages, input_ids"),
     ],
 )
-def test_exactly_one_prompt(names, given):
-    """No prompt, or several, is refused with what was given."""
+def test_exactly_one_prompt_is_required(names, given):
+    """A request with no prompt, or with several, is refused; the error names those given."""
     prompts = {"text_input": "x", "messages": "[]", "input_ids": [1]}
     arrays = {name: array(name, prompts[name]) for name in names}
 
@@ -205,8 +205,8 @@ def test_exactly_one_prompt(names, given):
 
 
 @pytest.mark.parametrize("name", ["stop_words", "bad_words"])
-def test_words_are_bounded_in_number_and_length(name):
-    """Each of them costs time with every token that is drawn."""
+def test_stop_and_bad_words_are_limited_in_number_and_length(name):
+    """Each word costs time for every token that is drawn."""
     assert parse(text_input="x", **{name: ["x" * 256] * 256})
     with pytest.raises(InvalidRequestError, match=rf"{name} may have 256 texts; given 257"):
         parse(text_input="x", **{name: ["x"] * 257})
@@ -214,8 +214,8 @@ def test_words_are_bounded_in_number_and_length(name):
         parse(text_input="x", **{name: ["x", "x" * 257]})
 
 
-def test_text_that_fits_into_no_context_is_refused_unread():
-    """By its bytes, with the limit and the size, whatever the field; nothing of it comes back."""
+def test_text_too_long_for_any_context_is_refused_unread():
+    """Its size in bytes decides, in any field; the error gives limit and size, but not the text."""
     limits = replace(LIMITS, max_seq_len=10, max_text_bytes=100)
     for name, value in {
         "text_input": "x" * 101,
@@ -235,14 +235,14 @@ def test_text_that_fits_into_no_context_is_refused_unread():
 
 
 def test_two_names_of_the_seed_must_agree():
-    """One of two different seeds would win in silence."""
+    """Of two different seeds, one would be ignored silently."""
     assert parse(seed=5, random_seed=5).seed == 5
     with pytest.raises(InvalidRequestError, match="given 5 and 6"):
         parse(seed=5, random_seed=6)
 
 
-def test_long_names_are_not_sent_back():
-    """The error names the value, cut."""
+def test_long_values_are_cut_in_errors():
+    """The error names only the beginning of a value of 100,000 characters."""
     with pytest.raises(InvalidRequestError) as caught:
         parse(drafter="x" * 100_000)
     assert len(str(caught.value)) < 500

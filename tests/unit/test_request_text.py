@@ -1,4 +1,4 @@
-"""Texts, JSON and arbitrary values in requests: an answer or an error of ours, nothing else."""
+"""Texts, JSON and arbitrary values in requests: each gives a request or an error of ours."""
 
 import json
 from contextlib import suppress
@@ -32,22 +32,22 @@ BAD_MESSAGES = {
 
 
 @pytest.mark.parametrize("text", BAD_MESSAGES.values(), ids=BAD_MESSAGES.keys())
-def test_broken_messages_are_the_clients_mistake(text):
-    """Whatever is wrong with the JSON or in it is `invalid_request` about messages."""
+def test_malformed_messages_are_the_clients_error(text):
+    """Any fault in the JSON or in its contents gives `invalid_request` about `messages`."""
     with pytest.raises(InvalidRequestError, match=r"^invalid_request: messages"):
         parse(messages=text)
 
 
 def test_messages_arrive_as_they_were_sent():
-    """Roles, contents and other keys reach the chat template; a surrogate pair is a character."""
+    """Roles, contents and other keys reach the chat template; a surrogate pair is one character."""
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": "🚀", "name": "n"}]
 
     assert parse(messages=json.dumps(messages)).messages == tuple(messages)
 
 
 @pytest.mark.parametrize("name", [name for name in SCALARS if SCALARS[name] == "STRING"])
-def test_bytes_that_are_no_text(name):
-    """Bytes that are not UTF-8 are refused by name."""
+def test_bytes_that_are_not_utf8_are_refused(name):
+    """The error names the input."""
     arrays = {"text_input": array("text_input", "x")}
     if name == "messages":
         arrays = {}
@@ -63,8 +63,8 @@ def test_bytes_that_are_no_text(name):
         st.one_of(st.binary(max_size=20), st.text(max_size=20).map(str.encode)),
     )
 )
-def test_strings_never_surprise(inputs):
-    """Any bytes in any string input give a request or an error of ours, nothing else."""
+def test_any_strings_give_a_request_or_our_error(inputs):
+    """Any bytes in any string input give a request, InvalidRequestError or UnsupportedError."""
     arrays = {name: np.asarray([value], dtype=np.object_) for name, value in inputs.items()}
 
     with suppress(InvalidRequestError, UnsupportedError):
@@ -81,8 +81,8 @@ def test_strings_never_surprise(inputs):
         ),
     )
 )
-def test_numbers_never_surprise(inputs):
-    """Any numbers give a request whose fields are in range, or an error of ours."""
+def test_any_numbers_give_a_request_or_our_error(inputs):
+    """A request has its fields in range; errors are InvalidRequestError or UnsupportedError."""
     arrays = {"text_input": array("text_input", "x")}
     for name, value in inputs.items():
         kind = TYPES[SCALARS[name]]

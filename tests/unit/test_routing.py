@@ -1,4 +1,4 @@
-"""Tasks: which label a request gets, whom it is sent to, and that measurement has the last word."""
+"""Tasks: the label of a request, its configured drafter, and measurements that overrule it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LEADS = (Lead("draft_code", (1, 2, 3, 4)), Lead("draft_chat", (1, 2, 3, 4)))
 
 
 def labeler(**settings):
-    """Return a labeler, and the labels that it gives."""
+    """Return a labeler, and the registry of the labels that it gives."""
     labels = TaskLabels()
     return TaskLabeler(OrchestratorSettings(**DRAFTS, **settings), None, labels), labels
 
 
 def task(labeler, text="?", **fields):
-    """Return what a request's task means for it."""
+    """Return a request's label and its configured drafter."""
     return labeler.task(parse(text_input=text, **fields), PROMPT)
 
 
@@ -51,14 +51,14 @@ def task(labeler, text="?", **fields):
         ("code=prediction", "code=prediction"),
     ],
 )
-def test_routes_to_nobody_are_refused_at_load(value, said):
-    """With the entry, its form, and who there is."""
+def test_routes_to_unknown_drafters_are_refused_at_load(value, said):
+    """The error gives the entry, the right form, or the drafters that exist."""
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         OrchestratorSettings(**DRAFTS, task_drafters=f"sql=draft_code, {value}")
 
 
-def test_task_goes_to_its_drafter_named_or_told_by_its_text():
-    """An entry for the told label goes before; other tasks go nowhere in particular."""
+def test_task_gets_its_drafter_if_named_or_told_from_the_text():
+    """An entry for the label `auto:sql` comes before one for `sql`; other tasks have no drafter."""
     to_code, _ = labeler(task_drafters="sql=draft_code, mail = draft_chat")
     assert task(to_code, task="sql") == Task("sql", "draft_code")
     assert task(to_code, SQL) == Task("auto:sql", "draft_code")
@@ -69,8 +69,8 @@ def test_task_goes_to_its_drafter_named_or_told_by_its_text():
     assert task(apart, SQL).drafter == "draft_chat"
 
 
-def test_labels_are_bounded_and_those_that_the_operator_names_are_kept():
-    """Whatever clients and tenants invent, in whatever order."""
+def test_number_of_labels_is_limited_and_configured_ones_are_kept():
+    """This holds for any tasks and tenants that clients invent, in any order."""
     routed, _ = labeler(task_drafters="sql=draft_code", acceptance_by_tenant=True)
 
     hostile = {
@@ -83,8 +83,8 @@ def test_labels_are_bounded_and_those_that_the_operator_names_are_kept():
     assert task(routed, task="sql") == Task("sql", "draft_code")
 
 
-def test_no_tenant_can_name_the_label_of_another():
-    """Slashes in names and tasks are written otherwise; without the setting tenants share."""
+def test_no_tenant_can_use_the_label_of_another():
+    """Slashes in tenants and tasks are escaped; without the setting, tenants share labels."""
     apart, _ = labeler(acceptance_by_tenant=True)
     names = ("a", "a/b", "b/c", "a/b/c", "c", None)
     asked = [
@@ -101,7 +101,10 @@ def test_no_tenant_can_name_the_label_of_another():
 
 
 def teach(controller, situation, drafter, alpha, num_rounds):
-    """Rounds of 4 guesses at 1 ms each beside passes of 10 ms, and steps of the target alone."""
+    """Report rounds with 4 draft tokens of 1 ms each, and plain steps of 10 ms.
+
+    `alpha` is the chance that a draft token is accepted if all draft tokens before it were.
+    """
     for number in range(num_rounds):
         luck = [(number * 7919 + place * 104729) % 1000 / 1000 for place in range(4)]
         accepted = next((place for place in range(4) if luck[place] >= alpha), 4)
@@ -111,7 +114,7 @@ def teach(controller, situation, drafter, alpha, num_rounds):
 
 
 def settled(controller, situation):
-    """What is chosen in the end, a guess more or less left out."""
+    """Return the drafter that is chosen after eight decisions."""
     for _ in range(8):
         chosen = controller.choose(situation, ALONE)
     return chosen.lead
@@ -119,7 +122,7 @@ def settled(controller, situation):
 
 @pytest.fixture
 def controller():
-    """A controller at which another task's requests did well with draft_chat alone."""
+    """Return a controller that has learned, from another task, that draft_chat does better."""
     found = Controller(ControlSettings(control_share=0.0), clock=lambda: 1e6, draw=lambda: 0.99)
     other = Situation("mail", "greedy", LEADS, False, Choice("draft_chat", 2))
     teach(found, other, "draft_chat", 0.8, 400)
@@ -128,25 +131,28 @@ def controller():
 
 
 def routed(label="sql"):
-    """A task that goes to draft_code."""
+    """Return the situation of a task that is configured to use draft_code."""
     return Situation(label, "greedy", LEADS, False, Choice("draft_code", 2), is_routed=True)
 
 
-def test_routed_task_starts_with_its_drafter_whatever_others_say(controller):
-    """A task that is not routed starts with what did well elsewhere."""
+def test_routed_task_starts_with_its_configured_drafter(controller):
+    """A task without a route starts with the drafter that did well for other tasks."""
     assert settled(controller, routed()) == "draft_code"
     free = dataclasses.replace(routed("free"), is_routed=False)
     assert settled(controller, free) == "draft_chat"
 
 
 def test_routed_task_stays_with_a_drafter_that_is_good_at_it(controller):
-    """Though the other is better at all else."""
+    """It stays although the other drafter is better for other tasks."""
     teach(controller, routed(), "draft_code", 0.85, 4 * ROUTED_ROUNDS)
     assert settled(controller, routed()) == "draft_code"
 
 
 def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
-    """After ROUTED_ROUNDS rounds, without a trial; and no sooner."""
+    """It leaves after ROUTED_ROUNDS rounds, no sooner and without a trial.
+
+    Later at most one trial uses that drafter again.
+    """
     teach(controller, routed(), "draft_code", 0.0, ROUTED_ROUNDS - 2)
     assert settled(controller, routed()) == "draft_code"
     teach(controller, routed(), "draft_code", 0.0, 4)
@@ -156,8 +162,8 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
     assert len([each for each in trials if each is not None and each.lead == "draft_code"]) <= 1
 
 
-def test_tenants_with_opposite_acceptance_are_served_apart(controller):
-    """By the labels of production: each its own choice and its own α̂."""
+def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):
+    """With labels by tenant, as in production, each has its own choice and its own α̂."""
     apart, _ = labeler(acceptance_by_tenant=True)
     good, bad = (
         dataclasses.replace(routed(task(apart, task="sql", tenant=tenant).label), is_routed=False)

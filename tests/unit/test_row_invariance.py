@@ -1,7 +1,7 @@
-"""A row's result is the same bits whatever runs beside it: what makes verification exact.
+"""A row's result has the same bits whatever rows run beside it, which makes verification exact.
 
-On the shapes of the default target (hidden 576, MLP 1536, 9 query and 3 key heads of 64, 49,152
-tokens), every row compared. A library that changes its kernels is noticed here.
+Every row is compared, in the shapes of the default target: hidden size 576, MLP 1536, 9 query and
+3 key heads of 64, 49,152 tokens. If a library changes its kernels, these tests notice it.
 """
 
 import numpy as np
@@ -26,19 +26,20 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 MAX_ROWS = 1024
 MAX_HEAD_ROWS = 513
-"""The head sees no prompts, only what is verified: 48 streams with nine rows each are 432."""
+"""Rows of the output head to compare. It reads no prompts, and 48 streams of 9 rows are 432."""
 ROWS = (
     *(2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129),
     *(255, 256, 257, 511, 512, 513, 1023, 1024),
 )
-"""Where kernels change, and between."""
+"""Numbers of rows to compare: those at which kernels change, and some between."""
 NUM_PAIRED = 96
+"""First rows of a product, which are compared two by two."""
 
 
 def reference(product, num_rows):
-    """Run all rows at once; check the first of them two by two, the fewest the model ever runs.
+    """Return the result of all rows at once; check that the first rows give the same two by two.
 
-    `product` takes a slice of the rows.
+    The model never runs fewer than two rows. `product` takes a slice of the rows.
     """
     together = product(slice(num_rows))
     for start in range(0, min(num_rows, NUM_PAIRED), 2):
@@ -58,7 +59,7 @@ def reference(product, num_rows):
     ids=["qkv", "output", "gate_up", "head"],
 )
 def test_rows_of_a_product_do_not_depend_on_their_number(num_out, max_rows):
-    """Linear: each row of 2 to 1,024 has the bits that it has beside one other row."""
+    """In Linear, each of 2 to 1,024 rows has the same bits as beside one other row."""
     linear = Linear(random(num_out, HIDDEN, scale=0.05))
     x = random(max_rows, HIDDEN, seed=1)
 
@@ -72,7 +73,7 @@ def test_rows_of_a_product_do_not_depend_on_their_number(num_out, max_rows):
 
 @pytest.mark.parametrize("num_in", [HIDDEN, INNER], ids=["output", "down"])
 def test_rows_added_to_the_residual_do_not_depend_on_their_number(num_in):
-    """add_to: the same, where a long inner dimension is summed in pieces of fixed order."""
+    """Linear.add_to sums a long inner dimension in pieces, in a fixed order."""
     linear = Linear(random(HIDDEN, num_in, scale=0.05))
     x = random(MAX_ROWS, num_in, seed=2)
     residual = random(MAX_ROWS, HIDDEN, seed=3).float()
@@ -90,7 +91,7 @@ def test_rows_added_to_the_residual_do_not_depend_on_their_number(num_in):
 
 
 def test_normalisation_and_activation_do_not_depend_on_the_rows():
-    """RMSNorm in float32 and SiLU in bf16, as the model calls them."""
+    """This holds for RMSNorm in float32 and SiLU in bfloat16, as the model calls them."""
     x = random(MAX_ROWS, HIDDEN, seed=4).float()
     weight = random(HIDDEN, seed=5).float()
 
@@ -107,12 +108,12 @@ def test_normalisation_and_activation_do_not_depend_on_the_rows():
 
 
 def most_likely_of(head_rows, hidden):
-    """Run the model's choice of tokens with this head."""
+    """Return the most likely token of each row, [rows] int64, as the model finds it."""
     return Head(head_rows, None, len(head_rows), TorchOutput(head_rows)).most_likely(hidden)
 
 
-def test_choice_of_a_row_does_not_depend_on_the_others():
-    """The most likely token of each row is the same in any company."""
+def test_most_likely_token_of_a_row_does_not_depend_on_other_rows():
+    """It is the same among 2 to 64 rows."""
     head_rows = random(VOCAB, HIDDEN, seed=12, scale=0.05)
     hidden = torch.randn(64, HIDDEN, generator=torch.Generator().manual_seed(13))
     expected = reference(lambda rows: most_likely_of(head_rows, hidden[rows]), len(hidden))
@@ -122,7 +123,7 @@ def test_choice_of_a_row_does_not_depend_on_the_others():
 
 
 def test_near_ties_are_decided_in_float32():
-    """What rounding to bf16 confuses is told apart; real equals give the lowest id."""
+    """Logits that are equal only in bfloat16 are told apart; a real tie gives the lowest id."""
     hidden = torch.randn(3000, HIDDEN, generator=torch.Generator().manual_seed(14))
     head_rows = random(300, HIDDEN, seed=16, scale=0.05)
     exact = hidden.double() @ head_rows.double().T
@@ -138,7 +139,7 @@ def test_near_ties_are_decided_in_float32():
 
 
 def test_model_never_multiplies_a_single_row(tmp_path, monkeypatch):
-    """A product with one row sums in another order: a lone token runs beside a copy of itself."""
+    """A product with one row sums in another order, so a lone token runs beside its own copy."""
     model = LlamaModel(save_tiny_llama(tmp_path), 1024, CPU, kernels="torch")
     seen = []
     product = Linear._product
@@ -156,8 +157,11 @@ def test_model_never_multiplies_a_single_row(tmp_path, monkeypatch):
     assert min(seen) == 2
 
 
-def test_what_the_rules_avoid_is_recorded(record_testsuite_property):
-    """For the report: how a long product in one piece and a library's attention do here."""
+def test_differences_of_library_kernels_are_recorded(record_testsuite_property):
+    """The test report gets the numbers of rows whose bits depend on other rows in these kernels.
+
+    They are a long product in one piece and PyTorch's attention, both of which the engine avoids.
+    """
     weight, x = random(HIDDEN, INNER, scale=0.05), random(64, INNER, seed=17)
     if not can_be_packed(weight):
         pytest.skip("oneDNN has no product in bf16 for this processor")

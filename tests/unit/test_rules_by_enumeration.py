@@ -1,7 +1,8 @@
-"""Proof, not sampling: the law of the output over every outcome, in exact fractions.
+"""Proof that verification rules keep the target's distribution ("law"), in exact fractions.
 
-Each rule runs unchanged under a chance that walks through all its decisions. The draft's own draws
-are enumerated too. The law of the first tokens must be the target's, to the last digit.
+Nothing is sampled. Each rule runs unchanged with a `chance` that goes through all outcomes of its
+decisions. The drafter's own draws are enumerated too. The distribution of the first tokens must
+equal the target's exactly.
 """
 
 from collections import defaultdict
@@ -19,7 +20,10 @@ from tests.unit.enumeration import Models, all_outcomes, extend, law_of_target
 
 
 def law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
-    """Return {first `length` tokens: probability} of one round, then the target alone."""
+    """Return {first `length` tokens: probability} of one round that the target continues.
+
+    The draft is drawn from the drafter's distributions if `is_drawn`, else it is one fixed text.
+    """
     law = defaultdict(Fraction)
     for draft in product(range(vocab_size), repeat=num_drafts):
         behind = [draft[:place] for place in range(num_drafts + 1)]
@@ -48,8 +52,8 @@ SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
 @pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block])
 @pytest.mark.parametrize(("vocab_size", "num_drafts"), SIZES)
 @pytest.mark.parametrize("is_drawn", [True, False], ids=["drawn", "looked up"])
-def test_lossless_rules_keep_the_targets_law(rule, vocab_size, num_drafts, is_drawn):
-    """Joint law of all tokens that a round can give, chains to three, equal as fractions."""
+def test_lossless_rules_keep_the_targets_distribution(rule, vocab_size, num_drafts, is_drawn):
+    """The joint distribution of all tokens of a round is equal, for up to three draft tokens."""
     for seed in range(4 if vocab_size == 3 and num_drafts == 3 else 12):
         models, length = Models(seed, vocab_size), num_drafts + 1
 
@@ -60,8 +64,8 @@ def test_lossless_rules_keep_the_targets_law(rule, vocab_size, num_drafts, is_dr
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), sizes=st.sampled_from([(2, 2), (3, 2), (2, 3)]))
-def test_block_never_accepts_fewer(seed, sizes):
-    """The expected number of accepted tokens is at least that of token-by-token rejection."""
+def test_block_never_accepts_fewer_tokens_than_rejection(seed, sizes):
+    """Its expected number of accepted tokens is at least that of token-by-token rejection."""
     vocab_size, num_drafts = sizes
     models = Models(seed, vocab_size)
 
@@ -71,7 +75,7 @@ def test_block_never_accepts_fewer(seed, sizes):
 
 
 def mean_accepted(models, rule, vocab_size, num_drafts):
-    """Return the exact expectation."""
+    """Return the exact expected number of accepted tokens."""
     mean = Fraction(0)
     for draft in product(range(vocab_size), repeat=num_drafts):
         behind = [draft[:place] for place in range(num_drafts + 1)]
@@ -90,7 +94,10 @@ def mean_accepted(models, rule, vocab_size, num_drafts):
 
 
 def test_paper_example_of_block_verification():
-    """Sun et al. 2025, section 3: q = (2/3, 1/3), p = (1/3, 2/3) always; 10/9 becomes 11/9."""
+    """In Sun et al. 2025, section 3, block verification raises 10/9 accepted tokens to 11/9.
+
+    There the drafter always has q = (2/3, 1/3) and the target p = (1/3, 2/3).
+    """
 
     class Example:
         def law(self, name, _):
@@ -101,8 +108,8 @@ def test_paper_example_of_block_verification():
     assert mean_accepted(Example(), verify_as_block, 2, 2) == Fraction(11, 9)
 
 
-def test_proof_sees_a_broken_rule():
-    """Drawing the replacement from the whole law, and typical acceptance, are caught."""
+def test_proof_detects_a_wrong_rule():
+    """It detects typical acceptance, and a replacement drawn from the whole distribution."""
     models = Models(5, 3, zeros=False)
     target = law_of_target(models, 1)
     assert law_of_output(models, verify_by_rejection, 1, 3, 1, True) == target
@@ -118,7 +125,10 @@ def test_proof_sees_a_broken_rule():
 
 @pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block])
 def test_end_token_must_be_drafted_like_any_other(rule):
-    """What is left of a draft that kept its end token back was not drawn from its laws."""
+    """If a drafter keeps its end token back, the rest was not drawn from its distributions.
+
+    The rules then do not keep the target's distribution.
+    """
     models, end, vocab_size = Models(4, 3, zeros=False), 0, 3
     law = defaultdict(Fraction)
     for drawn in product(range(vocab_size), repeat=2):

@@ -1,4 +1,4 @@
-"""Sampled tokens do not depend on drafts, on company or on how a text was cut into calls."""
+"""Sampled tokens do not depend on drafts, on other requests or on how calls split a text."""
 
 from dataclasses import replace
 
@@ -28,15 +28,15 @@ NUM_TOKENS = 24
 
 
 def whole(params, start=None, end_id=None):
-    """Return the task that says all tokens in one call."""
+    """Return a task that generates all tokens in one call."""
     start = prompt(9) if start is None else start
     return Task("r", ids(start), NUM_TOKENS, params=params, num_prompt_tokens=9, end_id=end_id)
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
 @pytest.mark.parametrize("num_drafts", [1, 4, 8])
-def test_rounds_say_what_one_call_says(model, params, num_drafts):
-    """With drafts that are partly right, partly wrong: the same tokens and log-probabilities."""
+def test_rounds_give_the_tokens_of_one_call(model, params, num_drafts):
+    """With partly wrong drafts, the tokens and log-probabilities are the same."""
     once = alone(model, replace(whole(params), wants_log_probs=True))
     expected = once.tokens
     assert len(expected) > 6
@@ -62,7 +62,7 @@ def test_rounds_say_what_one_call_says(model, params, num_drafts):
 
 
 def test_end_token_waits_for_min_tokens(model):
-    """The token that would come first ends the text only after so many others."""
+    """An end token that would come first is not drawn before `min_tokens` others."""
     params = SamplingParams(temperature=1.0, seed=8)
     first = alone(model, whole(params)).tokens[0]
 
@@ -72,8 +72,8 @@ def test_end_token_waits_for_min_tokens(model):
     assert first not in late
 
 
-def test_company_changes_nothing(model):
-    """Tasks of every kind in one batch, greedy ones among them, say what they say alone."""
+def test_other_requests_in_the_batch_change_nothing(model):
+    """Tasks of every kind in one batch, greedy ones too, give the tokens that they give alone."""
     tasks = [replace(whole(params), request_id=name) for name, params in PARAMS.items()]
     tasks.append(replace(whole(SamplingParams()), request_id="greedy", wants_log_probs=True))
 
@@ -83,8 +83,8 @@ def test_company_changes_nothing(model):
         assert receiver.tokens == alone(model, task).tokens
 
 
-def test_seeds_make_the_text(model):
-    """The same seed the same text, another seed another."""
+def test_seed_decides_the_text(model):
+    """The same seed gives the same text, another seed another text."""
     first, again, other = (
         alone(model, whole(SamplingParams(temperature=1.0, seed=seed))).tokens for seed in (1, 1, 2)
     )
@@ -93,7 +93,7 @@ def test_seeds_make_the_text(model):
 
 
 def test_log_probabilities_come_with_their_tokens(model):
-    """One per token in every output, none where they are not asked for."""
+    """Every output has one for each token, or none if they are not asked for."""
     receiver = alone(model, replace(whole(PARAMS["plain"]), wants_log_probs=True))
 
     assert all(len(output.log_probs) == len(output.tokens) for output in receiver.outputs)
@@ -101,8 +101,8 @@ def test_log_probabilities_come_with_their_tokens(model):
     assert not any(output.log_probs for output in alone(model, whole(PARAMS["plain"])).outputs)
 
 
-def test_nothing_is_drawn_behind_a_wrong_guess(model, monkeypatch):
-    """A round with a wrong second draft costs two draws, however long the draft is."""
+def test_nothing_is_drawn_after_a_rejected_draft_token(model, monkeypatch):
+    """A round whose second draft token is wrong costs two draws, however long the draft is."""
     params = PARAMS["plain"]
     said = alone(model, whole(params)).tokens
     drafts = [said[0], (said[1] + 1) % VOCAB, *said[2:6]]
@@ -120,9 +120,9 @@ def test_nothing_is_drawn_behind_a_wrong_guess(model, monkeypatch):
 
 
 @pytest.mark.parametrize("verification", ["exact", "rejection", "block", "typical"])
-def test_row_that_cannot_be_drawn_ends_its_own_request(model, verification):
-    """Penalties that overflow end one task; others of the pass say what they say alone."""
-    # The engine's own contract allows what the orchestrator refuses.
+def test_row_that_cannot_be_drawn_ends_only_its_own_request(model, verification):
+    """Penalties that overflow end one task; others in the pass give the tokens they give alone."""
+    # The engine accepts such penalties; the orchestrator refuses them.
     poison = replace(
         whole(SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1e-44, seed=1)),
         request_id="poison",
@@ -143,8 +143,8 @@ def test_row_that_cannot_be_drawn_ends_its_own_request(model, verification):
         assert receiver.tokens == alone(model, witness).tokens
 
 
-def test_receiver_that_raises_ends_its_own_request(model):
-    """Whoever takes the tokens may fail: nobody else hears of it."""
+def test_receiver_that_raises_ends_only_its_own_request(model):
+    """The error of one task's receiver does not reach other tasks."""
     scheduler, said = new_scheduler(model), []
 
     def broken(output):
@@ -161,8 +161,8 @@ def test_receiver_that_raises_ends_its_own_request(model):
     scheduler.check_integrity()
 
 
-def test_request_that_bans_every_token_is_told(model):
-    """No token is left to draw, which is the request's own doing."""
+def test_request_that_bans_every_token_gets_an_error(model):
+    """No token is left to draw, which is the client's error."""
     banned = tuple((token,) for token in range(VOCAB))
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature, bad_words=banned)

@@ -1,4 +1,4 @@
-"""A request's sampling on its way to an engine: what is sent is what the engine reads."""
+"""The sampling parameters in an engine call: the engine reads what the orchestrator sends."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ BOTH = frozenset(contract.REQUIRED_OUTPUTS)
 
 
 def sent(sampling, num_context=10):
-    """Return the arrays as the engine model sees them, without their batch dimension."""
+    """Return the arrays by name as the engine model sees them, without their batch dimension."""
     return {name: array[0] for name, array in sampling_inputs(sampling, num_context)}
 
 
@@ -35,8 +35,8 @@ def sent(sampling, num_context=10):
         SamplingParams(logit_bias=((0, 0.5), (31, -100.0))),
     ],
 )
-def test_engine_reads_what_was_asked(params):
-    """Every parameter survives the contract's tensors, defaults by not being sent."""
+def test_engine_reads_the_parameters_that_were_sent(params):
+    """Every parameter survives the contract's tensors; defaults are not sent."""
     sampling = Sampling(params, num_prompt_tokens=8, has_shared_sampler=True, padded_vocab_size=32)
     arrays = sent(sampling)
 
@@ -46,14 +46,17 @@ def test_engine_reads_what_was_asked(params):
     assert task.num_prompt_tokens == (8 if params.looks_back else 0)
 
 
-def test_greedy_call_carries_one_tensor_for_it():
-    """The default path stays small."""
+def test_greedy_call_has_one_sampling_tensor():
+    """A default call stays small."""
     assert list(sent(Sampling())) == ["runtime_top_k"]
 
 
 @pytest.mark.parametrize("verification", ["off", "rejection"])
-def test_engine_without_positions_gets_a_seed_for_each_call(verification):
-    """It would draw by the same noise again; the same call has the same seed again."""
+def test_engine_without_noise_by_position_gets_a_seed_for_each_call(verification):
+    """With one seed it would draw with the same noise in each call.
+
+    The same call gets the same seed again. Our own engines get the request's seed.
+    """
     params = SamplingParams(temperature=0.5, seed=11)
     foreign = Sampling(params, verification=verification)
 
@@ -66,7 +69,7 @@ def test_engine_without_positions_gets_a_seed_for_each_call(verification):
 
 
 def test_min_tokens_of_a_round_is_what_is_left():
-    """An engine without prompt_length counts from the end of its input, as upstream does."""
+    """An engine without `prompt_length` counts from the end of its input, as NVIDIA's does."""
     sampling = Sampling(SamplingParams(min_tokens=5), num_prompt_tokens=8)
 
     assert sent(sampling, num_context=10)["min_tokens"].tolist() == [3]
@@ -76,7 +79,7 @@ def test_min_tokens_of_a_round_is_what_is_left():
 
 
 def test_old_engines_get_the_old_names():
-    """Of the two inputs that TensorRT-LLM 0.20 renamed."""
+    """TensorRT-LLM 0.20 renamed two inputs."""
     params = SamplingParams(temperature=0.5, min_tokens=5, seed=3)
 
     old = sent(Sampling(params, num_prompt_tokens=8, has_old_names=True))
@@ -90,8 +93,8 @@ def test_old_engines_get_the_old_names():
     )
 
 
-def test_backends_defaults_hold():
-    """Nothing given is greedy; top-p or top-k alone sample at temperature 1."""
+def test_defaults_are_those_of_the_backend():
+    """Without parameters a call is greedy; with only top-p or top-k the temperature is 1."""
     assert parse_call("r", BASE, BOTH).task.params.is_greedy
     nucleus = parse_call("r", BASE | {"runtime_top_p": np.asarray([0.5], np.float32)}, BOTH)
     assert nucleus.task.params == replace(GREEDY, temperature=1.0, top_p=0.5)
@@ -99,8 +102,8 @@ def test_backends_defaults_hold():
     assert few.task.params == replace(GREEDY, temperature=1.0, top_k=3)
 
 
-def test_broken_word_list_is_refused():
-    """Offsets that do not rise within the tokens."""
+def test_malformed_word_list_is_refused():
+    """The offsets in a word list must rise and stay within its tokens."""
     broken = np.asarray([[5, 6], [2, 1]], dtype=np.int32)
 
     with pytest.raises(InvalidRequestError, match=r"bad_words_list.*\[2, 1\]"):

@@ -1,4 +1,4 @@
-"""Requests in one pass with others get what they would get alone, on a tiny random Llama."""
+"""Requests that share passes get the tokens that they get alone, on a tiny random Llama."""
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +10,8 @@ from tests.unit.by_hand import NUM_CACHE_TOKENS, Receiver, alone, new_scheduler,
 from tests.unit.tiny_llama import VOCAB
 
 
-def test_result_alone_says_something(model):
-    """The model of these tests is no trivial one: texts differ, and do not just repeat."""
+def test_model_of_these_tests_is_not_trivial(model):
+    """Its texts differ from each other and do not just repeat a token."""
     texts = {tuple(alone(model, task(prompt(5, seed))).tokens) for seed in range(4)}
 
     assert len(texts) == 4
@@ -19,7 +19,7 @@ def test_result_alone_says_something(model):
 
 
 def test_batched_equals_alone(model):
-    """Prompts of all sizes, plain and with drafts, in one batch: token for token as alone."""
+    """Prompts of 1 to 300 tokens, with and without drafts, give the same tokens in one batch."""
     tasks = [task(prompt(length), 20) for length in (1, 2, 17, 63, 200, 300)]
     tasks += [task(prompt(length), 9, prompt(8, seed=length)) for length in (3, 40, 257)]
     expected = [alone(model, each).tokens for each in tasks]
@@ -58,7 +58,7 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
 
 @pytest.mark.parametrize("max_num_tokens", [2, 7, 64, 512])
 def test_prompt_in_chunks_equals_prompt_at_once(model, max_num_tokens):
-    """How many rows fit in a pass changes nothing, for prompts and for drafts."""
+    """The number of rows that fit in a pass changes nothing, for prompts and for drafts."""
     tasks = [task(prompt(300), 6), task(prompt(77), 6, prompt(5))]
     expected = [alone(model, each).tokens for each in tasks]
     limits = EngineLimits(1024, 8, max_num_tokens, 6, NUM_CACHE_TOKENS)
@@ -67,13 +67,15 @@ def test_prompt_in_chunks_equals_prompt_at_once(model, max_num_tokens):
 
 
 def test_cached_prefix_changes_nothing(model):
-    """A prompt seen before, in whole or in part, is not run again and gives the same tokens."""
+    """The cached part of a prompt is not computed again, and the tokens are the same."""
     long = prompt(600)
     tasks = [
         task(long, 8),
         task(long, 8),
-        task([*long[:400], *prompt(30)], 8),  # leaves the cached text early: copied
-        task([*long[:590], *prompt(9)], 8),  # leaves it late: taken over
+        # Differs from the cached text early: its last block is copied.
+        task([*long[:400], *prompt(30)], 8),
+        # Differs late: the cached sequence is cut and used.
+        task([*long[:590], *prompt(9)], 8),
         task(long, 8),
     ]
     expected = [alone(model, each).tokens for each in tasks]
@@ -87,8 +89,8 @@ def test_cached_prefix_changes_nothing(model):
     assert [each.stats.num_reused_blocks for each in results[1:]] == reused
 
 
-def test_draft_behind_a_cached_prefix_is_forgotten_when_rejected(model):
-    """Rejected tokens leave no trace in the cache."""
+def test_rejected_draft_tokens_leave_no_trace_in_the_cache(model):
+    """After a round without an accepted token only the prompt is cached."""
     start = prompt(10)
     expected = alone(model, task(start, 4)).tokens
     scheduler = new_scheduler(model)
@@ -101,8 +103,8 @@ def test_draft_behind_a_cached_prefix_is_forgotten_when_rejected(model):
 
 
 @pytest.mark.parametrize("place", range(6))
-def test_end_token_ends_and_is_not_returned(model, place):
-    """At each place, plain and in a draft; what the draft had behind it does not count."""
+def test_end_token_ends_the_text_and_is_not_returned(model, place):
+    """It does so at each position, plain and in a draft; draft tokens after it are not counted."""
     start = prompt(12, seed=3)
     said = alone(model, task(start, 8)).tokens
     end_id = said[place]
@@ -115,7 +117,7 @@ def test_end_token_ends_and_is_not_returned(model, place):
 
 
 def test_one_output_token_leaves_no_room_for_a_draft(model):
-    """max_new_tokens = 1 with a draft is one plain token, with nothing drafted."""
+    """With max_new_tokens = 1 a draft is ignored, and the result is one plain token."""
     start = prompt(6)
 
     result = alone(model, task(start, 1, prompt(4)))
@@ -127,7 +129,7 @@ def test_one_output_token_leaves_no_room_for_a_draft(model):
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_any_schedule_gives_the_same_tokens(model, data):
-    """Requests that share beginnings, come late, are cancelled: the others never notice."""
+    """Requests may share beginnings, come late or be cancelled; no other's tokens change."""
     stems = [prompt(270), prompt(4)]
     tasks = [
         task(
@@ -162,7 +164,7 @@ def test_any_schedule_gives_the_same_tokens(model, data):
 
 
 def rows_of_passes(model, monkeypatch):
-    """Return a list that grows by the rows of each segment of each pass."""
+    """Return a list to which each pass adds the numbers of rows of its segments."""
     passes = []
     run_model = model.run
 
@@ -178,7 +180,7 @@ LONG_LIMITS = EngineLimits(max_seq_len=1024, max_num_tokens=512, num_cache_token
 
 
 def test_stream_gets_a_token_in_every_pass_that_reads_a_prompt(model):
-    """A prompt that enters is read beside a stream, in passes that each bring its next token."""
+    """A new prompt is read in chunks; each of these passes also gives the stream's next token."""
     scheduler, stream, late = new_scheduler(model, LONG_LIMITS), Receiver(), Receiver()
     scheduler.add([task(prompt(600), 400)], stream)
     while not stream.outputs:
@@ -193,7 +195,7 @@ def test_stream_gets_a_token_in_every_pass_that_reads_a_prompt(model):
 
 
 def test_short_prompt_does_not_wait_for_a_long_one(model, monkeypatch):
-    """Half of a pass's prompt rows belong to the prompt with the fewest rows left."""
+    """Half of a pass's prompt rows go to the prompt with the fewest rows left."""
     scheduler, long, short = new_scheduler(model, LONG_LIMITS), Receiver(), Receiver()
     monkeypatch.setattr(Pace, "max_prompt_rows", lambda *_, **__: 64)
     passes = rows_of_passes(model, monkeypatch)

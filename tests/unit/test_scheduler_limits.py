@@ -1,4 +1,4 @@
-"""What the engine does not take, what waits its turn, and what a cancelled request leaves."""
+"""Tasks that the engine refuses, tasks that wait their turn, and tasks that are cancelled."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from tests.unit.by_hand import LIMITS, Receiver, alone, new_scheduler, prompt, r
 from tests.unit.tiny_llama import VOCAB
 
 
-def test_more_requests_than_the_engine_takes(model):
-    """Those that do not fit, by number or by cache, wait their turn; all results are right."""
+def test_requests_that_do_not_fit_wait_their_turn(model):
+    """The number of sequences and the size of the cache are limits; all results are right."""
     tasks = [task(prompt(100, seed), 40) for seed in range(9)]
     expected = [alone(model, each).tokens for each in tasks]
 
@@ -21,7 +21,7 @@ def test_more_requests_than_the_engine_takes(model):
 
 
 def test_cancelled_requests_free_what_they_held(model):
-    """Waiting or running, mid-prompt or mid-text: an empty last output, and nothing is held."""
+    """A request may wait, read its prompt or generate; it gets an empty last output."""
     tasks = [task(prompt(200, n), 100, request_id=str(n)) for n in range(9)]
     receivers = [Receiver() for _ in tasks]
     scheduler = new_scheduler(model)
@@ -43,7 +43,7 @@ def test_cancelled_requests_free_what_they_held(model):
 
 
 def test_all_tasks_of_one_id_are_cancelled(model):
-    """The contract keys requests by their id string: a stop ends all that carry it."""
+    """The contract identifies requests by their id string, so a stop ends all with that id."""
     scheduler = new_scheduler(model)
     receivers = [Receiver() for _ in range(2)]
     for receiver in receivers:
@@ -66,7 +66,7 @@ def test_all_tasks_of_one_id_are_cancelled(model):
         (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
     ],
 )
-def test_limits_are_refused_with_limit_and_value(wrong, told):
+def test_error_for_an_impossible_task_names_limit_and_value(wrong, told):
     """A task that can never run is refused before it waits for anything."""
     with pytest.raises(InvalidRequestError) as caught:
         fit(wrong, LIMITS, VOCAB)
@@ -76,7 +76,7 @@ def test_limits_are_refused_with_limit_and_value(wrong, told):
 
 
 def test_request_larger_than_the_cache_is_refused(model):
-    """It would wait for ever; the message has need and limit."""
+    """It would wait for ever; the error gives the tokens needed and the limit."""
     scheduler = new_scheduler(model, num_cache_tokens=2 * 256)
     limit = 2 * 256 - model.cache.block_size
 
@@ -87,7 +87,7 @@ def test_request_larger_than_the_cache_is_refused(model):
 
 
 def test_output_is_shortened_at_the_end_of_the_context(model):
-    """As the tensorrtllm backend does: no error, fewer tokens."""
+    """There are fewer tokens and no error, as in NVIDIA's tensorrtllm backend."""
     result = alone(model, task(prompt(1020), 50))
 
     assert len(result.tokens) == 4
@@ -99,7 +99,7 @@ def test_output_is_shortened_at_the_end_of_the_context(model):
     ids=["prompts first", "rounds alone", "in turn"],
 )
 def test_round_overtakes_prompts_and_no_other_round(model, arrivals, order):
-    """Where all places are taken, an answer that has begun goes on before others begin."""
+    """While the engine is full, an answer that has begun continues before others begin."""
     start = prompt(200, seed=50)
     scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=1))
     (said,) = run(scheduler, [task(start, 1)])
@@ -114,7 +114,8 @@ def test_round_overtakes_prompts_and_no_other_round(model, arrivals, order):
 
         scheduler.add([tasks[name]], receive)
         if name == "a":
-            scheduler.step()  # it has the place
+            # "a" now occupies the only slot.
+            scheduler.step()
 
     while scheduler.has_work:
         scheduler.step()

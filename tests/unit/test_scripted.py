@@ -1,4 +1,4 @@
-"""The scripted drafter: acceptance by construction."""
+"""The scripted drafter, whose acceptance is set in advance."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ ANSWER = [(7919 * n) % 49000 + 1 for n in range(6000)]
 
 
 @pytest.mark.parametrize(("tau", "k"), [(2.0, 4), (3.0, 4), (2.0, 2)])
-def test_rounds_have_the_length_that_was_asked_for(tmp_path, tau, k):
-    """Over a long answer a round gives tau tokens on average, and no token is changed."""
+def test_rounds_have_the_mean_length_asked_for(tmp_path, tau, k):
+    """Over a long answer a round gives `tau` tokens on average, and no token is changed."""
     file = tmp_path / "scripts.jsonl"
     prompt = TokenPrompt("p", "c", PROMPT)
     write_scripts(file, [prompt], {"p": ANSWER}, alpha_of_tau(tau, k), vocab_size=49152)
@@ -33,8 +33,8 @@ def test_rounds_have_the_length_that_was_asked_for(tmp_path, tau, k):
     assert len(ANSWER) / len(rounds) == pytest.approx(tau, rel=0.03)
 
 
-def test_unknown_prompt_has_no_guesses(tmp_path):
-    """Its request runs without drafts."""
+def test_prompt_without_a_script_gets_no_draft(tmp_path):
+    """Its request runs without draft tokens."""
     file = tmp_path / "scripts.jsonl"
     file.write_text(json.dumps({"prompt": [1], "guesses": [2, 3]}) + "\n")
     scripts = Scripts.load(file)
@@ -44,8 +44,8 @@ def test_unknown_prompt_has_no_guesses(tmp_path):
     assert ScriptedDrafter("s", 1, 4, unknown, 2).propose(np.zeros(2, np.int32), 4).tokens == ()
 
 
-def test_what_cannot_be_is_refused(tmp_path):
-    """More tokens a round than drafts and one; a file that is none."""
+def test_impossible_tau_and_missing_scripts_are_refused(tmp_path):
+    """A round gives at most k + 1 tokens, and the file must exist."""
     with pytest.raises(ValueError, match="with 1 guesses a round it is from 1 to 2, not 3"):
         alpha_of_tau(3.0, 1)
     with pytest.raises(ConfigurationError, match="holds no scripts"):

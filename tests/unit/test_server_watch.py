@@ -1,4 +1,4 @@
-"""Requests are told of an engine that dies or hangs, and a stop drains them."""
+"""Requests get an error if the target dies or hangs, and may finish before a stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HANG_S = 0.2
 
 
 class Engine:
-    """A compiled engine, as the watch asks it."""
+    """A compiled engine that the watch can probe."""
 
     def __init__(self):
         self.answers = threading.Event()
@@ -29,14 +29,14 @@ class Engine:
         """Do nothing: no call runs."""
 
     def check(self):
-        """Hang while `answers` is not set."""
+        """Hang while `answers` is not set; raise EngineLostError if there is a `fault`."""
         self.answers.wait()
         if self.fault:
             raise EngineLostError(self.fault)
 
 
 class Flights:
-    """Requests in flight: `target` while there are any."""
+    """Requests in flight; `target` is None if there are none."""
 
     def __init__(self, target):
         self.target = target
@@ -47,11 +47,11 @@ class Flights:
         return int(self.target is not None)
 
     def any_target(self):
-        """Return the target as a request calls it."""
+        """Return the target of a request in flight, or None."""
         return self.target
 
     def fail_all(self, error):
-        """End the requests."""
+        """End the requests and keep the error."""
         if self.target is not None:
             self.errors.append(error)
         self.target = None
@@ -59,7 +59,7 @@ class Flights:
 
 @pytest.fixture
 def engine():
-    """Return an engine; it answers in the end, so that no thread stays."""
+    """Return an engine; after the test it answers, so that no probe's thread stays."""
     engine = Engine()
     yield engine
     engine.answers.set()
@@ -67,7 +67,7 @@ def engine():
 
 @pytest.fixture
 def start(engine, tmp_path, monkeypatch):
-    """Return a function that watches the engine under one request."""
+    """Return a function that starts the watch over the engine, with one request in flight."""
     monkeypatch.setattr(server_watch, "PROBE_PERIOD_S", 0.02)
     watches = []
 
@@ -92,7 +92,7 @@ def start(engine, tmp_path, monkeypatch):
 
 
 def is_refused(watch):
-    """Say whether a new request is refused."""
+    """Return whether a new request is refused."""
     try:
         watch.check_admission()
     except (EngineLostError, ShuttingDownError):
@@ -102,14 +102,14 @@ def is_refused(watch):
 
 @pytest.fixture
 def pulse(tmp_path):
-    """Return the heartbeat of the orchestrator."""
+    """Return the heartbeat writer of the orchestrator."""
     pulse = Pulse("specdec", directory=tmp_path / "board")
     yield pulse
     pulse.close()
 
 
 def test_requests_are_refused_while_an_engine_hangs(engine, start):
-    """Those that run get an error, later ones too, until the engine answers again."""
+    """Running requests get an error, and later ones too, until the engine answers again."""
     flights, watch = start()
     engine.answers.clear()
     wait_for(lambda: flights.errors)
@@ -121,7 +121,7 @@ def test_requests_are_refused_while_an_engine_hangs(engine, start):
 
 
 def test_engine_that_is_loaded_again_is_used_again(engine, start):
-    """No request is in flight while all are refused: the engine is asked all the same."""
+    """The engine is probed even while all requests are refused, so that none is in flight."""
     engine.fault = "target: its process has died"
     flights, watch = start()
     wait_for(lambda: is_refused(watch))
@@ -132,8 +132,8 @@ def test_engine_that_is_loaded_again_is_used_again(engine, start):
     wait_for(lambda: not is_refused(watch))
 
 
-def test_stop_waits_for_running_requests_and_then_writes(start, pulse, tmp_path):
-    """New requests are refused at once; state is written when the last one has ended."""
+def test_stop_waits_for_running_requests_and_then_writes_state(start, pulse, tmp_path):
+    """New requests are refused at once; the state is written when the last one has ended."""
     flushes = []
     flights, watch = start(pulse, lambda: flushes.append(flights.target))
     ask_to_drain(tmp_path / "board", time.monotonic() + 60.0)
@@ -148,8 +148,8 @@ def test_stop_waits_for_running_requests_and_then_writes(start, pulse, tmp_path)
     assert flights.errors == []
 
 
-def test_request_that_outlasts_the_drain_is_told(start, pulse, tmp_path):
-    """It ends as shutting_down, before the state is written."""
+def test_request_that_outlasts_the_drain_gets_an_error(start, pulse, tmp_path):
+    """It ends with `shutting_down`, before the state is written."""
     flushes = []
     flights, _ = start(pulse, lambda: flushes.append(list(flights.errors)))
 
@@ -160,7 +160,7 @@ def test_request_that_outlasts_the_drain_is_told(start, pulse, tmp_path):
 
 
 def test_exit_sends_every_error_first(engine, start, monkeypatch):
-    """The errors leave the outbox before tritonserver is killed, and only our own is killed."""
+    """Errors leave the outbox before tritonserver, the parent process, is killed."""
     events = []
     monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
     monkeypatch.setattr(server_watch.os, "kill", lambda pid, _: events.append(("kill", pid)))
@@ -175,7 +175,7 @@ def test_exit_sends_every_error_first(engine, start, monkeypatch):
 
 
 def test_exit_does_not_wait_for_a_disk_that_hangs(engine, start, monkeypatch):
-    """A server with a dead engine must not live on because its state cannot be written."""
+    """A server with a dead engine must end even if its state cannot be written."""
     killed, hangs = threading.Event(), threading.Event()
     monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
     monkeypatch.setattr(server_watch, "FLUSH_S", 0.1)

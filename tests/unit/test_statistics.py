@@ -1,4 +1,4 @@
-"""What speculation did for one request, counted against brute force."""
+"""The speculation statistics of one request, compared with counts of single tokens."""
 
 import json
 
@@ -14,7 +14,7 @@ TIMES = RoundTimes(2, 0.5, 0.1, 0.3, 0.08, 0.28)
 
 @st.composite
 def rounds(draw):
-    """Draw rounds as the loop makes them: accepted ≤ drafted, one token of the target's own."""
+    """Draw rounds as the loop makes them: accepted ≤ drafted, at most one token of the target's."""
     made = []
     for _ in range(draw(st.integers(1, 8))):
         drafted = draw(st.integers(0, 5))
@@ -27,7 +27,7 @@ def rounds(draw):
 
 @given(rounds(), st.integers(0, 60))
 def test_counts_are_those_of_the_emitted_tokens(made, limit):
-    """Every figure equals a count over single tokens, cut where the client's answer was cut."""
+    """Every figure equals a count over single tokens, up to where the client's answer was cut."""
     emitted = [
         (number, place < each.num_accepted)
         for number, each in enumerate(made)
@@ -61,8 +61,8 @@ def test_counts_are_those_of_the_emitted_tokens(made, limit):
     assert sum(part[1] for part in summary.per_drafter) == summary.num_steps
 
 
-def test_round_cut_by_a_stop_text():
-    """A draft behind the stop text counts as drafted; only what was emitted counts as accepted."""
+def test_round_cut_by_a_stop_text_counts_only_emitted_tokens_as_accepted():
+    """Draft tokens after the stop text still count as drafted."""
     made = [
         make_round(range(5), drafted=4, accepted=4, drafter="draft"),
         make_round(range(5), drafted=4, accepted=4, drafter="draft"),
@@ -75,8 +75,8 @@ def test_round_cut_by_a_stop_text():
     assert summary.acceptance_histogram == (0, 0, 1, 0, 1)
 
 
-def test_shape_is_vllms():
-    """The JSON has vLLM's names, the bonus token counts in the mean length, and parts add up."""
+def test_names_and_formulas_are_those_of_vllm():
+    """The mean length counts the target's own token, and the parts by drafter add up."""
     made = [
         make_round(range(3), drafted=4, accepted=2, drafter="draft"),
         make_round(range(1)),
@@ -107,7 +107,7 @@ def test_shape_is_vllms():
 
 
 def test_request_without_drafts():
-    """Nothing drafted is a rate of 0 and one token a pass, not a division by zero."""
+    """Without draft tokens the rate is 0 and the mean length 1, without a division by zero."""
     summary = summarize([make_round()] * 3, num_emitted=3)
 
     assert (summary.acceptance_rate, summary.mean_acceptance_length) == (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""`auto` in one request: copies first, the chosen lead else, the target alone in long stretches."""
+"""`auto` in one request: copies, else the chosen drafter, or stretches without speculation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEAD, ENGINE = Lead("head", (1, 2, 3), is_head=True), Lead("draft", (1, 2, 3, 4)
 
 
 class Copying:
-    """Offers what it is given."""
+    """A copy drafter that proposes the given tokens."""
 
     def __init__(self, tokens=()):
         self.tokens = tokens
@@ -45,12 +45,12 @@ class Copying:
         return Proposal(self.tokens, "lookup", 1) if self.tokens else NO_PROPOSAL
 
     def observe(self, confirmed):
-        """Learn nothing."""
+        """Ignore the round."""
 
 
 @dataclass
 class Course:
-    """A steering that has made up its mind."""
+    """A stand-in for Steering with fixed choices, which keeps what it is told."""
 
     choices: list[Choice]
     is_trial: bool = False
@@ -64,7 +64,7 @@ class Course:
     looked: list = field(default_factory=list)
 
     def looked_back(self, offers):
-        """Of copies of any length."""
+        """Keep the counts of copies of any length: (rounds, drafted, accepted)."""
         self.looked.append(
             [
                 (each.num_rounds, each.num_drafted, each.num_accepted)
@@ -88,7 +88,7 @@ class Course:
 
 
 def steered(course, copying=(), engine=None):
-    """A drafter with a head, and perhaps copying and an engine."""
+    """Return a steered drafter with a head, and with copy drafters and a draft engine if given."""
     shape = HeadShape("head", 3, 3)
     engines = {"draft": EngineLead(ENGINE, engine)} if engine else {}
     return SteeredDrafter(
@@ -96,12 +96,13 @@ def steered(course, copying=(), engine=None):
     )
 
 
-def test_the_longer_offer_is_taken_and_the_head_reads_along():
-    """A copy beats the head only by going on for longer; guesses are asked for with either."""
+def test_longer_draft_is_used_and_the_head_goes_on_drafting():
+    """A copy is used only if it is longer than the head's draft; the head drafts in either case."""
     copying = Copying((1, 2, 3))
     drafter = steered(Course([Choice("head", 3)]), [copying])
     first = drafter.propose(CONTEXT, 100)
-    assert (first.tokens, first.num_next) == ((1, 2, 3), 0)  # The first token does not wait.
+    # The head drafts nothing in the first round, so that the first token does not wait for it.
+    assert (first.tokens, first.num_next) == ((1, 2, 3), 0)
 
     drafter.observe(make_round((1,), drafted=3, drafter="lookup", next_drafts=()))
     assert drafter.propose(CONTEXT, 100).num_next == 3
@@ -115,18 +116,19 @@ def test_the_longer_offer_is_taken_and_the_head_reads_along():
 
 
 @pytest.mark.parametrize(("num_copied", "depth", "drafter"), [(3, 1, "head"), (4, 1, "lookup")])
-def test_copy_behind_one_matching_token_gives_way_to_any_guess_of_a_head(
-    num_copied, depth, drafter
-):
-    """Such a match is often a chance, however short the head's own guesses are."""
+def test_short_copy_gives_way_to_any_draft_of_a_head(num_copied, depth, drafter):
+    """A copy of three tokens follows a single matching token, which is often a coincidence.
+
+    So the head's draft is used, however short it is.
+    """
     steering = steered(Course([Choice("head", depth)]), [Copying((1, 2, 3, 4)[:num_copied])])
     steering.propose(CONTEXT, 100)
     steering.observe(make_round((1,), drafted=0, next_drafts=(7, 8, 9)[:depth]))
     assert steering.propose(CONTEXT, 100).drafter == drafter
 
 
-def test_engine_is_asked_for_the_chosen_length_where_nothing_is_copied():
-    """What copying finds costs nothing: the engine is not asked beside it."""
+def test_draft_engine_is_asked_for_the_chosen_length_if_there_is_no_copy():
+    """A copy costs nothing, so the draft engine is not asked when there is one."""
     engine, copying = ScriptedDrafter(8, lambda place: place, prompt=()), Copying()
     drafter = steered(Course([Choice("draft", 2)]), [copying], engine)
 
@@ -137,8 +139,11 @@ def test_engine_is_asked_for_the_chosen_length_where_nothing_is_copied():
     assert len(engine.asked) == 1
 
 
-def test_head_that_is_left_out_is_not_asked_again():
-    """It has not read what was said without it; in a trial of another it reads along."""
+def test_head_that_is_left_out_drafts_no_more():
+    """It has not read the tokens generated without it.
+
+    In a trial of another drafter it is not left out: it reads along.
+    """
     course = Course([Choice("draft", 2), Choice("head", 3)], is_trial=True)
     drafter = steered(course, engine=ScriptedDrafter(2, lambda place: place, prompt=()))
     assert drafter.propose(CONTEXT, 100).num_next == 0
@@ -154,8 +159,8 @@ def test_head_that_is_left_out_is_not_asked_again():
 
 
 @pytest.mark.parametrize("stretch", [1, 4, None])
-def test_target_alone_runs_in_streaming_calls(stretch):
-    """The tokens are the target's, each step is told of, and no pass is made one by one."""
+def test_without_speculation_the_target_streams(stretch):
+    """All tokens come from streaming calls, none from a verification, and each step is reported."""
     text = tuple(range(20, 31))
     course, target = Course([OFF_CHOICE], stretch=stretch), KnowingTarget(text)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 50)
@@ -168,8 +173,8 @@ def test_target_alone_runs_in_streaming_calls(stretch):
     assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
 
 
-def test_speculation_goes_on_behind_a_stretch():
-    """Off, on and off again within a request: the same text."""
+def test_speculation_continues_after_a_stretch_without_it():
+    """Off, on and off again within a request give the same text."""
     text = tuple(range(20, 60))
     choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
     engine = ScriptedDrafter(3, always_right(text))
@@ -184,8 +189,8 @@ def test_speculation_goes_on_behind_a_stretch():
     assert END_ID not in context.tokens
 
 
-def test_copies_that_were_missed_are_told_behind_a_stretch():
-    """Rounds as copying would have made them, of the latest tokens."""
+def test_missed_copies_are_reported_after_a_stretch_without_speculation():
+    """The report has the rounds that copy drafters would have made of the latest tokens."""
     text = (20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 30, 31, 32, 33)
     course = Course([OFF_CHOICE], stretch=12)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 18)
@@ -194,8 +199,8 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
     for _ in speculate(context, KnowingTarget(text), drafter):
         pass
 
-    # Behind the first, 21 22 23 20 are new, a round each; then 21 22 23 follow 20, with a 20; how
-    # far the next copy would have gone nobody knows.
+    # After the first token, 21 22 23 20 are new, one round each. Then 21 22 23 are copied, and the
+    # target adds 20. The length of the next copy is not known yet.
     assert course.looked == [[(4, 0, 0), (1, 3, 3)]]
     course.num_to_look_back = 6
     drafter = steered(course, [LookupDrafter("lookup", 1, 4, 4)])
@@ -204,9 +209,10 @@ def test_copies_that_were_missed_are_told_behind_a_stretch():
     assert course.looked[1] == [(1, 4, 4)]
 
 
-def test_copies_that_a_head_left_no_room_for_are_told():
-    """When a choice is due; else copying alone would look worthless beside any head."""
-    said = ((27, 28), (29, 27), (28, 29), (27, 28))  # By the head's guesses, two tokens a round.
+def test_copies_that_were_not_used_beside_a_head_are_reported():
+    """They are reported when a choice is due; else copying would look useless beside any head."""
+    # Drafted by the head, two tokens a round.
+    said = ((27, 28), (29, 27), (28, 29), (27, 28))
     course = Course([Choice("head", 3)], is_due=False)
     drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
     context = Context(np.asarray(PROMPT, dtype=np.int32), 20)
@@ -218,12 +224,12 @@ def test_copies_that_a_head_left_no_room_for_are_told():
 
     course.is_due = True
     drafter.propose(context.tokens, 10)
-    # 27 28 29 27 are new, a round each; then 28 29 follow 27; of the next copy nobody knows.
+    # 27 28 29 27 are new, one round each. Then 28 29 are copied. The next copy is not known yet.
     assert course.looked == [[(4, 0, 0), (1, 2, 2)]]
 
 
-def test_end_of_an_answer_is_looked_at_too():
-    """There small models repeat themselves most: without it copying would look worse than it is."""
+def test_missed_copies_at_the_end_of_an_answer_are_reported_too():
+    """Small models repeat themselves most there; without it copying would look worse than it is."""
     text = (20, 21, 22, 23, 24, 20, 21, 22, 23)
     course = Course([OFF_CHOICE], stretch=None)
     drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
@@ -237,8 +243,8 @@ def test_end_of_an_answer_is_looked_at_too():
     assert course.is_finished
 
 
-def test_prediction_is_not_asked_of_the_past():
-    """It is followed from round to round."""
+def test_prediction_is_not_asked_about_earlier_positions():
+    """It keeps state from round to round, so no missed copies are reported."""
     text = tuple(range(20, 40))
     course = Course([OFF_CHOICE], stretch=8)
     predicted = PredictionDrafter("prediction", 2, 4, np.asarray(text, np.int32), len(PROMPT))
@@ -251,8 +257,8 @@ def test_prediction_is_not_asked_of_the_past():
     assert course.looked == []
 
 
-def test_rounds_with_a_prediction_tell_of_it():
-    """Of the copies that the choice takes, since nothing is looked back at."""
+def test_rounds_with_a_prediction_report_its_copies():
+    """Each round reports its copy, or that it had none, because nothing is reported later."""
     predicted = PredictionDrafter(
         "prediction", 2, 4, np.arange(20, 28, dtype=np.int32), len(PROMPT)
     )
@@ -268,8 +274,8 @@ def _told(offer):
     return offer.drafter, offer.num_drafted, offer.num_accepted, offer.num_rounds
 
 
-def test_what_rounds_came_to_is_told():
-    """Offers of who was asked, rows of the pass, and who took the time; nothing behind the end."""
+def test_each_round_is_reported():
+    """The report has the drafter that ran, the pass's rows, and the drafted and accepted tokens."""
     course = Course([Choice("head", 3)])
     drafter = steered(course, [Copying()])
     for next_drafts in ((), (7, 8, 9), ()):
@@ -293,7 +299,7 @@ def test_what_rounds_came_to_is_told():
 
 
 def steering(situation, *, share=0.0, inflight=1, draw=lambda: 0.0):
-    """A real steering with a controller that knows nothing."""
+    """Return a real Steering, its controller without any evidence, and its Traffic."""
     controller = Controller(ControlSettings(control_share=share), draw=draw)
     traffic = Traffic()
     traffic.set_inflight(inflight)
@@ -307,7 +313,7 @@ SITUATION = Situation("code", "greedy", (HEAD, ENGINE), True, Choice("head", 3))
     ("has_head", "num_prompts", "num_of_head"), [(False, 1, 0), (True, 1, 1), (None, 0, 0)]
 )
 def test_first_round_teaches_what_a_prompt_costs(has_head, num_prompts, num_of_head):
-    """With the head that guesses and without; beside one that only reads it is neither."""
+    """Its time counts with a drafting head and without a head, not with one that reads along."""
     course, controller, _ = steering(SITUATION)
     course.choice(10, 100, can_read=True)
     course.seen(Seen(0.2, 1, 10, has_head=has_head))
@@ -321,8 +327,8 @@ def test_first_round_teaches_what_a_prompt_costs(has_head, num_prompts, num_of_h
     assert learned.first_drafts["draft"].num_samples == 1
 
 
-def test_control_group_runs_plain_to_its_end():
-    """One call, and compared with the others; but nobody who asked for drafts is drawn."""
+def test_control_group_runs_without_speculation_to_its_end():
+    """It runs in one call; a request that asks for a drafter is never drawn into the group."""
     plain, controller, _ = steering(SITUATION, share=0.5)
     assert plain.choice(10, 100, can_read=True) == OFF_CHOICE
     assert plain.stretch is None
@@ -333,8 +339,8 @@ def test_control_group_runs_plain_to_its_end():
     assert controller.report("code") is None
 
 
-def test_who_is_not_steered_tells_nothing_of_copies():
-    """The copying of who asks for a drafter may be another's, the control group is left alone."""
+def test_only_requests_that_the_controller_steers_report_missed_copies():
+    """A request that names its drafter may copy in another way; the control group is left alone."""
     fixed = Situation("code", "greedy", (), True, Choice(COPY), may_be_off=False, is_fixed=True)
     assert not steering(fixed)[0].looks_back
     assert not steering(SITUATION, share=0.5)[0].looks_back
@@ -348,8 +354,8 @@ def test_who_is_not_steered_tells_nothing_of_copies():
     assert course.looked == []
 
 
-def test_trial_is_over_whatever_fails_at_the_end():
-    """Or no other would begin."""
+def test_trial_is_over_even_if_closing_fails():
+    """Otherwise no other trial would begin."""
     course = Course([Choice("head", 3)])
     drafter = steered(course, [Copying((1,))])
     drafter.propose(CONTEXT, 100)
@@ -360,8 +366,8 @@ def test_trial_is_over_whatever_fails_at_the_end():
     assert course.has_left
 
 
-def test_one_trial_of_the_target_alone_is_enough():
-    """Though its first step pays for the call; what begins next is a trial of something else."""
+def test_one_trial_without_speculation_is_enough():
+    """It is enough although its first step pays for the call; the next trial is of a drafter."""
     first, controller, traffic = steering(SITUATION, draw=lambda: 0.5)
     first.choice(10, 100, can_read=True)
     first.leave()
@@ -379,11 +385,12 @@ def test_one_trial_of_the_target_alone_is_enough():
     assert choice.lead == "draft"
 
 
-def test_each_round_of_a_trial_tells_what_it_took_in_a_crowd():
-    """All have paid for it; of who is no trial one round in so many is enough."""
+def test_each_round_of_a_trial_reports_its_time_under_load():
+    """All requests in flight pay for a trial; of other rounds a random share is enough."""
     _, controller, traffic = steering(SITUATION, inflight=30, draw=lambda: 0.5)
     fill(controller.costs, load=30)
-    for _ in range(2 * (30 // STREAMS_UNHURT)):  # the second that may try
+    # The second request that may begin with a trial does so.
+    for _ in range(2 * (30 // STREAMS_UNHURT)):
         course = Steering(controller, SITUATION, traffic, 10)
         choice = course.choice(10, 100, can_read=True)
         if not course.is_trial:
@@ -402,8 +409,8 @@ def test_each_round_of_a_trial_tells_what_it_took_in_a_crowd():
 
 
 @pytest.mark.parametrize(("num_inflight", "goes_on"), [(2, True), (3, False)])
-def test_what_one_stream_can_afford_is_not_done_to_a_crowd(num_inflight, goes_on):
-    """A trial is given up when many more have come, a choice made again; and another may begin."""
+def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
+    """The choice is then made again, and later another trial may begin."""
     _, controller, traffic = steering(SITUATION, draw=lambda: 0.5)
     fill(controller.costs)
     for _ in range(2):
@@ -423,8 +430,8 @@ def test_what_one_stream_can_afford_is_not_done_to_a_crowd(num_inflight, goes_on
     assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
-def test_who_asks_for_the_target_alone_teaches_its_pace():
-    """In one call to the end; then no trial needs to be spent on it."""
+def test_request_without_speculation_teaches_the_time_of_a_plain_step():
+    """It runs in one call to the end; afterwards no trial without speculation is needed."""
     alone = Situation("code", "greedy", (), False, OFF_CHOICE, may_be_off=False, is_fixed=True)
     plain, controller, traffic = steering(alone)
     target = KnowingTarget(tuple(range(20, 60)))
@@ -444,7 +451,7 @@ def test_who_asks_for_the_target_alone_teaches_its_pace():
 
 
 def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
-    """Nothing is known at first: the configured drafter for few requests, none for many."""
+    """Without evidence, few requests in flight get the configured drafter and many get none."""
     calm, _, _ = steering(SITUATION)
     assert calm.choice(10, 100, can_read=True) == Choice("head", 3)
     busy, _, _ = steering(SITUATION, inflight=30)
@@ -453,8 +460,11 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
 
 
 @pytest.mark.parametrize("num_at_a_time", [1, 16])
-def test_plain_steps_count_however_many_come_at_a_time(num_at_a_time):
-    """An engine may answer many in one call: a step is learned, and a stretch is as long."""
+def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
+    """If an engine returns many at once, the learned time is that of one step.
+
+    The stretches without speculation stay as long.
+    """
     draw = random.Random(1).random
     course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
     course.choice(10, 1000, can_read=True)
@@ -468,12 +478,12 @@ def test_plain_steps_count_however_many_come_at_a_time(num_at_a_time):
         num_context += num_at_a_time
 
     assert controller.costs.plain_s(30, 500) == pytest.approx(0.01, rel=0.05)
-    # FIRST_STRETCH, and each further one twice as long.
+    # The first stretch has FIRST_STRETCH tokens, each further one twice as many.
     assert num_stretches == (20 * 32 // FIRST_STRETCH).bit_length() - 1
 
 
-def test_rows_of_requests_that_are_over_are_forgotten():
-    """Whatever became of them."""
+def test_rows_of_ended_requests_no_longer_count():
+    """This holds even if the request did not run to its end."""
     course, _, traffic = steering(SITUATION)
     drafter = steered(course, [Copying((1, 2, 3))])
     for _ in range(3):
@@ -485,8 +495,8 @@ def test_rows_of_requests_that_are_over_are_forgotten():
     assert traffic.num_extra_rows == 0
 
 
-def test_crowd_that_has_just_come_teaches_no_times():
-    """While many prompts are read a step takes long, whatever the load."""
+def test_no_times_are_learned_while_many_prompts_are_read():
+    """A step then takes longer than its load explains."""
     courses = [steering(SITUATION, inflight=8)]
     _, controller, traffic = courses[0]
     crowd = [Steering(controller, SITUATION, traffic, 10) for _ in range(8)]
@@ -509,8 +519,8 @@ def test_crowd_that_has_just_come_teaches_no_times():
     assert traffic.is_settled()
 
 
-def test_prompts_that_are_most_of_the_work_are_part_of_the_load():
-    """Where half of the requests are always at their prompts, times are learned all the same."""
+def test_times_are_learned_if_half_of_the_requests_always_read_prompts():
+    """Where prompts are usually most of the work, they are part of the load."""
     course, controller, traffic = steering(SITUATION, inflight=8)
     course.choice(10, 2000, can_read=True)
     course.seen(Seen(0.5, 1, 10))

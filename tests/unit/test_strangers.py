@@ -1,4 +1,4 @@
-"""Drafts with another vocabulary: what is shared, and how they are built into a repository."""
+"""Cross-vocabulary drafts: the shared tokens, and adding such draft models to a repository."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ LETTERS = "Ġabcdefgh"
 
 
 def write_byte_level(directory, pieces):
-    """Write a byte-level tokenizer that knows these pieces, and <end>."""
+    """Write a byte-level tokenizer that knows these pieces and <end>; return the directory."""
     backend = BackendTokenizer(models.BPE({piece: n for n, piece in enumerate(pieces)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -59,7 +59,8 @@ def write_llama2c(path, pieces):
     model = LlamaForCausalLM(config).bfloat16().float()
     layers = model.model.layers
 
-    def neighbours(weight):  # halves → pairs that stand side by side, as Meta has them
+    # Meta stores the rotary pairs side by side; transformers stores them as two halves.
+    def neighbours(weight):
         return weight.view(3, 2, 4, 24).transpose(1, 2).reshape(24, 24)
 
     stacks = [
@@ -90,8 +91,8 @@ PIECES = ["<unk>", "\n<s>\n", "\n</s>\n", *(chr(byte) for byte in range(256))]
 PIECES += [piece.replace("▁", " ") for piece in SPOKEN]
 
 
-def test_llama2c_model_says_the_same_in_both_formats(tmp_path):
-    """Logits equal to those of the model that was written, and the pieces join as they should."""
+def test_imported_llama2c_model_has_the_same_logits_and_tokens(tmp_path):
+    """The imported tokenizer joins pieces, and spells unknown characters in bytes."""
     model = write_llama2c(tmp_path / "bundle", PIECES)
 
     (tmp_path / "out").mkdir()
@@ -108,8 +109,8 @@ def test_llama2c_model_says_the_same_in_both_formats(tmp_path):
     assert tokenizer.decode(encoded.ids[1:]) == "ab abé🚀"
 
 
-def test_tokens_are_shared_where_their_bytes_are_equal(tmp_path):
-    """However each tokenizer writes a space; special tokens are nobody's words."""
+def test_tokens_with_equal_bytes_are_shared(tmp_path):
+    """Each tokenizer may write a space in its own way; special tokens are never shared."""
     write_llama2c(tmp_path / "bundle", PIECES)
     (tmp_path / "draft").mkdir()
     import_llama2c(tmp_path / "bundle", tmp_path / "draft")
@@ -119,7 +120,7 @@ def test_tokens_are_shared_where_their_bytes_are_equal(tmp_path):
 
     place = {piece: number for number, piece in enumerate(PIECES)}
     found = {number: int(own) for number, own in enumerate(shared.target_ids) if own >= 0}
-    # Byte 0xC3 is a token of both, and so are the letter and the space, twice in the draft.
+    # Both have byte 0xC3. The draft has the letter and the space twice, as a byte and as a piece.
     assert found == {
         place["a"]: 0,
         3 + ord("a"): 0,
@@ -131,8 +132,8 @@ def test_tokens_are_shared_where_their_bytes_are_equal(tmp_path):
     assert (shared.num_target, shared.translation) == (6, "tokens")
 
 
-def test_restricted_draft_says_shared_tokens_alone(tmp_path):
-    """Its logits are the whole draft's for those, minus infinity elsewhere; its end stays."""
+def test_restricted_draft_proposes_only_shared_tokens(tmp_path):
+    """Shared tokens and the end token keep their logits; all other tokens get minus infinity."""
     draft = save_tiny_llama(tmp_path / "draft", eos_token_id=9)
     letters = dict(zip(range(20, 40), "abcdefghijklmnopqrst", strict=True))
     write_byte_level(draft, [letters.get(number, f"Ġ{number}") for number in range(VOCAB - 1)])
@@ -146,7 +147,7 @@ def test_restricted_draft_says_shared_tokens_alone(tmp_path):
     text = np.arange(10, 20, dtype=np.int32)
     logits = [logits_behind(each, text) for each in (draft, tmp_path / "restricted")]
     assert set(np.flatnonzero(np.isfinite(logits[1]))) == {9, *said}
-    # Small logits keep bf16's error, which depends on the head's shape.
+    # Small logits keep the rounding error of bfloat16, which depends on the head's shape.
     assert logits[0][[9, *said]] == pytest.approx(logits[1][[9, *said]], abs=0.02)
     assert "lm_head.weight" in load_file(tmp_path / "restricted" / "model.safetensors")
     assert Stranger.load(tmp_path / "restricted").target_ids.tolist() == shared.target_ids.tolist()
@@ -154,7 +155,7 @@ def test_restricted_draft_says_shared_tokens_alone(tmp_path):
 
 
 def logits_behind(checkpoint, text):
-    """Return what the engine's head says behind a text."""
+    """Return the logits [vocab] float32 of the token after `text`."""
     model = LlamaModel(checkpoint, 512, torch.device("cpu"))
     sequence = model.cache.acquire(text)
     return model.head.logits(model.run([Segment(sequence, text, 1)]))[0].numpy()
@@ -162,7 +163,7 @@ def logits_behind(checkpoint, text):
 
 @pytest.fixture
 def repository(tmp_path):
-    """Return a repository with our configurations, and tokenizers small enough to copy."""
+    """Return a repository with our configurations, and with a tiny target and its tokenizer."""
     for name in ("specdec", "target", "draft"):
         (tmp_path / "repository" / name / "1").mkdir(parents=True)
         for file in ("config.pbtxt", "1/model.py"):
@@ -173,13 +174,16 @@ def repository(tmp_path):
 
 
 def add(repository, name, checkpoint, *options):
-    """Run the command."""
+    """Run `specdec build add-draft`; return its exit status."""
     arguments = [name, str(checkpoint), "--model-repository", str(repository), *options]
     return cli.main(["add-draft", *arguments])
 
 
-def test_stranger_is_added_with_its_vocabulary_named(repository, tmp_path, capsys):
-    """A model of its own, known to the orchestrator with its tokenizer, and the report says why."""
+def test_added_draft_model_is_reported_with_its_vocabulary(repository, tmp_path, capsys):
+    """It becomes a Triton model, and the orchestrator's configuration names its tokenizer.
+
+    The report gives the number of shared tokens and the way of translation.
+    """
     stranger = save_tiny_llama(tmp_path / "stranger", seed=1, eos_token_id=2)
     write_byte_level(stranger, ["a", "q"])
 
@@ -197,11 +201,12 @@ def test_stranger_is_added_with_its_vocabulary_named(repository, tmp_path, capsy
     assert 'name: "odd"' in (repository / "odd" / "config.pbtxt").read_text()
     assert not (repository / "odd" / "1" / "checkpoint" / "target_ids.npy").exists()
     even = repository / "even" / "1" / "checkpoint"
-    assert ModelConfig.from_directory(even).draft_vocab_size == 2  # "a" and the end
+    # These are "a" and the end token.
+    assert ModelConfig.from_directory(even).draft_vocab_size == 2
 
 
-def test_draft_with_the_targets_vocabulary_is_just_added(repository, tmp_path, capsys):
-    """Nothing to translate; and a name that is taken is refused."""
+def test_draft_with_the_targets_vocabulary_needs_no_translation(repository, tmp_path, capsys):
+    """It is refused if it is too large, reads too few tokens, or has a name that is taken."""
     draft = shutil.copytree(repository / "target/1/checkpoint", tmp_path / "draft")
     (draft / "model.safetensors").unlink()
     shutil.copy(
@@ -209,7 +214,8 @@ def test_draft_with_the_targets_vocabulary_is_just_added(repository, tmp_path, c
         draft / "model.safetensors",
     )
 
-    assert add(repository, "twin", draft) == 1  # as large as its target
+    # The draft is as large as its target.
+    assert add(repository, "twin", draft) == 1
     assert "50%" in capsys.readouterr().err
     tensors = load_file(draft / "model.safetensors")
     small = {name: tensor for name, tensor in tensors.items() if "layers.1" not in name}
@@ -237,8 +243,8 @@ def test_draft_with_the_targets_vocabulary_is_just_added(repository, tmp_path, c
 
 
 @pytest.mark.parametrize("name", ["vote", "auto", "lookup", "a+b", "a,b", "", "a/b"])
-def test_name_that_means_something_else_is_refused(repository, name, capsys):
-    """With nothing left behind."""
+def test_reserved_or_malformed_name_is_refused(repository, name, capsys):
+    """The repository is left as it was."""
     before = sorted(repository.rglob("*"))
 
     assert add(repository, name, repository / "target/1/checkpoint") == 1

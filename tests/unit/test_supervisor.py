@@ -1,4 +1,4 @@
-"""The supervisor starts a dead server again, gives up in the end, and stops whatever happens."""
+"""The supervisor restarts a dead server, gives up after repeated deaths, and obeys signals."""
 
 import os
 import signal
@@ -42,7 +42,11 @@ LIMIT_S = 20.0
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Return a function that starts `specdec serve` over a server that lives for so long."""
+    """Return a function that starts `specdec serve` with a stand-in for tritonserver.
+
+    The stand-in dies after `lifetime_s` seconds. The function returns the supervisor's process and
+    the URL of its probes.
+    """
     binary = tmp_path / "bin" / "tritonserver"
     binary.parent.mkdir()
     binary.write_text(f"#!{sys.executable}\n{SERVER}")
@@ -90,7 +94,7 @@ def pids(tmp_path):
 
 
 def answers(url):
-    """Return whether a probe says yes."""
+    """Return whether a probe answers with status 200."""
     try:
         with urllib.request.urlopen(url, timeout=2.0) as response:  # noqa: S310 - our own
             return response.status == 200
@@ -99,7 +103,7 @@ def answers(url):
 
 
 def test_gives_up_after_repeated_deaths(serve, tmp_path):
-    """Five deaths in a row end with an exit status of their own, and no server is left."""
+    """After MAX_DEATHS deaths the exit status is EXIT_GAVE_UP, and no server is left."""
     process, _ = serve(lifetime_s=1.0)
 
     _, errors = process.communicate(timeout=60)
@@ -112,7 +116,7 @@ def test_gives_up_after_repeated_deaths(serve, tmp_path):
 
 
 def test_probes_follow_a_death(serve, tmp_path):
-    """Live all the time; ready, then not, then ready again with another process."""
+    """`live` holds all the time; `ready` is lost and comes back with another process."""
     process, url = serve(lifetime_s=60.0)
     wait_for(lambda: answers(f"{url}ready"))
 
@@ -128,7 +132,7 @@ def test_probes_follow_a_death(serve, tmp_path):
 
 
 def test_without_http_readiness_waits_for_the_grpc_port(serve):
-    """Triton opens its ports once the models are loaded; heartbeats alone may come too early."""
+    """Triton opens its ports after loading the models; heartbeats alone may come too early."""
     _, url = serve(60.0, "--allow-http=false", LOADS_S="2")
     wait_for(lambda: answers(f"{url}live"))
     start_s = time.monotonic()
@@ -140,8 +144,8 @@ def test_without_http_readiness_waits_for_the_grpc_port(serve):
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1])
-def test_signal_right_after_a_death_stops(serve, tmp_path, delay_s):
-    """Whatever the supervisor is doing with the dead one, it ends quietly and starts no other."""
+def test_signal_right_after_a_death_stops_the_supervisor(serve, tmp_path, delay_s):
+    """At any moment of the restart it ends without a traceback and leaves no server."""
     process, url = serve(lifetime_s=60.0)
     wait_for(lambda: answers(f"{url}ready"))
 
@@ -156,7 +160,7 @@ def test_signal_right_after_a_death_stops(serve, tmp_path, delay_s):
 
 
 def test_start_that_fails_is_not_tried_again(serve, tmp_path):
-    """A server that dies before it was ever ready has a fault that a restart does not mend."""
+    """A server that dies before it was ever ready has a fault that a restart does not cure."""
     process, _ = serve(lifetime_s=0.0)
 
     process.communicate(timeout=LIMIT_S)
@@ -166,7 +170,7 @@ def test_start_that_fails_is_not_tried_again(serve, tmp_path):
 
 
 def test_fault_before_the_first_readiness_is_named(serve, tmp_path):
-    """Tritonserver's log says nothing of a process that was stopped; the supervisor does."""
+    """The supervisor names it, because tritonserver's log says nothing of a stopped process."""
     process, _ = serve(lifetime_s=60.0, STAYS_UNREADY="yes")
     wait_for(lambda: pids(tmp_path))
 
@@ -177,8 +181,8 @@ def test_fault_before_the_first_readiness_is_named(serve, tmp_path):
     assert "tritonserver is stopped; the server was never ready" in errors
 
 
-def test_second_signal_ends_at_once(serve, tmp_path):
-    """The server here drains for ever; nobody has to wait for it."""
+def test_second_signal_ends_the_server_at_once(serve, tmp_path):
+    """The server of this test would drain for ever."""
     process, url = serve(lifetime_s=60.0, IGNORES_TERM="yes")
     wait_for(lambda: answers(f"{url}ready"))
 
@@ -195,8 +199,8 @@ def test_second_signal_ends_at_once(serve, tmp_path):
     assert not Path(f"/proc/{pids(tmp_path)[0]}").exists()
 
 
-def test_old_option_names_the_new_one(capsys):
-    """--exit-timeout-s is refused with --drain-s."""
+def test_error_for_an_old_option_names_the_new_one(capsys):
+    """--exit-timeout-s is refused; the error names --drain-s."""
     with pytest.raises(SystemExit):
         main(["--exit-timeout-s", "5"])
     assert "--drain-s" in capsys.readouterr().err
@@ -209,7 +213,8 @@ def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
     for owner in (os.getpid(), os.getppid()):
         (tmp_path / f"{REGION_PREFIX}{owner}_1_board").mkdir()
         (tmp_path / f"{REGION_PREFIX}{owner}_1_region").touch()
-    (tmp_path / f"{REGION_PREFIX}{2**22 + 1}_alone").touch()  # killed before it had a board
+    # Left by a supervisor that was killed before it had a board.
+    (tmp_path / f"{REGION_PREFIX}{2**22 + 1}_alone").touch()
 
     leftovers.remove_leftovers()
 
@@ -217,8 +222,8 @@ def test_leftovers_of_an_earlier_container_are_removed(tmp_path, monkeypatch):
     assert left == {f"{REGION_PREFIX}{os.getppid()}_1_{kind}" for kind in ("board", "region")}
 
 
-def test_line_never_says_ready_where_a_model_is_dead():
-    """What `specdec health` prints agrees with its exit code."""
+def test_status_line_never_says_ready_if_a_model_is_dead():
+    """The line that `specdec health` prints agrees with its exit code."""
     dead = Assessment(fatal="target has died", degraded="", waiting="")
     starting = Assessment(fatal="", degraded="", waiting="")
     assert supervisor._reason_line(dead, is_ready=False) == "target has died"

@@ -1,4 +1,4 @@
-"""A tenant's flood leaves places for the others."""
+"""A tenant that floods the server leaves slots for the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Clock:
 
 
 def shares(max_share=0.75, num_places=NUM_PLACES):
-    """Return shares and their clock."""
+    """Return the shares with all slots free, and their clock."""
     clock = Clock()
     return TenantShares(num_places, max_share, clock), clock
 
 
 def num_entered(places, tenant, count=NUM_PLACES):
-    """Ask `count` times; return how often there was a place."""
+    """Ask for a slot `count` times; return how often one was given."""
     entered = 0
     for _ in range(count):
         try:
@@ -41,7 +41,7 @@ def num_entered(places, tenant, count=NUM_PLACES):
 
 
 def test_server_without_tenants_has_no_bound():
-    """All places can be taken, and the error tells the limit."""
+    """All slots can be taken, and the error gives the limit."""
     places, _ = shares()
     assert num_entered(places, None) == NUM_PLACES
     with pytest.raises(OverloadedError, match="64 requests are in flight; the limit is 64"):
@@ -49,7 +49,7 @@ def test_server_without_tenants_has_no_bound():
 
 
 def test_flood_of_a_tenant_leaves_a_quarter_to_others():
-    """Also before another has asked: answers may run for long."""
+    """They are left even before another tenant asks, because answers may run for long."""
     places, _ = shares()
     assert num_entered(places, "a") == 48
     with pytest.raises(OverloadedError, match="48 requests of tenant 'a' are in flight"):
@@ -58,7 +58,7 @@ def test_flood_of_a_tenant_leaves_a_quarter_to_others():
 
 
 def test_flood_without_a_tenant_is_bounded_while_tenants_ask():
-    """The group without a tenant is a tenant like any other then, and free again later."""
+    """Requests without a tenant then count as those of one tenant; later their bound ends."""
     places, clock = shares()
     places.enter("b")
     places.leave("b")
@@ -72,8 +72,8 @@ def test_flood_without_a_tenant_is_bounded_while_tenants_ask():
 
 @given(num_tenants=st.integers(1, 8), max_share=st.floats(0.3, 0.9), draw=st.randoms())
 @settings(deadline=None, max_examples=20)
-def test_newcomer_has_a_place_however_many_flood(num_tenants, max_share, draw):
-    """Once the answers that filled the server first have ended, one after another."""
+def test_new_tenant_gets_a_slot_however_many_flood(num_tenants, max_share, draw):
+    """It gets one after the answers that filled the server first have ended, one after another."""
     places, _ = shares(max_share)
     tenants = [str(number) for number in range(num_tenants)]
     running = []
@@ -85,8 +85,8 @@ def test_newcomer_has_a_place_however_many_flood(num_tenants, max_share, draw):
     places.enter("newcomer")
 
 
-def test_place_given_back_can_be_taken_again():
-    """The bound counts what is held now."""
+def test_slot_given_back_can_be_taken_again():
+    """The bound counts the slots that a tenant holds now."""
     places, _ = shares()
     places.enter("b")
     assert num_entered(places, "a") > 0
@@ -96,14 +96,14 @@ def test_place_given_back_can_be_taken_again():
 
 
 def test_share_of_one_sets_no_bound():
-    """The option turns it off."""
+    """A `max_share` of 1 turns the bound off."""
     places, _ = shares(1.0)
     places.enter("b")
     assert num_entered(places, "a") == NUM_PLACES - 1
 
 
 def test_small_limit_still_serves_everyone():
-    """With few places the multiple of the free ones is below one."""
+    """With few slots the multiple of the free ones is below one, but a tenant still gets one."""
     places, _ = shares(0.1, num_places=2)
     places.enter("b")
     places.enter("a")

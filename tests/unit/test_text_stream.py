@@ -1,4 +1,4 @@
-"""Text is released in whole characters, and nothing of a stop text is ever seen."""
+"""Text is released in whole characters, and no part of a stop text is ever released."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CHECKPOINT = Path(__file__).parents[2] / "model_repository/target/1/checkpoint"
 
 
 def tokens_of(count):
-    """Return tokens whose ids are their places."""
+    """Return `count` tokens with ascending ids from 0."""
     return [Token(id=n, source=0, position=0, drafter=None) for n in range(count)]
 
 
@@ -49,7 +49,7 @@ def run(pieces, stop_words, round_sizes):
     round_sizes=st.lists(st.integers(1, 5), min_size=16, max_size=16),
 )
 def test_released_text_is_the_whole_text_up_to_the_first_stop(pieces, stop_words, round_sizes):
-    """For any tokens, rounds and stop words, joined pieces are the text cut at the first stop."""
+    """For any tokens, rounds and stop texts, the joined pieces are the text before the stop."""
     whole = "".join(piece or "" for piece in pieces)
     expected = cut_at_first(pieces, stop_words)
 
@@ -57,7 +57,7 @@ def test_released_text_is_the_whole_text_up_to_the_first_stop(pieces, stop_words
 
     assert "".join(piece.text for piece in released) == expected
     assert stream.stopped == (expected != whole)
-    # At every moment what was released is a beginning of it: nothing had to be taken back.
+    # What was released is a beginning of it at every moment: nothing had to be taken back.
     seen = ""
     for piece in released:
         seen += piece.text
@@ -69,8 +69,8 @@ def test_released_text_is_the_whole_text_up_to_the_first_stop(pieces, stop_words
     stop_words=st.lists(st.text("ab", min_size=1, max_size=4), max_size=2),
     round_sizes=st.lists(st.integers(1, 4), min_size=12, max_size=12),
 )
-def test_tokens_and_text_are_in_step(pieces, stop_words, round_sizes):
-    """Tokens come in order, each once, together with their own text, none behind the stop."""
+def test_tokens_are_released_together_with_their_text(pieces, stop_words, round_sizes):
+    """Tokens come in order, each once, and none after the stop text."""
     _, released = run(pieces, stop_words, round_sizes)
 
     ids = [token.id for piece in released for token in piece.tokens]
@@ -81,17 +81,17 @@ def test_tokens_and_text_are_in_step(pieces, stop_words, round_sizes):
             piece.text
             == "".join(pieces[token.id] or "" for token in piece.tokens)[: len(piece.text)]
         )
-    # How the tokens came in rounds changes when they are released, and nothing else.
+    # The rounds in which tokens came change when they are released, and nothing else.
     _, at_once = run(pieces, stop_words, [len(pieces)])
     assert [token.id for piece in at_once for token in piece.tokens] == ids
-    # Only the last token may have lost text, to the stop.
+    # Only the last token may lack text, cut off by the stop text.
     own = [pieces[number] or "" for number in ids]
     assert "".join(own[:-1]) == text[: len("".join(own[:-1]))]
     assert len("".join(own)) >= len(text)
 
 
 def test_without_stop_words_every_token_goes_out_at_once():
-    """Nothing is held back, tokens that complete no character included."""
+    """Nothing is held back, not even tokens that complete no character."""
     stream = TextStream(lambda token: ["a", None, "é", ""][token])
 
     released = [stream.push([token]) for token in tokens_of(4)]
@@ -106,7 +106,7 @@ def test_without_stop_words_every_token_goes_out_at_once():
 
 
 def test_only_what_may_begin_a_stop_text_is_held():
-    """A token is held while a stop text may begin in it, and released when none did."""
+    """A token is held while a stop text may begin in it, and released if none does."""
     stream = TextStream(lambda token: ["one ", "st", "art ", "st", "op", " two"][token], ["stop"])
     tokens = tokens_of(6)
 
@@ -119,7 +119,7 @@ def test_only_what_may_begin_a_stop_text_is_held():
 
 
 def test_bytes_of_a_stop_character_are_held():
-    """A token with the first bytes of a character waits: the character may begin a stop text."""
+    """A token with the first bytes of a character is held: the character may begin a stop text."""
     stream = TextStream(lambda token: ["a", None, None, "🚀"][token], ["🚀!", "🚀"])
     tokens = tokens_of(4)
 
@@ -142,7 +142,7 @@ def test_stop_text_inside_a_token_keeps_the_text_before_it():
 
 
 def test_earliest_stop_text_wins():
-    """Of several stop words the one that begins first cuts, whatever their order."""
+    """Of several stop texts, the one that begins first cuts the answer, whatever their order."""
     for words in (["cd", "bcx", "b"], ["b", "cd"]):
         stream = TextStream(lambda _: "abcd", words)
 
@@ -150,7 +150,7 @@ def test_earliest_stop_text_wins():
 
 
 def test_unfinished_stop_text_is_returned_at_the_end():
-    """What only looked like the beginning of a stop text belongs to the answer."""
+    """Text that only looked like the beginning of a stop text belongs to the answer."""
     stream = TextStream(lambda token: ["x", "st", "o"][token], ["stop"])
 
     assert stream.push(tokens_of(3)).text == "x"
@@ -169,7 +169,7 @@ def tokenizer():
 
 
 def real_ids(tokenizer, text):
-    """Return the tokens of a text."""
+    """Return the token ids of a text."""
     return tokenizer._backend.encode(text, add_special_tokens=False).ids
 
 
@@ -186,10 +186,11 @@ def real_ids(tokenizer, text):
     round_size=st.integers(1, 6),
 )
 def test_real_tokenizer_never_splits_a_character(tokenizer, text, stop, round_size):
-    """With byte-level tokens of the real vocabulary, streamed text is the text itself."""
+    """With byte-level tokens of the real vocabulary, the stream is the text before the stop."""
     ids = real_ids(tokenizer, text)
     whole = tokenizer.text(np.asarray(ids, dtype=np.int32))
-    assume(whole == text)  # the vocabulary lacks a few bytes of planes that nobody writes
+    # The vocabulary lacks a few bytes of Unicode planes that are hardly used.
+    assume(whole == text)
     decoder = tokenizer.decoder()
     words = [stop] if stop else []
     stream = TextStream(lambda token: decoder(ids[token]), words, rest=decoder.rest)
@@ -209,7 +210,7 @@ def test_real_tokenizer_never_splits_a_character(tokenizer, text, stop, round_si
 
 
 def test_character_cut_off_at_the_end_is_not_shown(tokenizer):
-    """An answer that ends inside a character ends before it: no replacement character."""
+    """An answer that ends inside a character ends before it, without a replacement character."""
     ids = real_ids(tokenizer, "rocket 🚀")
     decoder = tokenizer.decoder()
     stream = TextStream(lambda token: decoder(ids[token]), rest=decoder.rest)
@@ -222,7 +223,7 @@ def test_character_cut_off_at_the_end_is_not_shown(tokenizer):
 
 
 def test_whole_replacement_characters_at_the_end_are_shown(tokenizer):
-    """A character that the tokens spell out comes at the latest with the end of the answer."""
+    """A U+FFFD that the tokens really encode is sent, at the latest at the end of the answer."""
     ids = [*real_ids(tokenizer, "odd \ufffd"), *real_ids(tokenizer, "\ufffd\ufffd")]
     decoder = tokenizer.decoder()
     stream = TextStream(lambda token: decoder(ids[token]), rest=decoder.rest)
@@ -235,7 +236,7 @@ def test_whole_replacement_characters_at_the_end_are_shown(tokenizer):
 
 @pytest.mark.parametrize("num_before", [0, 1, 2])
 def test_replacement_character_can_be_a_stop_word(tokenizer, num_before):
-    """Also where it is the last thing said."""
+    """It stops the answer even as its last character."""
     ids = [*real_ids(tokenizer, "odd"), *real_ids(tokenizer, "\ufffd")]
     decoder = tokenizer.decoder()
     stream = TextStream(lambda token: decoder(ids[token]), ["\ufffd"], rest=decoder.rest)
@@ -248,8 +249,8 @@ def test_replacement_character_can_be_a_stop_word(tokenizer, num_before):
 
 
 @pytest.mark.parametrize("word", ["<end>", "b<end>", "<end>a", "<end><end>"])
-def test_special_token_named_by_a_stop_word_stops(word):
-    """It adds nothing to the text, and is met all the same; nothing of its name is shown."""
+def test_stop_word_may_name_a_special_token(word):
+    """The special token adds nothing to the text but stops it; no part of its name is released."""
     texts, specials = {1: "a", 2: "b"}, {7: "<end>"}
     ids = [1, 2, 7, 1, 7, 7, 2]
     stream = TextStream(texts.get, [word], special_texts=specials)
@@ -261,8 +262,8 @@ def test_special_token_named_by_a_stop_word_stops(word):
     assert "".join(piece.text for piece in pieces) == expected[word]
 
 
-def test_special_token_that_nobody_names_is_passed_over():
-    """Stop texts are met across it, as the text reads."""
+def test_special_token_without_a_stop_word_is_ignored():
+    """A stop text is found across it, as in the text that the client sees."""
     stream = TextStream({1: "a", 2: "b"}.get, ["ab"], special_texts={7: "<end>"})
 
     stream.push([Token(each, 0, 0, None) for each in (1, 7, 2)])

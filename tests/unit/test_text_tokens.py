@@ -1,4 +1,4 @@
-"""Text of an engine as tokens of ours: the text to the letter, never more tokens than asked for."""
+"""Tokens made from an engine's text: exactly that text, in no more tokens than asked for."""
 
 import re
 from pathlib import Path
@@ -16,13 +16,13 @@ TOKENIZER = Tokenizer(CHECKPOINT)
 
 
 def by_twos(text):
-    """Cut into pieces of two characters, which stand for themselves."""
+    """Split a text into pairs (code point of the first character, two characters)."""
     return [(ord(part[0]), part) for part in re.findall("..?", text, re.DOTALL)]
 
 
 @given(st.lists(st.text("ab ü🦀\n", max_size=5), min_size=1, max_size=8), st.integers(1, 12))
-def test_text_is_the_engines_however_it_comes(chunks, max_tokens):
-    """All of it, in order, in at most max_tokens tokens."""
+def test_text_is_exactly_the_engines_in_any_chunks(chunks, max_tokens):
+    """All of it comes out, in order, in at most `max_tokens` tokens."""
     tokens = TextTokens(by_twos, max_tokens)
     said, num_tokens = "", 0
 
@@ -39,7 +39,7 @@ def test_text_is_the_engines_however_it_comes(chunks, max_tokens):
 
 
 def test_half_a_character_waits_for_its_other_half():
-    """What a decoder puts in its place meanwhile is never passed on."""
+    """The replacement character that a decoder returns in the meantime is not passed on."""
     tokens = TextTokens(by_twos, 9)
 
     first = [tokens.text_of(each) for each in tokens.add(f"ab{UNFINISHED}", is_last=False)]
@@ -49,7 +49,7 @@ def test_half_a_character_waits_for_its_other_half():
 
 
 def test_text_that_is_taken_back_is_an_error():
-    """It may have been sent."""
+    """The text may have been sent to the client already."""
     tokens = TextTokens(by_twos, 9)
     tokens.add("abcd", is_last=False)
 
@@ -59,7 +59,7 @@ def test_text_that_is_taken_back_is_an_error():
 
 @given(st.text(max_size=40))
 def test_tokenizer_cuts_without_loss(text):
-    """Characters of several tokens and special ones included."""
+    """The parts join to the text, with special tokens and characters of several tokens too."""
     parts = TOKENIZER.cut(text + "🦀 語<|im_end|>")
 
     assert "".join(part for _, part in parts) == text + "🦀 語<|im_end|>"

@@ -1,4 +1,4 @@
-"""The engine's thread: tasks in from anywhere, outputs in order, and it outlives a failing pass."""
+"""The engine's thread: it takes tasks from any thread and survives a pass that fails."""
 
 import queue
 import threading
@@ -52,7 +52,7 @@ def submit(engine, *tokens, max_new_tokens=5, request_id="r", bad_texts=()):
 
 
 def last_of(outputs):
-    """Wait for the last output; return (all tokens, it)."""
+    """Wait for the last output; return (all tokens, last output)."""
     tokens = []
     while True:
         output = outputs.get(timeout=PATIENCE_S)
@@ -62,7 +62,7 @@ def last_of(outputs):
 
 
 def fail_next(monkeypatch, kind, method, error):
-    """Let the next call of a method fail, and only that."""
+    """Let only the next call of a method fail, with `error`."""
     original = getattr(kind, method)
 
     def fail_once(*_):
@@ -72,8 +72,8 @@ def fail_next(monkeypatch, kind, method, error):
     monkeypatch.setattr(kind, method, fail_once)
 
 
-def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
-    """Every task gets an error that names the cause; the next one is served as before."""
+def test_failing_pass_ends_its_tasks_but_not_the_engine(engine, monkeypatch):
+    """Every task in it gets an error that names the cause; the next task is served as before."""
     expected, _ = last_of(submit(engine, 1, 2, 3))
     fail_next(monkeypatch, LlamaModel, "run", RuntimeError("out of luck"))
 
@@ -87,7 +87,7 @@ def test_failing_pass_ends_its_tasks_and_not_the_engine(engine, monkeypatch):
 
 @pytest.fixture
 def engine_with_pulse(checkpoint, tmp_path):
-    """Return an engine and the board that it beats on."""
+    """Return an engine, and the directory of the board with its heartbeat."""
     board = tmp_path / "board"
     running = TorchEngine(
         EngineSettings(checkpoint, LIMITS, device="cpu"), Pulse("target", directory=board)
@@ -97,7 +97,7 @@ def engine_with_pulse(checkpoint, tmp_path):
 
 
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
-    """What half a pass wrote is not taken for cached text."""
+    """The keys and values that it wrote are not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
     fail_next(monkeypatch, Scheduler, "_draw_and_judge", RuntimeError("late"))
 
@@ -105,8 +105,8 @@ def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monke
     assert last_of(submit(engine, *range(40, 60)))[0] == expected
 
 
-def test_refusal_reaches_the_receiver(engine):
-    """A task out of limits is answered with its error, on the way that its outputs would take."""
+def test_refused_task_gets_its_error_as_an_output(engine):
+    """The error takes the same way to the receiver as outputs do."""
     _, output = last_of(submit(engine, *range(100), max_new_tokens=5, request_id="x"))
     assert output.error is None
 
@@ -116,7 +116,7 @@ def test_refusal_reaches_the_receiver(engine):
 
 
 def test_cancel_ends_a_running_task(engine):
-    """A cancelled task gets its last output soon, the tokens so far stand."""
+    """A cancelled task soon gets its last output, and keeps the tokens so far."""
     outputs = submit(engine, 5, max_new_tokens=500, request_id="long")
     outputs.get(timeout=PATIENCE_S)
 
@@ -128,7 +128,7 @@ def test_cancel_ends_a_running_task(engine):
 
 
 def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
-    """Every round of a request names its list again; another client's new list takes long."""
+    """Each round of a request sends its list again, while another client's new list takes long."""
     may_end = threading.Event()
 
     def prepare(texts, vocabulary):
@@ -149,7 +149,7 @@ def test_known_bad_texts_do_not_wait_for_new_ones(engine, monkeypatch):
 
 
 def test_cancel_finds_a_task_whose_bad_texts_are_being_prepared(engine, monkeypatch):
-    """It ends before it has run to its end."""
+    """The task then ends early, although it had not started when it was cancelled."""
     may_end = threading.Event()
 
     def prepare(texts, vocabulary):
@@ -166,8 +166,8 @@ def test_cancel_finds_a_task_whose_bad_texts_are_being_prepared(engine, monkeypa
     assert len(last_of(outputs)[0]) < 499
 
 
-def test_closing_ends_what_runs(checkpoint):
-    """No receiver waits for ever: what runs at the end gets an error."""
+def test_closing_ends_running_tasks(checkpoint):
+    """Each gets an error, so that no receiver waits for ever."""
     engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
     outputs = submit(engine, 5, max_new_tokens=500)
     outputs.get(timeout=PATIENCE_S)
@@ -189,16 +189,16 @@ def test_closing_ends_what_runs(checkpoint):
         ({"vocab_size": 100}, "embed_tokens"),
     ],
 )
-def test_checkpoint_that_cannot_be_served_says_why(tmp_path, overrides, told):
-    """Another architecture, arithmetic that is not implemented, shapes that do not match."""
+def test_error_for_an_unusable_checkpoint_says_why(tmp_path, overrides, told):
+    """Its architecture or arithmetic is not implemented, or its shapes do not match."""
     save_tiny_llama(tmp_path, **overrides)
 
     with pytest.raises(ConfigurationError, match=told):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
 
 
-def test_missing_checkpoint_says_where_it_looked(tmp_path):
-    """An empty directory, or one without weights, is a configuration error with the path."""
+def test_error_for_a_missing_checkpoint_names_the_path(tmp_path):
+    """A directory that is empty or has no weights is a configuration error."""
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/config.json"):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
     save_tiny_llama(tmp_path)
@@ -208,15 +208,15 @@ def test_missing_checkpoint_says_where_it_looked(tmp_path):
 
 
 def test_unknown_dtype_is_refused(tmp_path):
-    """A typing mistake in config.pbtxt must not become another arithmetic."""
+    """A typing mistake in config.pbtxt must not select another arithmetic."""
     save_tiny_llama(tmp_path)
 
     with pytest.raises(ConfigurationError, match=r"float32.*given 'float'"):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu", dtype="float"))
 
 
-def test_ended_loop_is_told_to_all_and_shown_on_the_board(checkpoint, tmp_path):
-    """A fault outside every pass ends the engine: nobody waits, and its process counts as dead."""
+def test_failed_loop_ends_all_tasks_and_is_shown_on_the_board(checkpoint, tmp_path):
+    """An error outside a pass ends the engine; no receiver waits, and the board says FAILED."""
     pulse = Pulse("target", directory=tmp_path / "board")
     engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"), pulse)
     outputs = submit(engine, 5, max_new_tokens=500)
@@ -231,8 +231,8 @@ def test_ended_loop_is_told_to_all_and_shown_on_the_board(checkpoint, tmp_path):
         submit(engine, 5)
 
 
-def test_engine_beats_while_it_works_and_while_it_waits(engine_with_pulse):
-    """The time of the last beat moves on, and work is shown only while there is some."""
+def test_engine_sends_heartbeats_while_it_works_and_while_it_waits(engine_with_pulse):
+    """The time of the last heartbeat advances, and it shows work only while there is some."""
     engine, board = engine_with_pulse
     (idle,) = read_board(board)
     outputs = submit(engine, 5, max_new_tokens=400)

@@ -1,4 +1,4 @@
-"""Spans of engine calls: none unless asked for, and each of them ends."""
+"""Trace spans of engine calls: none unless they are asked for, and each of them ends."""
 
 import sys
 
@@ -19,7 +19,7 @@ CALL = Call(np.arange(5, dtype=np.int32), 3, None, Draft((7, 8)))
 
 
 class Calls:
-    """An engine that says two tokens, one after the other, and then may fail."""
+    """Engine calls that return two tokens, one after the other, and then raise `error` if given."""
 
     def __init__(self, error=None):
         self._error = error
@@ -37,15 +37,15 @@ class Calls:
 
 @pytest.fixture
 def exported():
-    """Return a traced request and the list of its finished spans."""
+    """Return the trace of a request, and a function that returns its finished spans."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace = _Traced(provider.get_tracer("test"), CONTEXT, {"task": "code"})
     return trace, exporter.get_finished_spans
 
 
-def test_off_is_off(monkeypatch):
-    """Without an endpoint Triton is not even asked for the request's context."""
+def test_nothing_is_traced_without_an_endpoint(monkeypatch):
+    """Triton is not even asked for the request's trace context."""
     monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
     calls = Calls()
 
@@ -55,8 +55,8 @@ def test_off_is_off(monkeypatch):
     assert trace.calls("target", calls) is calls
 
 
-def test_missing_package_is_said(monkeypatch):
-    """The server runs all the same."""
+def test_missing_package_is_reported(monkeypatch):
+    """The server runs nevertheless; the message names the package to install."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4318/v1/traces")
     package = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, package, None)
@@ -68,8 +68,8 @@ def test_missing_package_is_said(monkeypatch):
     assert "pip install 'specdec-triton[tracing]'" in said[0]
 
 
-def test_a_call_is_a_child(exported):
-    """One trace: the sender's, the answer, the call with what it was about."""
+def test_span_of_a_call_is_a_child_of_the_answers_span(exported):
+    """Both belong to the sender's trace; the call's span has the numbers of its tokens."""
     trace, spans = exported
     calls = Calls()
 
@@ -87,8 +87,8 @@ def test_a_call_is_a_child(exported):
     assert answer.attributes == {"task": "code", "outcome": "ok"}
 
 
-def test_a_call_that_fails_or_is_left_ends_too(exported):
-    """A failure is written down; a stream that nobody reads on is over."""
+def test_span_of_a_failed_or_abandoned_call_ends(exported):
+    """The span has the error of a failed call; a stream that is no longer read counts as ended."""
     trace, spans = exported
 
     with pytest.raises(EngineFailedError):

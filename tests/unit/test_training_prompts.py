@@ -1,4 +1,4 @@
-"""What drafts are trained on: enough, varied, and nothing that is measured with."""
+"""The prompts that drafts are trained on: enough, varied, and none that we measure with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = {
 
 
 def test_every_task_has_its_prompts() -> None:
-    """2,000 in all, 150 of each of the ten tasks."""
+    """There are at least 2,000 in all, and at least 150 for each of the ten tasks."""
     counts = Counter(task for task, _ in prompts.shipped())
 
     assert counts.keys() == TASKS
@@ -29,7 +29,7 @@ def test_every_task_has_its_prompts() -> None:
 
 
 def test_no_two_prompts_share_a_run_of_words() -> None:
-    """Each was written on its own: eight words in a row stand in one prompt only."""
+    """Each was written on its own: eight words in a row occur in one prompt only."""
     owner: dict[tuple[str, ...], str] = {}
     for _, text in prompts.shipped():
         for run in set(separation.runs(text)):
@@ -37,17 +37,17 @@ def test_no_two_prompts_share_a_run_of_words() -> None:
                 assert owner.setdefault(run, text) == text, " ".join(run)
 
 
-def test_nothing_measured_is_trained_on() -> None:
-    """None of our measuring prompts shares a run of words with a training prompt."""
+def test_no_prompt_that_we_measure_with_is_trained_on() -> None:
+    """No prompt of the load tests shares a run of words with a training prompt."""
     trained = [text for _, text in prompts.shipped()]
     for file in separation.MEASURED.glob("*.jsonl"):
         assert not separation.shared(separation.texts_of(file), trained)
 
 
-def test_what_is_held_out_is_in_no_training(tmp_path: Path) -> None:
-    """Held-out prompts of every task stand in no first wave but where they are never trained on.
+def test_held_out_prompts_are_never_trained_on(tmp_path: Path) -> None:
+    """In the first wave, held-out prompts of every task have only numbers that are not trained on.
 
-    Nor does a run of their words: not in the other written prompts, nor in what templates make.
+    No trained prompt, written or made from a template, shares a run of words with them.
     """
     settings = prompts.PromptSettings()
     held = prompts.held_out(settings)
@@ -65,7 +65,7 @@ def test_what_is_held_out_is_in_no_training(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["draft", "eagle3"])
 def test_the_shipped_pair_was_trained_with_the_default_split(part: str) -> None:
-    """Its seed is the one by which `held_out` splits, so the same prompts are unseen."""
+    """Its seed is the one by which `held_out` splits, so its held-out prompts are the same."""
     config = json.loads((PAIR / part / "config.json").read_text("utf-8"))
 
     assert config["training"]["seed"] == prompts.PromptSettings().seed

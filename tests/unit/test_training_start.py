@@ -1,4 +1,4 @@
-"""What training starts from and learns from: `--start` and `--kinds` of `specdec build distill`."""
+"""The options `--start` and `--kinds`: where training starts, and which answers it uses."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 DRAFT_IDS = torch.arange(1, VOCAB, 3)
-"""Not the likeliest tokens of the answers below."""
+"""Tokens of the drafts' reduced vocabulary; not the likeliest ones in the answers below."""
 
 
 def save_draft(target: Path, out: Path) -> None:
-    """A draft of one layer that has moved away from the target's."""
+    """Store a draft model with one layer of the target, changed by noise."""
     student = start_from_target(target, [2], DRAFT_IDS, train_head=False)
     moved(student)
     checkpoint.store(student, target, out, {})
 
 
 def save_head(kind: str) -> Callable[[Path, Path], None]:
-    """The same of a head."""
+    """Return a function that stores a head of this kind, changed by noise."""
 
     def save(target: Path, out: Path) -> None:
         head = (
@@ -52,7 +52,7 @@ def save_head(kind: str) -> Callable[[Path, Path], None]:
 
 
 def moved(module: torch.nn.Module) -> None:
-    """Add noise to all that is trained."""
+    """Add noise to all weights that are trained."""
     torch.manual_seed(2)
     with torch.no_grad():
         for weight in module.parameters():
@@ -61,7 +61,7 @@ def moved(module: torch.nn.Module) -> None:
 
 
 def write_answers(target: Path, folder: Path, hidden: int) -> None:
-    """Forty answers that count upwards, with states by chance."""
+    """Write forty answers that count upwards, with random hidden states of size `hidden`."""
     folder.mkdir(parents=True)
     num_taps, written = len(feature_taps(target)), []
     for index in range(40):
@@ -74,7 +74,7 @@ def write_answers(target: Path, folder: Path, hidden: int) -> None:
 
 
 def save_target(folder: Path) -> Path:
-    """Eight layers, for heads that read three of them."""
+    """Save a target of eight layers, of which heads read three; return its folder."""
     return save_tiny_llama(
         folder, num_layers=8, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
@@ -91,8 +91,8 @@ def save_target(folder: Path) -> Path:
         ),
     ],
 )
-def test_training_goes_on_from_the_stored_draft(store, command, small, tmp_path):
-    """With steps of size 0 the same files come out, whatever shape the options ask for."""
+def test_training_continues_from_the_stored_draft(store, command, small, tmp_path):
+    """With a learning rate of 0 the same files come out, whatever shape the options ask for."""
     target, work = save_target(tmp_path / "target"), tmp_path / "work"
     store(target, tmp_path / "first")
     hidden = load_file(target / "model.safetensors")["model.embed_tokens.weight"].shape[1]
@@ -130,8 +130,8 @@ def test_training_goes_on_from_the_stored_draft(store, command, small, tmp_path)
     assert any(not torch.equal(tensor, onward[name]) for name, tensor in still.items())
 
 
-def test_kinds_are_what_is_learned_from(tmp_path, capsys):
-    """Only answers to prompts of these kinds; a kind or a start that is not there is refused."""
+def test_training_uses_only_answers_of_the_named_kinds(tmp_path, capsys):
+    """A kind without answers, and a start that does not exist, are refused."""
     target, work = save_target(tmp_path / "target"), tmp_path / "work"
     write_answers(target, work / "answers", 1)
     save(work / "prompts.jsonl", [Prompt(i, ("sql", "math")[i % 4 > 0], []) for i in range(40)])

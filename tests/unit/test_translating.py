@@ -1,4 +1,4 @@
-"""A draft with another tokenizer: text in between, the target's tokens on both sides."""
+"""Cross-vocabulary drafts: the target's context and the draft are translated, mostly as text."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -18,26 +18,26 @@ GOES_ON = " ship 🚀 that sailed at noon."
 
 
 class Letters:
-    """A vocabulary of Unicode code points."""
+    """A tokenizer whose tokens are Unicode code points."""
 
     def text(self, ids):
-        """Join the letters."""
+        """Return the text of the tokens."""
         return "".join(map(chr, ids.tolist()))
 
     def plain(self, text):
-        """Split into letters."""
+        """Return one token for each letter, [n] int32."""
         return np.asarray([ord(letter) for letter in text], dtype=np.int32)
 
 
 class KnowingDraft:
-    """Goes on with a text, letter by letter."""
+    """A draft engine that proposes a given text, letter by letter."""
 
     def __init__(self, text):
         self._text = text
         self.contexts = []
 
     def draft(self, context, num_tokens):
-        """Give the next letters."""
+        """Return the first `num_tokens` letters of the text as the draft."""
         self.contexts.append(Letters().text(context))
         return Draft(tuple(Letters().plain(self._text)[:num_tokens].tolist()))
 
@@ -55,7 +55,7 @@ def target():
 
 
 def test_letters_become_the_targets_tokens(target):
-    """As many as asked for, at the places where the target itself would cut the words."""
+    """The draft has the tokens into which the target's tokenizer splits the same text."""
     engine = KnowingDraft(GOES_ON)
     context = target.plain(CONTEXT)
     whole = target.plain(CONTEXT + GOES_ON)
@@ -67,8 +67,8 @@ def test_letters_become_the_targets_tokens(target):
     assert guess.logits is None
 
 
-def test_no_more_than_was_asked_for(target):
-    """Letters that the target cuts finer still give the loop's number at most."""
+def test_draft_has_no_more_tokens_than_asked_for(target):
+    """This holds even if the target's tokenizer splits one letter into several tokens."""
     engine = KnowingDraft("🚀🚀🚀🚀")
 
     guess = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(CONTEXT), 3)
@@ -80,8 +80,8 @@ LETTERS = st.text("ab cñ🚀.\n", max_size=20)
 
 
 @given(LETTERS.filter(bool), LETTERS)
-def test_translation_is_the_text(context, goes_on):
-    """Whatever is said, the tokens offered spell a beginning of it."""
+def test_translated_draft_spells_the_drafted_text(context, goes_on):
+    """Whatever the draft engine proposes, the translated tokens spell a beginning of it."""
     target = real_target()
     engine = KnowingDraft(goes_on)
 
@@ -94,8 +94,8 @@ def test_translation_is_the_text(context, goes_on):
     assert goes_on[:8].startswith(said.rstrip()) or said == goes_on[:8]
 
 
-def test_by_tokens_a_guess_ends_where_the_target_does_not_know_it():
-    """Each known token becomes the target's; nothing stands behind an unknown one."""
+def test_translation_by_tokens_ends_at_a_token_that_the_target_lacks():
+    """Each known token becomes the target's; nothing follows an unknown one."""
     table = np.full(200, -1, dtype=np.int32)
     table[[ord("a"), ord("b")]] = 5, 6
     engine = KnowingDraft("abxa")
@@ -108,7 +108,7 @@ def test_by_tokens_a_guess_ends_where_the_target_does_not_know_it():
 
 @pytest.mark.parametrize("length", [199, 200, 263, 264, 265, 1000])
 def test_long_context_is_cut_in_steps(length):
-    """What is left fits with the guesses, and its beginning moves only every 64 tokens."""
+    """The rest fits together with the draft, and its beginning moves only every 64 tokens."""
     engine = KnowingDraft("")
     text = "".join(chr(97 + number % 26) for number in range(length))
 

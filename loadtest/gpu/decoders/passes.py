@@ -1,4 +1,7 @@
-"""Times of our decoder's passes: single steps, verifications, prompts, and a draft's leaps."""
+"""Times of our decoder's passes: single steps, verifications, prompts, and leaps of a draft model.
+
+A leap is a draft model's call for several tokens whose passes are chained on the device.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,28 @@ from specdec.torch_engine.kv_cache import SPLIT_SIZE, KVCache
 from specdec.torch_engine.parts import Parts
 
 NUM_CONTEXT_TOKENS = 500
-"""Context of each sequence: with a verification's rows it fills two blocks of the cache."""
+"""Context of each sequence in tokens.
+
+With the rows of a verification it fills two blocks of the cache.
+"""
 _NUM_BLOCKS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Time of one pass with its choice of tokens, read by the host; medians of wall time."""
+    """Time of one pass with its choice of tokens, read by the host; medians of wall time in µs."""
 
     num_sequences: int
     num_draft_tokens: int
     """Draft tokens of each sequence, k; a pass has 1 + k rows of each."""
     limit_us: float
-    """Bytes of weights and context, each read once, at the read bandwidth."""
+    """Time to read the bytes of weights and context once at the read bandwidth."""
     launched_us: float
-    """The pass launched operation by operation."""
+    """Time of the pass, launched operation by operation."""
     graph_us: float
-    """The pass replayed."""
+    """Time of the pass, replayed as graphs."""
     capture_s: float
-    """Seconds to capture its graphs."""
+    """Seconds to capture the graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +58,19 @@ class PromptTime:
     num_tokens: int
     tokens_per_s: float
     share_of_peak: float
-    """The layers' floating-point operations per second, divided by the matrix product's."""
+    """Floating-point operations per second of the layers ÷ those of a large matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeapTime:
-    """Time of a draft engine's call for several tokens."""
+    """Time of a draft engine's call for several tokens, in µs."""
 
     num_sequences: int
     num_tokens: int
     steps_us: float
-    """A replayed pass and a host read for each token."""
+    """Time with a replayed pass and a host read for each token."""
     leap_us: float
-    """All passes chained on the device, one host read."""
+    """Time with all passes chained on the device and one host read."""
 
 
 def step_times(
@@ -115,7 +121,10 @@ def step_times(
 def prompt_time(
     config: ModelConfig, parts: Parts, speed: DeviceSpeed, cache: KVCache, num_tokens: int
 ) -> PromptTime:
-    """Read a prompt of `num_tokens` in the passes of an engine with default limits."""
+    """Measure how long a prompt of `num_tokens` takes, in passes of an engine with default limits.
+
+    A rest that does not fill a pass is left out.
+    """
     streams, device = Streams(cache), cache.storage.device
     size = min(num_tokens, EngineLimits().max_num_tokens)
     passes = [streams.rows([0], size, num_asked=1) for _ in range(num_tokens // size)]
@@ -139,7 +148,10 @@ def leap_times(
     lengths: tuple[int, ...],
     num_calls: int,
 ) -> Iterator[LeapTime]:
-    """Measure a draft's calls for each number of sequences and of tokens."""
+    """Measure a draft model's calls for each number of sequences and of tokens.
+
+    `parts` must have a leaper.
+    """
     decoder, leaper, device = _graph_decoder(parts), parts.leaper, cache.storage.device
     assert leaper is not None
     buckets = [bucket_of(each, 1, _NUM_BLOCKS) for each in sorted(batches, reverse=True)]
@@ -152,7 +164,8 @@ def leap_times(
         draws = [Draw(GREEDY, text, 0) for _ in numbers]
         for num_tokens in lengths:
             first = streams.rows(numbers, 1, num_asked=1)
-            streams.rows(numbers, num_tokens - 1, num_asked=1)  # room for the tokens that follow
+            # Makes room in the cache for the tokens that follow.
+            streams.rows(numbers, num_tokens - 1, num_asked=1)
 
             def step() -> None:
                 parts.head.most_likely(decoder.run(first, cache)).tolist()  # noqa: B023
@@ -175,12 +188,15 @@ def leap_times(
 def cache_for(
     config: ModelConfig, num_sequences: int, device: torch.device, dtype: torch.dtype
 ) -> KVCache:
-    """Return a cache with room for that many sequences of two blocks."""
+    """Return a cache with room for `num_sequences` sequences of two blocks."""
     return KVCache(config, num_sequences * _NUM_BLOCKS * SPLIT_SIZE, device, dtype)
 
 
 def _buckets(num_sequences: int, num_rows: int) -> list[Bucket]:
-    """Return the graphs that a pass replays: several where it is too wide for one."""
+    """Return the buckets of the graphs that a pass replays, the largest first.
+
+    There are several if the pass is too wide for one. Parts too wide for any graph have none.
+    """
     groups = group([num_rows] * num_sequences)
     buckets = {bucket_of(len(members), num_rows, _NUM_BLOCKS) for members in groups}
     captured = [each for each in buckets if each.num_sequences * each.num_rows <= MAX_GRAPH_ROWS]

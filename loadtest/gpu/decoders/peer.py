@@ -16,7 +16,7 @@ from specdec.torch_engine.config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """Time of one pass of transformers with its choice of tokens, read by the host."""
+    """Time of one pass of transformers with its choice of tokens, read by the host, in µs."""
 
     num_sequences: int
     num_rows: int
@@ -46,7 +46,7 @@ def peer_times(
             def step() -> None:
                 logits = model(tokens, past_key_values=cache).logits  # noqa: B023
                 logits.argmax(dim=-1).tolist()
-                cache.crop(-num_rows)  # noqa: B023  negative: how many go
+                cache.crop(-num_rows)  # noqa: B023  a negative length removes that many
 
             yield PeerTime(num_sequences, num_rows, median_us(device, step, num_calls))
 
@@ -72,6 +72,7 @@ def _random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype)
     model.tie_weights()
     for parameter in model.parameters():
         parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
-    for buffer in model.buffers():  # the frequencies of the rotation: any finite values do
+    # These are the frequencies of the rotation; any finite values will do.
+    for buffer in model.buffers():
         buffer.data.fill_(0.5)
     return model

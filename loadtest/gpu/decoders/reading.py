@@ -1,4 +1,4 @@
-"""A kernel that reads a tensor once: the bandwidth that a pass cannot exceed."""
+"""A kernel that reads a tensor once, to measure the bandwidth that a pass cannot exceed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 BLOCK = 8192
-"""Elements that one program reads; large enough that its single write does not count."""
+"""Elements that one program reads: enough to make the time of its single write negligible."""
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -19,7 +19,7 @@ def _sum_block(source, sums, num_elements, BLOCK: tl.constexpr):  # type: ignore
 
 
 def sums_of_blocks(source: torch.Tensor) -> torch.Tensor:
-    """source [n] float32 on a CUDA device → [⌈n / BLOCK⌉] float32: the sum of each block."""
+    """Return the sum of each block: source [n] float32 on CUDA → [⌈n / BLOCK⌉] float32."""
     num_blocks = -(-source.numel() // BLOCK)
     sums = torch.empty(num_blocks, device=source.device)
     _sum_block[(num_blocks,)](source, sums, source.numel(), BLOCK=BLOCK, num_warps=8)

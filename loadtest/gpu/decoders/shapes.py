@@ -25,7 +25,7 @@ def _shape(
     *,
     tie_embeddings: bool = False,
 ) -> ModelConfig:
-    """`heads`: query heads, key/value heads, and the size of each."""
+    """Return a configuration; `heads`: query heads, key/value heads, and the size of each."""
     num_heads, num_kv_heads, head_dim = heads
     return ModelConfig(
         vocab_size=vocab_size,
@@ -51,15 +51,19 @@ SHAPES = {
     "8b": _shape(128256, 4096, 14336, 32, (32, 8, 128)),
     "70b_slice": _shape(16032, 8192, 3584, 80, (8, 1, 128)),
 }
-"""`draft` and `default`: the default pair (135M). `1b`: Llama 3.2 1B. `8b`: Llama 3.1 8B.
+"""Configurations by name.
 
-`70b_slice`: one of eight tensor-parallel ranks of Llama 3.1 70B, without the communication: an
+`draft` and `default` are the default pair (135M), `1b` is Llama 3.2 1B, `8b` is Llama 3.1 8B.
+`70b_slice` is one of eight tensor-parallel ranks of Llama 3.1 70B without the communication: an
 eighth of the heads, of the MLP and of the vocabulary. From the models' published config.json.
 """
 
 
 def random_weights(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> ModelWeights:
-    """Return weights made on the device, small enough that activations stay finite."""
+    """Return weights made on the device, small enough that activations stay finite.
+
+    Matrices and embedding have `dtype`, norms float32.
+    """
     hidden, inner = config.hidden_size, config.intermediate_size
     num_query_rows = config.num_heads * config.head_dim
     num_kv_rows = config.num_kv_heads * config.head_dim
@@ -102,7 +106,7 @@ def random_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype
 
 
 class Streams:
-    """Sequences in a cache, by number; number n has the same tokens beside any others."""
+    """Sequences in a cache, by number; a sequence's tokens depend on its number alone."""
 
     def __init__(self, cache: KVCache) -> None:
         self._cache = cache
@@ -111,8 +115,8 @@ class Streams:
     def rows(self, numbers: Sequence[int], num_rows: int, num_asked: int) -> Rows:
         """Extend each sequence by `num_rows` tokens and return the pass that computes them.
 
-        The last `num_asked` rows of each are wanted. The pass may run again and again: the same
-        tokens at the same positions.
+        The last `num_asked` rows of each sequence are wanted. The pass may run again and again,
+        with the same tokens at the same positions.
         """
         tokens, sequences, positions = [], [], []
         for number in numbers:
@@ -131,7 +135,7 @@ class Streams:
         return Rows(np.concatenate(tokens), sequences, positions, wanted.astype(np.int64))
 
     def shorten(self, length: int) -> None:
-        """Forget the tokens of every sequence from `length` on."""
+        """Remove the tokens of every sequence from position `length` on."""
         for sequence in self._sequences.values():
             self._cache.truncate(sequence, length)
 

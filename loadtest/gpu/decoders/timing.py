@@ -1,4 +1,4 @@
-"""Times on a device, and what the device itself can do: bandwidth and matrix products."""
+"""Times on a device, and the speed of the device itself: bandwidth and matrix products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 NUM_BATCHES = 5
-"""Timed batches of calls, after one that warms up; their median counts."""
+"""Timed batches of calls, after one for warming up; the result is their median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +18,18 @@ class DeviceSpeed:
     """The best speeds measured on the device."""
 
     read_bytes_per_s: float
-    """Bandwidth of a kernel that only reads; byte limits count with this one."""
+    """Bandwidth of a kernel that only reads; byte limits use this one."""
     copy_bytes_per_s: float
     """Bandwidth of a copy, bytes read and bytes written together."""
     flops_per_s: float
-    """Floating-point operations of a large matrix product, an addition counted as one."""
+    """Floating-point operations per second of a large matrix product; an addition counts as one."""
 
 
 def measure_device(device: torch.device, num_bytes: int, matrix_size: int) -> DeviceSpeed:
-    """Read and copy `num_bytes`, multiply two square bf16 matrices; the best of a few tries."""
+    """Measure the speed of reading and copying `num_bytes`, and of a product of bf16 matrices.
+
+    The matrices have `matrix_size` rows and columns. Reading counts the fastest way.
+    """
     source = torch.ones(num_bytes // 4, device=device)
     copy_us = _copy_us(source)
     read_us = min(median_us(device, read, 3) for read in _reads(source))
@@ -60,7 +63,7 @@ def _reads(source: torch.Tensor) -> list[Callable[[], object]]:
 
 
 def median_us(device: torch.device, run: Callable[[], object], num_calls: int) -> float:
-    """Return microseconds a call by the host's clock: the median over batches of `num_calls`."""
+    """Return microseconds per call by the host's clock: the median over batches of `num_calls`."""
     batches = []
     for _ in range(1 + NUM_BATCHES):
         wait(device)
@@ -73,6 +76,6 @@ def median_us(device: torch.device, run: Callable[[], object], num_calls: int) -
 
 
 def wait(device: torch.device) -> None:
-    """Wait until the device has done everything."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""The CPU engine at a growing number of threads, without the GPU: does it scale?"""
+"""The CPU engine with a growing number of threads, without the GPU, to see how it scales."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specdec.serving.launcher import TritonServer
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure one and eight streams at each number of threads, speculation off and `auto`."""
+    """Measure one and eight streams at each number of threads, with speculation off and `auto`."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     wanted = (1, 2) if options.is_rehearsal else (2, 4, 8, 16)

@@ -1,4 +1,4 @@
-"""`tests/gpu` on the device, in this process, so that every kernel is compiled once."""
+"""Run `tests/gpu` on the device, in this process, so that every kernel is compiled once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 
 DEVICE_VARIABLE = "SPECDEC_TEST_DEVICE"
-"""The environment variable that names the device for tests/gpu; without it, `cuda`."""
+"""The environment variable that names the device for tests/gpu; without it they use `cuda`."""
 
 
 class Recorder:
@@ -28,7 +28,7 @@ class Recorder:
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add a phase's seconds; a test passes if no phase of it does otherwise."""
+        """Add a phase's seconds; a test passes if all its phases pass."""
         name = report.nodeid.removeprefix("tests/gpu/")
         self.seconds[name] = round(self.seconds.get(name, 0.0) + report.duration, 2)
         if report.outcome != "passed" or name not in self.outcomes:
@@ -40,7 +40,7 @@ class Recorder:
 
     @pytest.hookimpl
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Stop before a test that the time may not allow."""
+        """Stop before the next test once the step's time is up."""
         if self._options.remaining_s < 0:
             item.session.shouldstop = "the step's time is up"
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     report = StepReport(options.out)
     os.environ[DEVICE_VARIABLE] = options.device
     recorder = Recorder(report, options)
-    # Warnings of versions that the machine happens to have are no failures.
+    # Warnings from the machine's versions of packages are no failures.
     arguments = ["-m", "gpu", "-q", "-o", "filterwarnings=", "-p", "no:cacheprovider", "tests/gpu"]
     status = pytest.main(arguments, plugins=[recorder])
     counts = recorder.counts

@@ -29,21 +29,21 @@ from specdec.torch_engine.parts import Parts
 
 DRAFT_LENGTHS = (0, 3, 7)
 MAX_STEP_RATIO = 1.25
-"""Goal: a plain step of 8B at batch 1 and 8, divided by its byte limit."""
+"""Goal for a plain step of 8B at batch 1 and 8 ÷ its byte limit, at most."""
 MAX_VERIFICATION_RATIO = 1.1
-"""Goal: a pass of 8 rows of 8B at batch 1, divided by one of a single row."""
+"""Goal for a pass of 8 rows of 8B at batch 1 ÷ a pass of a single row, at most."""
 LEAST_S = 8.0
-"""With less time left than this, no further part is begun."""
+"""Seconds that must be left to begin another part."""
 UNKNOWN = DeviceSpeed(math.nan, math.nan, math.nan)
-"""Stands in where the device's own speed could not be measured: the times still count."""
+"""Used if the device's own speed could not be measured: the times are still useful."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large everything is, on a GPU or in a rehearsal."""
+    """The sizes of everything measured, on a GPU or in a rehearsal."""
 
     steps: tuple[tuple[str, tuple[int, ...]], ...]
-    """Shapes and batch sizes, the most valuable first."""
+    """Shapes and batch sizes, most valuable first."""
     prompts: tuple[str, ...]
     peers: tuple[str, ...]
     leap: str
@@ -88,14 +88,14 @@ class Measured:
     leaps: list[LeapTime] = field(default_factory=list)
 
     def step(self, shape: str, num_sequences: int, num_draft_tokens: int) -> StepTime | None:
-        """Return one measurement, None where it is missing."""
+        """Return one measurement; None if it is missing."""
         for each in self.steps.get(shape, []):
             if (each.num_sequences, each.num_draft_tokens) == (num_sequences, num_draft_tokens):
                 return each
         return None
 
     def ratios(self) -> dict[str, tuple[float, float]]:
-        """Return each goal's measured ratio and the largest that meets it."""
+        """Return each goal's measured ratio and the largest ratio that meets it."""
         found = {}
         for num_sequences in (1, 8):
             plain = self.step("8b", num_sequences, 0)
@@ -110,7 +110,7 @@ class Measured:
 
 
 class Bench:
-    """Runs the parts one after the other; one that fails does not stop the next."""
+    """Runs the parts one after another; if one fails, the next ones still run."""
 
     def __init__(self, options: StepOptions, report: StepReport) -> None:
         self._options, self._report = options, report
@@ -153,7 +153,8 @@ class Bench:
         self._report.add("seconds", self._seconds)
         print(f"{name}: {self._seconds[name]:.1f} s", flush=True)
         gc.collect()
-        torch.cuda.empty_cache()  # does nothing without CUDA
+        # Without CUDA this does nothing.
+        torch.cuda.empty_cache()
 
     def _measure_device(self) -> None:
         sizes = self._sizes
@@ -162,7 +163,8 @@ class Bench:
 
     def _parts_of(self, shape: str) -> Parts:
         if self._loaded is None or self._loaded[0] != shape:
-            self._loaded = None  # its memory is free before the next one is made
+            # Its memory must be free before the next decoder is made.
+            self._loaded = None
             made = random_decoder(SHAPES[shape], self._device, torch.bfloat16)
             self._loaded = (shape, made)
         return self._loaded[1]
@@ -171,7 +173,7 @@ class Bench:
         config, parts = SHAPES[shape], self._parts_of(shape)
         cache = cache_for(config, max(batches), self._device, torch.bfloat16)
         own = self.measured.steps.setdefault(shape, [])
-        # 128 sequences of 8 rows read all weights 32 times; ten calls each would cut the prompts.
+        # 128 sequences of 8 rows read all weights 32 times; ten calls each would take too long.
         calls = self._sizes.num_calls if max(batches) <= 8 else 1
         for each in step_times(config, parts, self._speed, cache, batches, DRAFT_LENGTHS, calls):
             own.append(each)
@@ -209,7 +211,7 @@ class Bench:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure; MISSED if a goal is missed, FAILED if a part raised."""
+    """Measure; MISSED if a goal is missed, FAILED if a part raised, CUT if the time was up."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     bench = Bench(options, report)
@@ -226,7 +228,7 @@ def judge(
     is_cut: bool,
     is_rehearsal: bool,
 ) -> Verdict:
-    """Return the step's verdict; a rehearsal's times say nothing of the goals."""
+    """Return the step's verdict; in a rehearsal, times decide nothing."""
     if errors:
         return Verdict.FAILED
     if is_cut:

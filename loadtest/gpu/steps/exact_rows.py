@@ -1,4 +1,4 @@
-"""Check that a row's bits depend on its own sequence alone: so on and off give the same."""
+"""Check that a row's bits depend on its own sequence alone, so that on and off give the same."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from specdec.torch_engine.kv_cache import KVCache
 from specdec.torch_engine.parts import Parts
 
 NUM_LAYERS = 2
-"""Layers of each shape: the widths decide how a kernel sums, and further layers only repeat it."""
+"""Layers of each shape; widths decide how a kernel sums, and further layers only repeat it."""
 CONTEXTS = (3, 250, 255, 256, 500, 511, 300, 120, 200, 290, 17, 400, 255, 60, 1, 350)
-"""Context length of each of sixteen sequences, at both sides of block borders."""
+"""Context length of each of sixteen sequences, on both sides of block borders."""
 NUM_ROWS = 8
 LIMITS = EngineLimits(
     max_seq_len=1024, max_draft_len=NUM_ROWS, max_num_sequences=16, num_cache_tokens=16 * 4 * 256
 )
 CPU_TOLERANCE = 1e-4
-"""Difference allowed in a rehearsal: in float32, a CPU's kernels sum in another order for other
-shapes. Equal bits are promised on CUDA alone."""
+"""Largest difference of a logit that is allowed in a rehearsal.
+
+In float32, a CPU's kernels sum in another order for other shapes. Only CUDA promises equal bits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows that ought to be equal to the bit, computed in two ways."""
+    """Rows that must be equal to the bit, computed in two ways."""
 
     name: str
     num_rows: int
     num_unequal: int
-    """Rows with a bit that differs, in the hidden state or in a logit."""
+    """Rows with a different bit in the hidden state or in a logit."""
     num_other_tokens: int
-    """Rows whose most likely token differs."""
+    """Rows with a different most likely token."""
     largest_difference: float
     """Largest absolute difference of a logit."""
 
 
 class Engine:
-    """A decoder with one cache that its graphs use and one that they do not know."""
+    """A decoder with two caches: one that its graphs use, and one that they do not know."""
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
         self.parts: Parts = random_decoder(config, device, dtype)
@@ -54,7 +56,10 @@ class Engine:
         self.parts.prepare(LIMITS, self._captured)
 
     def rows_of(self, requests: list[int], num_rows: int, *, with_graphs: bool = True) -> Tensor:
-        """Return [requests, num_rows, hidden]: one pass after each request's own context."""
+        """Return the rows of one pass, each after its request's own context.
+
+        The hidden states are [requests, num_rows, hidden]. `requests` are indices into CONTEXTS.
+        """
         cache = self._captured if with_graphs else self._launched
         streams = self._after_contexts(cache, requests)
         rows = streams.rows(requests, num_rows, num_asked=num_rows)
@@ -64,7 +69,7 @@ class Engine:
         return hidden
 
     def single_steps(self, request: int, count: int) -> Tensor:
-        """Return [count, hidden]: the same rows, a pass each."""
+        """Return [count, hidden]: the same rows of one request, each from a pass of its own."""
         streams, found = self._after_contexts(self._captured, [request]), []
         for _ in range(count):
             rows = streams.rows([request], 1, num_asked=1)
@@ -80,7 +85,7 @@ class Engine:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare every shape; FAILED if a bit differs (in a rehearsal: if more than rounding does)."""
+    """Compare every shape; FAILED if a bit differs (in a rehearsal: more than CPU_TOLERANCE)."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     names = ("tiny",) if options.is_rehearsal else ("default", "8b", "1b", "70b_slice")
@@ -110,7 +115,10 @@ def main(argv: list[str] | None = None) -> int:
 
 @torch.inference_mode()
 def compare(name: str, options: StepOptions) -> Iterator[Comparison]:
-    """Compare the rows of one shape, computed beside others, in wide passes, and replayed."""
+    """Compare the rows of one shape, each computed in two ways.
+
+    The ways are: in a batch and alone, replayed and launched, in one wide pass and in single steps.
+    """
     dtype = torch.float32 if options.is_rehearsal else torch.bfloat16
     config = replace(SHAPES[name], num_layers=NUM_LAYERS)
     engine = Engine(config, torch.device(options.device), dtype)
@@ -121,14 +129,14 @@ def compare(name: str, options: StepOptions) -> Iterator[Comparison]:
         yield _compared(f"batch of 16, {num_rows} rows each", engine, together, by_itself)
         launched = engine.rows_of(everyone, num_rows, with_graphs=False)
         yield _compared(f"launched, {num_rows} rows each", engine, together, launched)
-    border = 1  # 250 tokens of context: the rows cross into the next block
+    border = 1  # A context of 250 tokens: the rows cross into the next block.
     (wide,) = engine.rows_of([border], NUM_ROWS)
     steps = engine.single_steps(border, NUM_ROWS)
     yield _compared(f"{NUM_ROWS} rows and {NUM_ROWS} steps", engine, wide, steps)
 
 
 def _compared(name: str, engine: Engine, left: Tensor, right: Tensor) -> Comparison:
-    """Compare hidden states [..., hidden], and the logits that the head makes of them.
+    """Compare hidden states [..., hidden], and the logits that the head makes from them.
 
     The head computes all rows of `left` at once, and those of `right` one by one.
     """
@@ -148,7 +156,7 @@ def _compared(name: str, engine: Engine, left: Tensor, right: Tensor) -> Compari
 
 
 def _differs(left: Tensor, right: Tensor) -> Tensor:
-    """left, right [n, width] float32 → [n] bool: whether any bit of a row differs."""
+    """Return for each row whether any bit differs: left, right [n, width] float32 → [n] bool."""
     return (left.view(torch.int32) != right.view(torch.int32)).any(dim=-1)
 
 

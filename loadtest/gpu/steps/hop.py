@@ -1,4 +1,4 @@
-"""`specdec bench hop`: what a round costs outside the engines, in milliseconds, on this machine."""
+"""`specdec bench hop`: the milliseconds of a round outside the engines, on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.gpu.places import Places, home
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure with engines that answer at once; the figure is one stream's round."""
+    """Measure with engines that answer at once; the figure is the round of one stream."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     tokens, repeats = ("24", "1") if options.is_rehearsal else ("600", "3")

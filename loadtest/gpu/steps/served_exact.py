@@ -1,4 +1,4 @@
-"""`specdec bench exact` at a real tritonserver: every drafter, greedy and sampled, 48 prompts."""
+"""`specdec bench exact` on a real tritonserver: every drafter, greedy and sampled, 48 prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadtest.settings import SHIPPED_PROMPTS
 NUM_PROMPTS = 48
 SHORT_PROMPTS = SHIPPED_PROMPTS.with_name("short.jsonl")
 CHUNK = 8
-"""Prompts of one run of the bench: what a cut may lose."""
+"""Prompts of one run of the bench, and so the most that a cut loses."""
 CASES = ("0", "0.8:0.95")
 _SUMS = (
     *("num_answers", "num_equal", "num_equal_log_probs"),
@@ -29,8 +29,8 @@ _SUMS = (
 def main(argv: list[str] | None = None) -> int:
     """Compare answers with the target's own; FAILED if a token or a log-probability differs.
 
-    In a rehearsal only tokens count: on a CPU the passes of `kernels: graph` do not promise the
-    same bits in any batch.
+    It also fails if a drafter never had a draft token accepted. In a rehearsal only tokens count:
+    on a CPU the passes of `kernels: graph` do not promise the same bits in every batch.
     """
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
@@ -68,13 +68,14 @@ def main(argv: list[str] | None = None) -> int:
     if unequal:
         return report.finish(Verdict.FAILED, f"{figure}; {len(unequal)} differ")
     never = [name for name, own in sums.items() if "off" not in name and not own["num_accepted"]]
-    if never and not options.is_rehearsal:  # so few tokens prove no drafter wrong
+    # So few tokens as in a rehearsal prove no drafter wrong.
+    if never and not options.is_rehearsal:
         return report.finish(Verdict.FAILED, f"{figure}; never accepted: {', '.join(never)}")
     return report.finish(Verdict.PASSED if num_done == len(lines) else Verdict.CUT, figure)
 
 
 def _examine(grpc_url: str, prompts: Path, scratch: Path, max_tokens: int) -> dict[str, Any]:
-    """Run the bench on one file of prompts and return its results file."""
+    """Run the bench on one file of prompts and return the contents of its results file."""
     exact.main([
         "--prompts", str(prompts), "--max-tokens", str(max_tokens), "--cases", *CASES,
         "--drafters", *DRAFTERS, "--concurrency", "8", "--grpc-url", grpc_url,

@@ -1,7 +1,8 @@
-"""Train the pair's EAGLE-3 head and draft on from the shipped weights, on the target's answers.
+"""Continue the training of the pair's EAGLE-3 head and draft model on the target's answers.
 
-The commands are those of `specdec build distill` and `eagle3`, in this process. While one trains,
-a second thread stores its best weights once a minute, so that a cut loses a minute of training.
+It starts from the shipped weights. The commands are those of `specdec build distill` and `eagle3`,
+run in this process. While one trains, a second thread stores its best weights once a minute, so
+that a cut loses a minute of training.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
 from loadtest.gpu.training.prompts import FILE, SEED
 
 ANSWERING_SHARE = 0.25
-"""Share of the time for the target's answers; the head then gets twice as long as the draft."""
+"""Share of the time for the target's answers.
+
+Of the rest, the head gets twice as much as the draft model.
+"""
 LEAST_BOTH_S = 150.0
-"""With less time the head is trained alone."""
+"""Seconds left below which only the head is trained."""
 EXPORT_EVERY_S = 60.0
 EXPORT_S = 15.0
 """Seconds kept for the last export of each kind."""
@@ -39,7 +43,7 @@ NUM_HELD_OUT = 96
 
 
 class Training:
-    """The work directory of one training, resumed where an earlier call left it."""
+    """The work directory of one training, resumed from an earlier call's state."""
 
     def __init__(self, options: StepOptions, report: StepReport) -> None:
         places = Places(home())
@@ -54,7 +58,7 @@ class Training:
         self.taus: dict[str, list[float]] = {}
 
     def answer(self, seconds: float) -> None:
-        """Have the target answer prompts for that long; keep some held-out answers."""
+        """Have the target answer prompts for `seconds`; keep some held-out answers."""
         self._work.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self._places.training / FILE, self._work / FILE)
         sizes = ["--num-slots", "2048", "--shard-answers", "1024", "--sort-span", "8192"]
@@ -67,7 +71,7 @@ class Training:
         self._report.add("num_answers", len(examples))
         self._report.add("num_answer_tokens", sum(len(each.answer) for each in examples))
         kinds = {each.index: each.kind for each in prompts.load(self._work / FILE)}
-        # The prompts of lowest index are the written ones, never trained on in any run.
+        # Held-out prompts have the lowest indices: the written prompts, which no run trains on.
         held = [
             Conversation(kinds[each.index], each.prompt.tolist(), each.answer.tolist())
             for each in data.split(examples)[1]
@@ -76,13 +80,16 @@ class Training:
         self._bundle = Bundle(self._options.out.parent / FOLDER, contents)
 
     def train(self, kind: str, seconds: float) -> None:
-        """Train one kind on from its shipped weights; export it every minute and at the end."""
+        """Continue to train one kind, `draft` or `eagle3`, from its shipped weights for `seconds`.
+
+        Its weights are exported every minute and at the end.
+        """
         run, stored = f"run_{kind}", self._work / kind
         sizes = ["--batch-tokens", "16384", "--epochs", "20", "--eval-every", "50"]
         if self._options.is_rehearsal:
             sizes = ["--batch-tokens", "512", "--epochs", "1", "--eval-every", "2"]
             if work_dtype(torch.device("cpu")) != torch.bfloat16:
-                sizes += ["--optimizer", "adamw"]  # Muon computes in bf16
+                sizes += ["--optimizer", "adamw"]  # Muon computes in bf16.
         sizes += ["--num-steps", "5", "--train-head"] if kind == "eagle3" else []
         common = [*self._common, "--run", run, "--draft", str(stored)]
         start = ["--start", str(self._places.stored / kind)]
@@ -132,7 +139,7 @@ class Training:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Answer, train the head, train the draft; whatever was exported comes back."""
+    """Answer, train the head, train the draft model; everything exported comes back."""
     options = StepOptions.parse(argv)
     report = StepReport(options.out)
     training = Training(options, report)

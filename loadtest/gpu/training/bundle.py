@@ -23,7 +23,7 @@ class Contents:
 
     is_rehearsal: bool
     small: dict[str, dict[str, str]]
-    """For each kind of draft (`draft`, `eagle3`) its small files, by name."""
+    """Small files by name, for each kind of draft (`draft`, `eagle3`)."""
     held_out: tuple[Conversation, ...]
     """Prompts that were not trained on, with the target's answers."""
 
@@ -32,11 +32,11 @@ class Bundle:
     """A folder of trained weights, replaced as a whole for each kind."""
 
     def __init__(self, folder: Path, contents: Contents) -> None:
-        """Start with what `contents` names; nothing is written before the first `put`."""
+        """Start with the given contents; nothing is written before the first `put`."""
         self._folder, self._contents = folder, contents
 
     def put(self, kind: str, stored: Path) -> None:
-        """Take the stored form of a draft or head. Raises ValueError for a file too large."""
+        """Add the stored form of a draft model or head. Raises ValueError for a file too large."""
         weights = sorted(stored.glob("*.safetensors"))
         for path in weights:
             if path.stat().st_size > MAX_FILE_BYTES:
@@ -57,14 +57,14 @@ class Bundle:
 
 
 def read_contents(folder: Path) -> Contents:
-    """Read what came back beside the weights. Raises OSError where nothing did."""
+    """Read what came back beside the weights. Raises OSError if nothing did."""
     raw = json.loads((folder / CONTENTS).read_text("utf-8"))
     held_out = tuple(Conversation(**each) for each in raw["held_out"])
     return Contents(raw["is_rehearsal"], raw["small"], held_out)
 
 
 def restore(folder: Path, kind: str, stored: Path) -> None:
-    """Write the stored form of one kind as it was given to `put`."""
+    """Write the stored form of one kind, as it was given to `put`, into the folder `stored`."""
     stored.mkdir(parents=True, exist_ok=True)
     for path in folder.glob(f"{kind}.*"):
         shutil.copyfile(path, stored / path.name.removeprefix(f"{kind}."))
@@ -73,5 +73,8 @@ def restore(folder: Path, kind: str, stored: Path) -> None:
 
 
 def held_out_of(answered: Sequence[Conversation], num: int) -> tuple[Conversation, ...]:
-    """Choose conversations to compare on: those with an answer long enough for several rounds."""
+    """Return up to `num` conversations with answers long enough for several rounds.
+
+    These have at least 16 tokens.
+    """
     return tuple(each for each in answered if len(each.answer) >= 16)[:num]

@@ -22,7 +22,7 @@ from loadtest.bench.ratios import Ratio, resampled
 from loadtest.gpu.training.bundle import read_contents, restore
 
 NUM_DRAFT = 4
-"""Draft tokens a round, as in the pair's cards."""
+"""Draft tokens per round, as in the pair's cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Comparison:
     """Mean tokens of a round with the shipped weights, the target's own token included."""
     trained_tau: float
     gain: Ratio
-    """Trained ÷ shipped, over conversations drawn again and again."""
+    """τ of the trained ÷ τ of the shipped weights, over resampled conversations."""
 
     @property
     def is_better(self) -> bool:
@@ -51,9 +51,9 @@ class Comparison:
 
 
 def keep_better(came_back: Path, target: Path, shipped: Path) -> list[Comparison]:
-    """Compare each kind that came back; replace the shipped weights where it is better.
+    """Compare each kind that came back; replace the shipped weights if it is better.
 
-    `shipped` holds one folder for each kind. Raises ValueError for what a rehearsal trained.
+    `shipped` holds one folder for each kind. Raises ValueError for weights from a rehearsal.
     """
     contents = read_contents(came_back)
     if contents.is_rehearsal:
@@ -109,7 +109,7 @@ def _head_acceptance(
 
 
 def _replace(stored: Path, shipped: Path) -> None:
-    """Put trained files in the place of shipped ones; the card stays, to be brought up to date."""
+    """Replace shipped files with trained ones; the card stays, and has to be updated by hand."""
     for old in shipped.glob("*.safetensors"):
         old.unlink()
     for path in stored.iterdir():

@@ -1,4 +1,4 @@
-"""Prompts for the training step, made where there is a package index and sent along."""
+"""Prompts for the training step, prepared on a machine with a package index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from builder.distill.prompts import PromptSettings
 
 FILE = "prompts.jsonl"
 SEED = 20
-"""The seed of the shipped weights: the same written prompts are held out again."""
+"""The seed of the shipped weights, so that the same written prompts are held out again."""
 MANY = PromptSettings(
     num_again=8000,
     num_sampled=0,
@@ -33,10 +33,10 @@ NUM_FEW = 24
 
 
 def prepare_prompts(folder: Path, archives: Path, questions: Sequence[Path], *, few: bool) -> None:
-    """Write prompts that share no run of words with those that we measure with.
+    """Write prompts that share no run of words with prompts that we measure with.
 
-    `archives`: where sources from package registries are kept. `questions`: files of prompts to
-    measure with that are not in this repository. `few`: some of the shipped prompts, for a
+    `archives` is the folder for sources from package registries. `questions` are files of prompts
+    for measuring that are not in this repository. `few` takes some of the shipped prompts, for a
     rehearsal, without asking a registry.
     """
     never = [text for path in questions for text in separation.texts_of(path)]

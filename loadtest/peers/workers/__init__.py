@@ -1,1 +1,1 @@
-"""The processes that peers run in. Each module needs the packages of its own peer alone."""
+"""The processes in which peers run. Each module needs the packages of its own peer only."""

@@ -19,7 +19,7 @@ class LlamaCpp:
     version = f"llama-cpp-python {llama_cpp.__version__}"
 
     def __init__(self, settings: WorkerSettings) -> None:
-        """Raises OSError if the file cannot be loaded."""
+        """Load the model. Raises OSError if the file cannot be loaded."""
         llama_cpp.llama_backend_init()
         self._end_id = settings.end_id
         self._model = llama_cpp.llama_model_load_from_file(

@@ -1,4 +1,4 @@
-"""The loop of a worker: load, say hello, answer questions until stdin ends."""
+"""The loop of a worker: load, send a `Hello`, answer questions until stdin ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is started with; `draft` is a plain Llama directory too, `head` may be ""."""
+    """The settings that a worker is started with.
+
+    `target`, `draft` and `head` are paths in the form that the peer reads; `head` may be "".
+    """
 
     mode: str
     target: str
@@ -40,15 +43,18 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An engine that counts its drafts."""
+    """An engine that counts its draft tokens."""
 
     def drafts(self) -> Drafts | None:
-        """All since it was loaded; None in a mode without drafts."""
+        """Return the counts since it was loaded; None in a mode without drafts."""
 
 
 def serve(load: Callable[[WorkerSettings], Engine]) -> None:
-    """Run until stdin ends; whatever the libraries print goes to stderr."""
-    # A worker that is stopped for others to be measured does not notice how its parent ends.
+    """Run until stdin ends; everything that libraries print goes to stderr.
+
+    An exception in `load` is sent as a `Hello` and raised again.
+    """
+    # A paused worker would not notice that its parent has died, so the kernel kills it then.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -63,7 +69,7 @@ def serve(load: Callable[[WorkerSettings], Engine]) -> None:
 
 
 def describe(error: Exception) -> str:
-    """One line of an error, its kind first."""
+    """Return an error in one line, its type first."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"
 

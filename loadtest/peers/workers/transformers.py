@@ -1,4 +1,4 @@
-"""transformers in bfloat16: plain, assisted by our draft, or with prompt lookup."""
+"""transformers in bfloat16: plain, assisted by our draft model, or with prompt lookup."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from transformers import AutoModelForCausalLM
 from loadtest.peers.protocol import Answer, Question, without_end
 from loadtest.peers.workers.loop import WorkerSettings, serve
 
-NUM_LOOKUP_TOKENS = 10  # as in the code that came with the idea; there is no default
+NUM_LOOKUP_TOKENS = 10  # There is no default; the code that introduced the idea uses 10.
 
 
 class SmallHead(torch.nn.Module):
-    """A head that computes only the rows that say anything; the others' logits are the lowest."""
+    """A language-model head that computes only the rows that are not zero.
+
+    All other tokens get the lowest finite logit.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
-        """`weight`: [vocab, hidden], rows of zeros for tokens that are never said."""
+        """Keep the rows of `weight` [vocab, hidden] that are not zero.
+
+        Tokens with a zero row are never drafted.
+        """
         super().__init__()
         self.rows = weight.abs().sum(dim=1).nonzero().squeeze(1)
         self.weight = torch.nn.Parameter(weight[self.rows].contiguous(), requires_grad=False)
@@ -33,7 +39,7 @@ class SmallHead(torch.nn.Module):
 
 
 class FirstToken:
-    """A streamer that notes when the first token came; the prompt comes before it."""
+    """A streamer that notes when the first token came: transformers sends the prompt before it."""
 
     def __init__(self) -> None:
         self.num_calls = 0
@@ -45,7 +51,7 @@ class FirstToken:
             self.at_s = time.perf_counter()
 
     def end(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no token is held back."""
 
 
 class Transformers:

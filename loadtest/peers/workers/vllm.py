@@ -1,4 +1,4 @@
-"""vLLM's CPU build in bfloat16: plain, with n-grams, our draft, or our EAGLE-3 head."""
+"""vLLM's CPU build in bfloat16: plain, with n-grams, our draft model, or our EAGLE-3 head."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Vllm:
             max_model_len=CONTEXT,
             max_num_seqs=64,
             speculative_config=speculation,
-            disable_log_stats=speculation is None,  # the counters of drafts are among them
+            # The counts of draft tokens are among these statistics.
+            disable_log_stats=speculation is None,
         ).llm_engine
 
     def answer(self, question: Question) -> tuple[Answer, ...]:
@@ -77,7 +78,7 @@ class Vllm:
         )
 
     def drafts(self) -> Drafts | None:
-        """vLLM's own counters: guesses behind the answer's end count as well."""
+        """Return vLLM's own counters; they include draft tokens after the answer's end."""
         if not self._drafts:
             return None
         known = {

@@ -1,4 +1,5 @@
-"""TensorRT-LLM's `llmapi` model: text in and out, drafts inside. Its tokens are a torch engine's.
+"""A double of TensorRT-LLM's `llmapi` model, which takes and returns text and speculates inside.
 
-Source: all_models/llmapi/tensorrt_llm/1/model.py of TensorRT-LLM's triton_backend, July 2026.
+A torch engine generates its tokens. Source of its behaviour:
+all_models/llmapi/tensorrt_llm/1/model.py of TensorRT-LLM's triton_backend, July 2026.
 """

@@ -1,4 +1,4 @@
-"""One request of the LLM API: the loop with prompt lookup, in the engine's own process."""
+"""Run one request of the LLM API: speculation with prompt lookup, in the engine's own process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ Values = Mapping[str, Any]
 
 @dataclass(slots=True)
 class RequestOutput:
-    """All that has been said so far, as the API has it; `finish_reason` None until the end."""
+    """The whole answer so far, as the API's object of the same name; times of a monotonic clock."""
 
     text: str = ""
     finish_reason: str | None = None
+    """None until the answer has ended."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     arrival_ns: int = 0
@@ -35,12 +36,15 @@ class RequestOutput:
 
 
 class Generation:
-    """Iterates over what is said; `abort` may come from any thread."""
+    """The answer to one request: iterating generates it; `abort` may be called on any thread.
+
+    Each step yields the same RequestOutput, with the text so far.
+    """
 
     def __init__(
         self, values: Values, name: str, engine: TorchEngine, tokenizer: Tokenizer
     ) -> None:
-        """`values` of the inputs, without `sampling_param_` where they have it."""
+        """Tokenize the prompt; `values` are the inputs by name, without `sampling_param_`."""
         self._prompt_text: str = values["text_input"]
         self._max_tokens = values.get("max_tokens", 32)
         self._excludes_input = values.get("exclude_input_from_output", False)
@@ -52,7 +56,7 @@ class Generation:
         self._is_aborted = threading.Event()
 
     def abort(self) -> None:
-        """End it with the next pass."""
+        """Ask the engine to end the answer with its next pass."""
         self._is_aborted.set()
         self._calls.abort()
 
@@ -83,7 +87,8 @@ def _params(values: Values) -> SamplingParams:
     penalties = {
         name: values[name] for name in ("presence_penalty", "frequency_penalty") if name in values
     }
-    # Releases up to 1.0: a temperature alone leaves it greedy (SamplingParams._greedy_decoding).
+    # Up to release 1.0, sampling stays greedy if the request sets only a temperature
+    # (SamplingParams._greedy_decoding).
     if top_k in {None, 1} and top_p in {None, 0.0}:
         return SamplingParams(**penalties)
     return SamplingParams(

@@ -1,7 +1,7 @@
-"""The keyword arguments that `tensorrt_llm.LLM` takes, as far as a rendered model.yaml needs them.
+"""Check a rendered model.yaml against the keyword arguments that `tensorrt_llm.LLM` takes.
 
-Source: tensorrt_llm/llmapi/llm_args.py. Its models forbid what they do not know, and which of the
-speculation's configurations is meant is told by its `decoding_type`.
+Only arguments that such a file may have are listed. Source: tensorrt_llm/llmapi/llm_args.py. Its
+models refuse unknown fields. The field `decoding_type` selects the kind of speculation.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ _MODEL = frozenset({"max_draft_len", "speculative_model_dir"})
 _NEW_MODEL = frozenset({"max_draft_len", "speculative_model"})
 _NGRAM = frozenset({"max_draft_len", "max_matching_ngram_size"})
 UNTIL_1_3 = {"Eagle": _MODEL, "DraftTarget": _MODEL, "NGram": _NGRAM}
-"""`DecodingBaseConfig.from_dict` looks the type up in a table of its own: the class attribute
-`Draft_Target` is none of its keys."""
+"""Fields by `decoding_type`, in releases before 1.3. `DecodingBaseConfig.from_dict` looks the type
+up in a table, which does not have `Draft_Target`, the name in the class attribute."""
 SINCE_1_3 = {"Eagle3": _NEW_MODEL, "Draft_Target": _NEW_MODEL, "NGram": _NGRAM}
-"""A field that must have the class's own value."""
+"""Fields by `decoding_type`, from release 1.3 on. There the type is a field, which must have the
+value of its class."""
 
 
 def checked(
     settings: Mapping[str, Any], decodings: Mapping[str, frozenset[str]] = UNTIL_1_3
 ) -> Mapping[str, Any]:
-    """Return the settings. Raises ValueError for what the release does not know."""
+    """Return the settings; raise ValueError if the release does not know one of them.
+
+    `decodings` are the fields of each kind of speculation in the release.
+    """
     speculation = dict(settings.get("speculative_config", {}))
     kind = speculation.pop("decoding_type", None)
     if speculation and kind not in decodings:

@@ -1,6 +1,6 @@
-"""The model: requests in, cumulative text out, stops by id, a look for clients that have gone.
+"""The Triton model of the double: streams cumulative text, and ends requests by id or on a hang-up.
 
-Loaded as NVIDIA's is: by file, with this folder on the path, in the directory of a rendered model.
+A rendered model loads this file as it would load NVIDIA's, with this folder on the Python path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUM_THREADS = 64
 
 
 class TritonPythonModel:
-    """One engine."""
+    """The Triton model with one torch engine; a thread of the pool serves each request."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         del args
@@ -44,7 +44,8 @@ class TritonPythonModel:
         self._lock = threading.Lock()
         self._running: dict[str, tuple[Generation, Any]] = {}
         self._by_id: dict[str, str] = {}
-        """By Triton's request id; one name of a request for two of them."""
+        """Names in `_running` by Triton's request id. A second request with an id replaces the
+        first."""
         self._is_open = True
         self._cancellation = threading.Thread(target=self._look_for_cancelled, daemon=True)
         self._cancellation.start()
@@ -85,7 +86,7 @@ class TritonPythonModel:
                     if streaming:
                         sender.send(response)
                 elif self._forget(name, user_id) or streaming:
-                    # One that does not stream and was stopped is never answered.
+                    # NVIDIA's model never answers a stopped request that does not stream.
                     sender.send(response, flags=FINAL)
         finally:
             self._forget(name, user_id)
@@ -102,7 +103,7 @@ class TritonPythonModel:
         _fail(sender, "Request cancelled by client", pb_utils.TritonError.CANCELLED)
 
     def _forget(self, name: str, user_id: str) -> bool:
-        """Whether it was still there."""
+        """Remove a request; return whether it was still running, and had not been stopped."""
         with self._lock:
             self._by_id.pop(user_id, None)
             return self._running.pop(name, None) is not None
@@ -144,7 +145,7 @@ def _response(output: RequestOutput, values: Mapping[str, Any], asked: frozenset
             "total_accepted_draft_tokens": str(accepted),
             "total_draft_tokens": str(drafted),
         }
-    # All of them as text: so it is there, whatever the configuration says.
+    # NVIDIA's model sends every output as text, whatever type the configuration declares.
     tensors = [
         pb_utils.Tensor(name, np.asarray([text.encode()], dtype=np.object_))
         for name, text in outputs.items()

@@ -1,7 +1,8 @@
-"""The C++ backend `tensorrtllm`, refusals and quirks included; its tokens come from a torch engine.
+"""A double of the C++ backend `tensorrtllm`, with its refusals and quirks.
 
-Marks in the comments: [V] read in NVIDIA's sources, [R] deduced from them. Not simulated, and
-refused with these words: beam search, several sequences, stop words, guided decoding, LoRA.
-Documented only: the flag that chooses between a random and a constant threshold is one for all
-requests there, and the last new one of a batch decides it (createNewDecoderRequests.cpp [V]).
+A torch engine generates its tokens. The mark [V] in comments means: read in NVIDIA's sources. The
+double does not simulate beam search, several sequences, stop words, guided decoding and LoRA, and
+refuses requests for them. One quirk is only described here. In the backend a single flag for all
+requests chooses between a random and a constant acceptance threshold, and the last new request of a
+batch sets it (createNewDecoderRequests.cpp [V]).
 """

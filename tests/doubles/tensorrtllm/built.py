@@ -1,4 +1,4 @@
-"""An engine directory, as `trtllm-build` leaves it and the backend reads it at load."""
+"""Read an engine directory that `trtllm-build` wrote, as the backend does when it loads a model."""
 
 from __future__ import annotations
 
@@ -9,31 +9,41 @@ from pathlib import Path
 from typing import Any
 
 DRAFT_TOKENS_EXTERNAL = 2
-"""SpeculativeDecodingMode of tensorrt_llm/models/modeling_utils.py [V]."""
+"""The value of SpeculativeDecodingMode in tensorrt_llm/models/modeling_utils.py for targets of
+external drafts [V]."""
 
 
 class LoadError(Exception):
-    """The backend refuses to load the model."""
+    """The backend refuses to load the model; the message is the backend's."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltEngine:
-    """What config.json says of an engine."""
+    """An engine's limits and vocabulary from its config.json; lengths in tokens."""
 
     checkpoint: Path
+    """Checkpoint that the double runs in place of the engine."""
     max_batch_size: int
     max_input_len: int
     max_seq_len: int
-    """Of an engine for external drafts this includes max_draft_len: build() adds it [V]."""
+    """Longest sequence. For an engine with external drafts it includes max_draft_len, because
+    build() adds that [V]."""
     max_draft_len: int
+    """Longest draft; 0 for an engine without external drafts."""
     has_generation_logits: bool
+    """Whether the engine can return logits of generated tokens."""
     num_tokens: int
+    """Size of the vocabulary."""
     num_columns: int
-    """Of its logits: the vocabulary padded to a multiple of the tensor parallelism [V]."""
+    """Columns of the logits: the vocabulary padded to a multiple of the tensor parallelism [V]."""
 
     @classmethod
     def load(cls, directory: Path, *, enable_kv_cache_reuse: bool) -> BuiltEngine:
-        """Reads `directory`; its rank0.engine names a checkpoint. Raises LoadError."""
+        """Read config.json of `directory`, and the checkpoint's path from rank0.engine.
+
+        Raise LoadError if config.json is missing, or if a target of external drafts has no reuse of
+        KV cache blocks.
+        """
         try:
             raw: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
         except OSError as error:

@@ -1,7 +1,7 @@
-"""One request to the backend: read as the backend reads it, refused as it refuses.
+"""Read a request as the backend does, and refuse what it refuses.
 
-Errors come in two kinds there: a request that cannot become an executor's request, and one that the
-executor gives back (LlmRequest::validate); the second has another head.
+The backend refuses at two stages: before the request reaches the executor, and in the executor
+(LlmRequest::validate). Messages of the second stage begin with other words.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NOT_SIMULATED = frozenset(
 
 
 class Refusal(Exception):  # noqa: N818 - the backend's words, not an error of the double
-    """The request never becomes one of the executor's."""
+    """The backend refuses the request before it reaches the executor."""
 
 
 class ExecutorFailure(Refusal):
-    """The executor gives it back."""
+    """The executor refuses the request."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"Encountered an error when fetching new request: {words}")
@@ -44,18 +44,23 @@ class ExecutorFailure(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class BackendCall:
-    """What a request asks, besides to stop another."""
+    """A request to generate or verify, as the torch engine runs it."""
 
     task: Task
     streaming: bool
     excludes_input: bool
+    """Whether `output_ids` leaves out the prompt."""
     returns_perf_metrics: bool
     temperature: float
-    """Of what was drawn, to get back from warped logits to the model's own."""
+    """Temperature of the draws. Logits are multiplied by it, to return those of the model itself;
+    1 if greedy."""
 
 
 def stops(arrays: Arrays, request_id: str) -> bool:
-    """Whether the request is to stop another; nothing else is looked at before."""
+    """Return whether the request asks to stop the request with its id.
+
+    The backend checks this first. Raise Refusal if a stop request has no id.
+    """
     if not _scalar(arrays, "stop", False):
         return False
     if not request_id:
@@ -66,7 +71,11 @@ def stops(arrays: Arrays, request_id: str) -> bool:
 def read_call(
     arrays: Arrays, engine: BuiltEngine, *, is_decoupled: bool, excludes_input: bool
 ) -> BackendCall:
-    """`arrays` with their batch dimension. Raises Refusal."""
+    """Return the call that a request asks for; raise Refusal or ExecutorFailure.
+
+    `arrays` are the inputs with their batch dimension. `excludes_input` holds if the request does
+    not set exclude_input_in_output.
+    """
     streaming = _scalar(arrays, "streaming", False)
     _check_transport(arrays, is_decoupled, streaming)
     if unknown := sorted(NOT_SIMULATED & arrays.keys()):
@@ -99,7 +108,8 @@ def read_call(
             end_id=None if end_id < 0 else end_id,
             params=replace(
                 params,
-                # Counted from the end of the input on.
+                # The backend counts from the end of the input. The task declares no prompt, so
+                # the engine counts from the beginning.
                 min_tokens=params.min_tokens and params.min_tokens + len(ids),
                 seed=_own_noise(params.seed, len(ids)),
             ),
@@ -116,7 +126,10 @@ def read_call(
 
 
 def _check_transport(arrays: Arrays, is_decoupled: bool, streaming: bool) -> None:
-    """utils.cc:900-907 of tensorrtllm_backend v0.19.0 [V]."""
+    """Refuse batches and streams that a model cannot answer with its transaction policy.
+
+    Source: utils.cc:900-907 of tensorrtllm_backend v0.19.0 [V].
+    """
     num_sequences = max(len(array) for array in arrays.values())
     if num_sequences > 1 and not is_decoupled:
         raise Refusal(
@@ -132,7 +145,10 @@ def _check_transport(arrays: Arrays, is_decoupled: bool, streaming: bool) -> Non
 def _draft(
     arrays: Arrays, engine: BuiltEngine
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32] | None]:
-    """ExternalDraftTokensConfig (decodingConfig.cpp) [V]."""
+    """Return the draft tokens and their logits [n, vocabulary], if the request has them.
+
+    Refuse as ExternalDraftTokensConfig does (decodingConfig.cpp) [V].
+    """
     drafts = _row(arrays, "draft_input_ids")
     if drafts is None:
         return NO_TOKENS, None
@@ -160,7 +176,10 @@ def _validated(
     end_id: int,
     engine: BuiltEngine,
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """LlmRequest::validate of 1.2 [V]: what is refused, and what is silently made shorter."""
+    """Return the draft and the number of output tokens, shortened without notice to the limits.
+
+    Raise ExecutorFailure for the rest, as LlmRequest::validate of release 1.2 does [V].
+    """
     if not -1 <= end_id < engine.num_columns:
         raise ExecutorFailure(
             f"{ASSERTION}EndId ({end_id}) is not within acceptable range [-1, {engine.num_columns})"
@@ -213,7 +232,11 @@ def _sampling_params(arrays: Arrays) -> SamplingParams:
 
 
 def _own_noise(seed: int, num_input: int) -> int:
-    """The backend's generators start anew with each request: no place has noise of its own."""
+    """Return another seed for each prompt length.
+
+    The backend's random generators start again with each request, so that noise does not belong to
+    a position as in our engine.
+    """
     return (seed ^ (num_input * 0x9E3779B97F4A7C15)) % 2**64
 
 
@@ -223,7 +246,7 @@ def _bias_fits(arrays: Arrays, engine: BuiltEngine) -> bool:
 
 
 def _expected_bias(engine: BuiltEngine) -> str:
-    """tensorrtllm_backend #720."""
+    """Return the backend's message for a bias of the wrong size (tensorrtllm_backend #720)."""
     return (
         "The embedding bias shape is not as expected. Expected last dimension to be same as vocab "
         f"size: {engine.num_columns}."

@@ -1,4 +1,4 @@
-"""The backend as a Triton model: requests in, a map of what runs, stops, cancels, statistics."""
+"""The Triton model of the double: runs requests, ends them by id or on a hang-up, counts them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DEFAULTS = {
     "enable_kv_cache_reuse": "true",
     "cancellation_check_period_ms": "100",
     "stats_check_period_ms": "100",
-    # The double's own: threads of the engine, columns of -1 behind output_ids (which the backend
-    # adds where beams differ in length), and how long a request is on its way into the map, in
-    # which a stop for it finds nothing.
+    # The double's own: threads of the engine; columns of -1 after output_ids, which the backend
+    # adds if beams differ in length; milliseconds until the engine knows a request. Before that, a
+    # stop finds nothing.
     "double_num_threads": "0",
     "double_num_padding": "0",
     "double_enqueue_delay_ms": "0",
@@ -35,12 +35,12 @@ DEFAULTS = {
 
 
 class TritonPythonModel:
-    """One instance."""
+    """One instance of the model, with a torch engine of its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
         given = {name: each["string_value"] for name, each in config["parameters"].items()}
-        # A placeholder that nobody has filled is as good as none.
+        # A placeholder that was not filled counts as a parameter that is not set.
         self._parameters = DEFAULTS | {k: v for k, v in given.items() if not v.startswith("${")}
         self._is_decoupled = config["model_transaction_policy"]["decoupled"]
         try:
@@ -56,7 +56,8 @@ class TritonPythonModel:
         self._lock = threading.Lock()
         self._running: dict[int, Running] = {}
         self._by_id: dict[str, int] = {}
-        """By Triton's request id: a second request of the same id takes the first one's place."""
+        """Numbers by Triton's request id. A second request with an id replaces the first, which can
+        then no longer be stopped."""
         self._family = pb_utils.MetricFamily(
             name="nv_trt_llm_request_metrics",
             description="TRT LLM request metrics",
@@ -93,14 +94,16 @@ class TritonPythonModel:
             thread.join()
         self._engine.close()
         self._outbox.close()
-        del self._active, self._family  # in this order
+        # Triton needs the metric to go before its family.
+        del self._active, self._family
 
     def _take(self, request: Any) -> None:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         if stops(arrays, request.request_id()):
             with self._lock:
                 number = self._by_id.get(request.request_id())
-            if number is not None:  # Else it is over, or not there yet: no error in either case.
+            # A request that has ended, or has not arrived yet, is not an error.
+            if number is not None:
                 self._engine.cancel(str(number))
             request.get_response_sender().send(flags=FINAL)
             return

@@ -1,4 +1,4 @@
-"""A request that the executor has: what it says becomes responses (fillTritonResponse [V])."""
+"""Make Triton responses from the outputs of a running request (fillTritonResponse [V])."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class Running:
-    """One request between enqueueing and its last response."""
+    """One request, from the executor's queue to its last response."""
 
     def __init__(
         self,
@@ -42,19 +42,22 @@ class Running:
         self._num_padding = num_padding
         self._lock = threading.Lock()
         self._is_over = False
-        # The prompt comes first, but not where responses hold new tokens alone.
+        # Responses of a stream hold only new tokens, so the prompt is never repeated there.
         echoes = not (call.excludes_input or call.streaming)
         self._tokens: list[int] = call.task.input_ids.tolist() if echoes else []
         self._log_probs: list[float] = []
         self._logits: list[npt.NDArray[np.float32]] = []
 
     def is_cancelled(self) -> bool:
-        """Whether its client has gone; nobody asks about a request whose last response is sent."""
+        """Return whether the client has gone; false once the last response is on its way.
+
+        Triton must not be asked after that.
+        """
         with self._lock:
             return not self._is_over and bool(self._sender.is_cancelled())
 
     def add(self, output: TaskOutput) -> None:
-        """Takes what the engine says next, on the engine's thread."""
+        """Take the engine's next output, on the engine's thread, and queue a response if due."""
         if self._is_over:
             return
         self._tokens += output.tokens
@@ -94,7 +97,7 @@ class Running:
         self._outbox.put(lambda: self._sender.send(response, flags=FINAL if is_final else 0))
 
     def _outputs(self, output: TaskOutput) -> dict[str, npt.NDArray[Any]]:
-        """Without the batch dimension."""
+        """Return the output arrays without the batch dimension, and forget what they hold."""
         padded = [*self._tokens, *[-1] * self._num_padding]
         outputs: dict[str, npt.NDArray[Any]] = {
             "output_ids": np.asarray([padded], dtype=np.int32),
@@ -110,7 +113,7 @@ class Running:
         return outputs
 
     def _own_logits(self, drawn_from: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """[columns]: the model's, whatever the temperature; of columns for no token 0."""
+        """Return the model's logits [columns] before the temperature; 0 in the padding columns."""
         row = np.zeros(self._engine.num_columns, dtype=np.float32)
         row[: len(drawn_from)] = drawn_from * np.float32(self._call.temperature)
         return row
