@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import stat
 import time
 
@@ -91,6 +94,28 @@ def test_incomplete_line_is_skipped(tmp_path):
         file.write("\n" + json.dumps({"tenant": "a", "task": "x", "input_ids": [1]}) + "\n")
 
     assert [one.input_ids for one in read_log(tmp_path)] == [(5, 6, 7), (1,)]
+
+
+def test_full_disk_costs_one_prompt(tmp_path, monkeypatch):
+    """The part of a line that fitted is removed, so that the next prompt has a line of its own."""
+    settings = PromptLogSettings(tmp_path, frozenset("*"), 1.0, MIB)
+    log = PromptLog(settings, lambda _: None, lambda: 0.0)
+    write, is_full = os.fdopen, [False, True, False]
+
+    class HalfWritten(io.FileIO):
+        def write(self, line):
+            super().write(line[: len(line) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open_for_writing(descriptor, mode):
+        return (HalfWritten if is_full.pop(0) else write)(descriptor, mode)
+
+    monkeypatch.setattr(os, "fdopen", open_for_writing)
+    for number in range(3):
+        log.offer("a", "chat", PROMPT + number)
+    log.close()
+
+    assert [one.input_ids for one in read_log(tmp_path)] == [(5, 6, 7), (7, 8, 9)]
 
 
 def test_failing_disk_is_reported_once_and_fails_no_request(tmp_path):

@@ -151,7 +151,8 @@ def test_controller_is_nearly_as_fast_as_the_best_fixed_choice(trace):
 def test_controller_uses_a_replaced_head_again(trace):
     """A head that was stale for long is used again as soon as another version of it is served.
 
-    If the controller is not told of the replacement, these four seeds stay below 0.85.
+    If the controller is not told of the replacement, these four seeds stay below 0.85 times the
+    speed of the best choice.
     """
     tasks = tuple(dict.fromkeys(each.task for each in trace.answers))
     heads = "eagle3", "eagle3_tree"

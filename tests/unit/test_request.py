@@ -235,7 +235,7 @@ def test_text_too_long_for_any_context_is_refused_unread():
 
 
 def test_two_names_of_the_seed_must_agree():
-    """Of two different seeds, one would be ignored silently."""
+    """If they differed, one of them would be ignored silently."""
     assert parse(seed=5, random_seed=5).seed == 5
     with pytest.raises(InvalidRequestError, match="given 5 and 6"):
         parse(seed=5, random_seed=6)

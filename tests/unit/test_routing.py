@@ -163,7 +163,7 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
 
 
 def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):
-    """With labels by tenant, as in production, each has its own choice and its own α̂."""
+    """With the labels that the server gives by tenant, each has its own choice and its own α̂."""
     apart, _ = labeler(acceptance_by_tenant=True)
     good, bad = (
         dataclasses.replace(routed(task(apart, task="sql", tenant=tenant).label), is_routed=False)

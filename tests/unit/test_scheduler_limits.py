@@ -114,7 +114,7 @@ def test_round_overtakes_prompts_and_no_other_round(model, arrivals, order):
 
         scheduler.add([tasks[name]], receive)
         if name == "a":
-            # "a" now occupies the only slot.
+            # This step gives "a" the only slot.
             scheduler.step()
 
     while scheduler.has_work:

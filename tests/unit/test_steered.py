@@ -520,7 +520,7 @@ def test_no_times_are_learned_while_many_prompts_are_read():
 
 
 def test_times_are_learned_if_half_of_the_requests_always_read_prompts():
-    """Where prompts are usually most of the work, they are part of the load."""
+    """Prompts that are usually most of the work are part of the load."""
     course, controller, traffic = steering(SITUATION, inflight=8)
     course.choice(10, 2000, can_read=True)
     course.seen(Seen(0.5, 1, 10))

@@ -57,7 +57,7 @@ def test_released_text_is_the_whole_text_up_to_the_first_stop(pieces, stop_words
 
     assert "".join(piece.text for piece in released) == expected
     assert stream.stopped == (expected != whole)
-    # What was released is a beginning of it at every moment: nothing had to be taken back.
+    # At every moment the released text is a beginning of it: nothing had to be taken back.
     seen = ""
     for piece in released:
         seen += piece.text
@@ -142,7 +142,7 @@ def test_stop_text_inside_a_token_keeps_the_text_before_it():
 
 
 def test_earliest_stop_text_wins():
-    """Of several stop texts, the one that begins first cuts the answer, whatever their order."""
+    """The stop text that begins first cuts the answer, whatever the order of the stop texts."""
     for words in (["cd", "bcx", "b"], ["b", "cd"]):
         stream = TextStream(lambda _: "abcd", words)
 

@@ -1,4 +1,4 @@
-"""A tree of drafts: verified in one pass, with the bits of a chain, and leaving no litter."""
+"""Trees of draft tokens: verified in one pass, with the bits of a chain, and nothing left over."""
 
 from collections import Counter
 from dataclasses import replace
@@ -25,8 +25,8 @@ PARAMS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0,
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=10))
-def test_paths_are_all_ways_to_the_leaves(numbers):
-    """Each begins at the root, follows parents, ends in a leaf; together they hold all nodes."""
+def test_paths_lead_from_the_root_to_all_leaves(numbers):
+    """Each begins at the root, follows parents and ends in a leaf; together they have all nodes."""
     parents = [number % (node + 1) - 1 for node, number in enumerate(numbers)]
 
     paths = paths_of(parents)
@@ -38,7 +38,7 @@ def test_paths_are_all_ways_to_the_leaves(numbers):
 
 
 def grow(text, random):
-    """Return tokens and parents of a tree that holds the right text and wrong branches."""
+    """Return tokens and parents of a tree with `text` as one path and up to four random nodes."""
     tokens, parents = list(text), [place - 1 for place in range(len(text))]
     for _ in range(4):
         parent = int(random.integers(-1, len(tokens)))
@@ -52,8 +52,8 @@ def grow(text, random):
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
 @pytest.mark.parametrize("right", [0, 2, 4])
-def test_tree_says_what_the_target_says(model, params, right):
-    """Rounds of trees that are right for some tokens: the text of one plain call, bit for bit."""
+def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
+    """With partly right trees, tokens and log-probabilities are those of one plain call."""
     whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
     once = alone(model, whole)
     scheduler = new_scheduler(model, num_cache_tokens=64 * 256)
@@ -92,7 +92,7 @@ def test_tree_says_what_the_target_says(model, params, right):
 
 
 def test_uncached_context_is_computed_once(model):
-    """The first round of a prompt verifies the longest path alone."""
+    """The first round of a prompt verifies only the longest path."""
     scheduler, receiver = new_scheduler(model), Receiver()
     task = Task("r", prompt(200), 5, ids([1, 2, 3, 4]), draft_parents=(-1, 0, -1, 1))
 
@@ -104,8 +104,8 @@ def test_uncached_context_is_computed_once(model):
     assert receiver.stats.num_draft_tokens == 3
 
 
-def test_guesses_that_begin_alike_share_their_nodes():
-    """Merged in order, each token once at its place, by the first who proposed it."""
+def test_drafts_that_begin_alike_share_their_nodes():
+    """A token has one node after each prefix; its source is the first drafter that proposed it."""
     proposals = [
         Proposal((5, 6, 7), "lookup", 1),
         Proposal((5, 8), "draft", 2),
@@ -123,8 +123,8 @@ def test_guesses_that_begin_alike_share_their_nodes():
     assert merge([], "tree", max_nodes=4) == NO_PROPOSAL
 
 
-def test_branches_that_are_judged_by_what_they_were_drawn_from_stay_apart():
-    """Equal tokens keep a node for each drafter; one that was looked up is certain."""
+def test_branches_verified_by_probabilities_stay_separate():
+    """Equal tokens keep a node for each drafter; a copied token has probability 1."""
     logits = np.asarray([[0.0, 1.0, 2.0, 3.0]] * 2, dtype=np.float32)
     proposals = [Proposal((3, 1), "lookup", 1), Proposal((3, 2), "draft", 2, logits)]
 
@@ -143,7 +143,7 @@ def test_branches_that_are_judged_by_what_they_were_drawn_from_stay_apart():
 
 
 def judged(tokens, parents, laws, seed=7, **fields):
-    """Return a task whose tree is verified by rejection; `laws` are the nodes' draft logits."""
+    """Return a task with a tree to verify by rejection; `laws` are draft logits [nodes, vocab]."""
     params = SamplingParams(temperature=1.0, seed=seed)
     return Task(
         "r",
@@ -159,7 +159,7 @@ def judged(tokens, parents, laws, seed=7, **fields):
 
 
 def answer_of(model, task):
-    """Return what a tree's verification says, with the context cached before."""
+    """Verify a tree whose context is cached already; return the receiver of its output."""
     scheduler, receiver = new_scheduler(model, num_cache_tokens=64 * 256), Receiver()
     run(scheduler, [Task("r", task.input_ids, 1)])
     add_tree(scheduler, task, receiver)
@@ -171,8 +171,8 @@ def answer_of(model, task):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_tree_by_rejection_is_judged_whole(model, seed):
-    """What comes out is what the rule says of all nodes together, and its path stays cached."""
+def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
+    """The result is the rule's for all nodes together, and the accepted path stays cached."""
     random = np.random.default_rng(seed)
     once = alone(model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed)))
     tokens, parents = grow(once.tokens[:3], random)
@@ -206,7 +206,7 @@ def test_tree_by_rejection_is_judged_whole(model, seed):
 
 
 def test_paths_of_a_tree_start_together_or_not_at_all(model):
-    """Trees that do not fit beside each other wait for each other, and none for itself."""
+    """Trees that do not fit side by side run one after another, and none waits for itself."""
     scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=3), 64 * 256)
     run(scheduler, [Task("r", prompt(9), 1)])
     receivers = [Receiver() for _ in range(4)]
@@ -226,7 +226,7 @@ def test_paths_of_a_tree_start_together_or_not_at_all(model):
 
 @pytest.mark.parametrize("num_rounds", [0, 1])
 def test_tree_is_cancelled_as_a_whole(model, num_rounds):
-    """Waiting or half run, every path ends, once, and nothing stays reserved."""
+    """Whether it waits or runs, every path ends once, and nothing stays reserved."""
     limits = replace(LIMITS, max_num_tokens=5)
     scheduler, receiver = new_scheduler(model, limits, 64 * 256), Receiver()
     run(scheduler, [Task("r", prompt(9), 1)])
@@ -246,7 +246,7 @@ def test_tree_is_cancelled_as_a_whole(model, num_rounds):
 
 @pytest.mark.parametrize("verification", ["exact", "rejection"])
 def test_tree_ends_where_the_answer_ends(model, verification):
-    """The end token, the token limit and the end of the context, inside a tree."""
+    """The end token, the token limit and the end of the context take effect inside a tree."""
     params = SamplingParams(temperature=1.0, seed=3)
     said = alone(model, Task("r", prompt(9), 6, params=params)).tokens
 
@@ -275,8 +275,8 @@ def test_tree_ends_where_the_answer_ends(model, verification):
     assert len(limited.tokens) == len(last.tokens) == 1
 
 
-def test_limit_is_on_all_nodes(model):
-    """A wide tree of short paths is as many drafted tokens as a long chain."""
+def test_draft_limit_counts_all_nodes(model):
+    """A wide tree of short paths has as many draft tokens as a long chain."""
     task = Task("r", prompt(5), 20, ids(range(9)), draft_parents=(-1,) * 9)
 
     with pytest.raises(InvalidRequestError, match=r"9 exceeds .* 8"):
@@ -292,8 +292,8 @@ def test_limit_is_on_all_nodes(model):
         ((-1, -1), "block", "'block'"),
     ],
 )
-def test_trees_that_are_none_are_refused(model, parents, verification, told):
-    """With limit and value."""
+def test_malformed_trees_are_refused(model, parents, verification, told):
+    """The error gives limit and value. Verification `block` takes no trees."""
     task = Task(
         "r",
         prompt(5),

@@ -1,6 +1,6 @@
-"""Trees of drafts keep the target's law: over every outcome, in exact fractions.
+"""Proof that trees keep the target's distribution ("law"): every outcome, in exact fractions.
 
-Each branch is drawn from a draft of its own, or looked up; branches may begin with the same token.
+Each branch is drawn by a drafter of its own, or copied. Branches may begin with the same token.
 """
 
 from collections import defaultdict
@@ -29,7 +29,10 @@ SHAPES = [
 
 
 def forests(models, vocab_size, shape):
-    """Yield every forest that the drafters can make, and its probability."""
+    """Yield every forest that the drafters can propose: (tokens, parents, laws, probability).
+
+    `laws` has for each node the distribution that it was drawn from.
+    """
     branches = []
     for number, (kind, length) in enumerate(shape):
         ways = []
@@ -58,7 +61,7 @@ def forests(models, vocab_size, shape):
 
 
 def texts_behind(tokens, parents):
-    """Return the text of the context (empty), and then that of each node."""
+    """Return the tokens after the context, first for the root (none), then up to each node."""
     texts = [()]
     for token, parent in zip(tokens, parents, strict=True):
         texts.append((*texts[parent + 1], token))
@@ -66,7 +69,7 @@ def texts_behind(tokens, parents):
 
 
 def law_of_output(models, vocab_size, shape, rule=verify_tree_by_rejection):
-    """Return {text: probability} of one round of forests, then the target alone."""
+    """Return {tokens: probability} of one round of forests that the target continues."""
     length = 1 + max(size for _, size in shape)
     law = defaultdict(Fraction)
     for tokens, parents, draft_laws, share in forests(models, vocab_size, shape):
@@ -82,8 +85,8 @@ def law_of_output(models, vocab_size, shape, rule=verify_tree_by_rejection):
 
 
 @pytest.mark.parametrize(("vocab_size", "shape"), SHAPES)
-def test_rejection_keeps_the_targets_law(vocab_size, shape):
-    """Joint law of all tokens that a round can give, equal as fractions."""
+def test_rejection_keeps_the_targets_distribution(vocab_size, shape):
+    """The joint distribution of all tokens of a round is equal, as fractions."""
     length = 1 + max(size for _, size in shape)
     for seed in range(3):
         models = Models(seed, vocab_size)
@@ -91,8 +94,11 @@ def test_rejection_keeps_the_targets_law(vocab_size, shape):
         assert law_of_output(models, vocab_size, shape) == law_of_target(models, length)
 
 
-def test_second_guess_is_judged_by_what_the_first_left():
-    """The proof sees a rule that judges every guess by the target's whole law."""
+def test_proof_detects_a_rule_that_ignores_earlier_rejections():
+    """The wrong rule compares every candidate with the target's whole distribution.
+
+    A second candidate must be compared with what is left of it after the first was rejected.
+    """
 
     def broken(tokens, parents, draft_laws, target_laws, chance):
         for node, token in enumerate(tokens):
@@ -107,8 +113,8 @@ def test_second_guess_is_judged_by_what_the_first_left():
     assert law_of_output(models, 3, shape, broken) != law_of_target(models, 2)
 
 
-def test_more_branches_never_accept_less():
-    """A second draft adds to what the first has accepted, exactly, in every pair of models."""
+def test_more_branches_never_accept_fewer_tokens():
+    """A second draft never lowers the exact expected number of accepted tokens, in 20 models."""
 
     def mean_accepted(models, shape):
         mean = Fraction(0)
@@ -128,11 +134,11 @@ def test_more_branches_never_accept_less():
 
 
 @pytest.mark.parametrize("num_branches", [1, 2, 3])
-def test_equality_says_what_the_target_draws_whatever_is_guessed(num_branches):
-    """Every forest of chains to 2, every table of the target's draws: its own text comes out.
+def test_exact_verification_gives_the_targets_text_for_every_tree(num_branches):
+    """Every forest of chains of 2 is tried with every table of the target's draws.
 
-    The draws of the target do not depend on the tree, so the law is its own for every draft, one
-    that shares the target's noise included.
+    The target's draws do not depend on the tree. So the distribution is the target's for every
+    draft, even for one drawn with the target's noise.
     """
     length, vocab_size = 2, 2
     texts = [text for size in range(length + 1) for text in product(range(vocab_size), repeat=size)]
@@ -150,7 +156,7 @@ def test_equality_says_what_the_target_draws_whatever_is_guessed(num_branches):
             verdict = verify_tree(tokens, parents, choices)
 
             assert list(verdict.tokens) == own[: len(verdict.tokens)]
-            # As many as the best branch alone would have accepted.
+            # As many tokens are accepted as the best branch would have by itself.
             alone = [
                 verify_chain(chain, [says[chain[:place]] for place in range(length + 1)])
                 for chain in forest

@@ -1,4 +1,4 @@
-"""Which verification a request gets: the best lossless one that the engines have, or a refusal."""
+"""The choice of verification mode: the best lossless one of the engines, or a refusal."""
 
 import pytest
 
@@ -11,15 +11,15 @@ SAMPLED = SamplingParams(temperature=0.5)
 
 
 def choose(asked, extensions, params=SAMPLED):
-    """Return the choice on engines with these extensions."""
+    """Return the verification mode that is chosen for engines with these extensions."""
     settings = OrchestratorSettings("tokenizer", engine_extensions=extensions)
     return choose_verification(asked, params, settings)
 
 
 @pytest.mark.parametrize("extensions", ["shared_sampler", "draft_logits", ""])
 @pytest.mark.parametrize("asked", [None, "exact", "rejection", "block", "typical"])
-def test_greedy_is_exact_everywhere(asked, extensions):
-    """At temperature 0 every mode is equality with the most likely token."""
+def test_greedy_requests_are_verified_exactly_on_every_engine(asked, extensions):
+    """At temperature 0 every mode means equality with the most likely token."""
     assert choose(asked, extensions, GREEDY) == "exact"
 
 
@@ -32,8 +32,8 @@ def test_greedy_is_exact_everywhere(asked, extensions):
         ("", "off", set()),
     ],
 )
-def test_engines_decide_what_is_possible(extensions, default, possible):
-    """Unasked, the best lossless mode; asked for, that one or a refusal with its name."""
+def test_engine_extensions_decide_which_modes_are_possible(extensions, default, possible):
+    """The default is the best lossless mode. A mode asked for is used, or refused by name."""
     assert choose(None, extensions) == default
     for asked in ("exact", "rejection", "block", "typical"):
         if asked in possible:
@@ -44,6 +44,6 @@ def test_engines_decide_what_is_possible(extensions, default, possible):
 
 
 def test_unknown_extension_is_a_configuration_error():
-    """A typing mistake must not switch sampling off."""
+    """A typing mistake must not turn speculation off for sampled requests."""
     with pytest.raises(ConfigurationError, match="'shared_sampling'"):
         OrchestratorSettings("tokenizer", engine_extensions="shared_sampling")

@@ -1,4 +1,4 @@
-"""Drafters that vote: the majority's token at each place, ties by how sure the voters are."""
+"""Drafters that vote: the majority's token at each position, and ties by probability."""
 
 import math
 
@@ -15,8 +15,8 @@ def ballot(tokens, source, probability=0.5):
     return Proposal(tuple(tokens), f"draft{source}", source, log_probs=log_probs)
 
 
-def test_majority_wins_at_every_place_on_its_own():
-    """Two against one, whoever they are, and however sure the one is."""
+def test_majority_wins_at_each_position_separately():
+    """Two drafters outvote one, whichever they are, however high the one's probability is."""
     elected = elect([ballot((1, 2, 3), 1, 0.9), ballot((1, 5, 6), 2), ballot((4, 5, 3), 3)], "vote")
 
     assert elected.tokens == (1, 5, 3)
@@ -25,14 +25,14 @@ def test_majority_wins_at_every_place_on_its_own():
 
 
 def test_ties_go_to_the_larger_summed_probability():
-    """One against one is decided by the surer, and two pairs by their sums."""
+    """One against one, the higher probability wins; two against two, the higher sum."""
     assert elect([ballot((1,), 1, 0.3), ballot((2,), 2, 0.6)], "vote").tokens == (2,)
     pairs = [ballot((1,), 1, 0.3), ballot((2,), 2, 0.6), ballot((1,), 3, 0.5), ballot((2,), 4, 0.1)]
     assert elect(pairs, "vote").tokens == (1,)
 
 
-def test_equals_go_by_order_and_silence_does_not_vote():
-    """A shorter proposal has no voice behind its end; without any there is no proposal."""
+def test_full_ties_go_by_order_and_ended_proposals_do_not_vote():
+    """A proposal has no vote after its end; without any proposal the vote proposes nothing."""
     elected = elect([ballot((1,), 1), ballot((2, 7, 8), 2), NO_PROPOSAL], "vote")
     assert elected.tokens == (1, 7, 8)
     assert elect([NO_PROPOSAL, NO_PROPOSAL], "vote") == NO_PROPOSAL
@@ -40,7 +40,7 @@ def test_equals_go_by_order_and_silence_does_not_vote():
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=5), min_size=1, max_size=5))
 def test_every_elected_token_was_proposed_there_by_its_source(chains):
-    """Nothing is made up, and as long as anyone speaks someone is elected."""
+    """No token is made up, and the result is as long as the longest proposal."""
     elected = elect([ballot(chain, 1 + n) for n, chain in enumerate(chains)], "vote")
 
     assert len(elected.tokens) == max(map(len, chains))

@@ -1,4 +1,4 @@
-"""From logits to what is drawn: against transformers' processors, and against the law itself."""
+"""From logits to a drawn token, compared with transformers and with the expected frequencies."""
 
 from dataclasses import replace
 from itertools import product
@@ -29,12 +29,12 @@ NUM_PROMPT = 3
 
 
 def draw(text=TEXT, **params):
-    """Return a draw behind TEXT."""
+    """Return the draw after `text`, whose first NUM_PROMPT tokens are the prompt."""
     return Draw(SamplingParams(**params), text, NUM_PROMPT, END_ID)
 
 
 def some_logits(seed=0, size=VOCAB):
-    """Return random logits."""
+    """Return random logits [size] float32."""
     return torch.randn(size, generator=torch.Generator().manual_seed(seed)) * 3
 
 
@@ -50,7 +50,7 @@ def some_logits(seed=0, size=VOCAB):
 def test_warping_is_that_of_transformers(
     seed, temperature, top_k, top_p, min_p, repetition_penalty
 ):
-    """The same tokens stay possible, with the same weights, in the same order of steps."""
+    """The steps have the same order: the same tokens stay possible, with the same logits."""
     logits = some_logits(seed)
     ids = torch.from_numpy(TEXT.astype(np.int64))[None]
     steps = [hf.RepetitionPenaltyLogitsProcessor(repetition_penalty)]
@@ -77,14 +77,14 @@ def test_warping_is_that_of_transformers(
     )
 
     differ = torch.isinf(warped) != torch.isinf(expected[0])
-    # On the very edge of the nucleus float32 sums in another order may decide otherwise.
+    # At the very edge of the nucleus, float32 sums in another order may decide differently.
     assert differ.sum() <= 1
     both = ~torch.isinf(warped) & ~torch.isinf(expected[0])
     assert torch.allclose(warped[both], expected[0][both], rtol=1e-6)
 
 
-def test_penalties_count_the_output_alone():
-    """Presence once, frequency per occurrence, tokens of the prompt not at all."""
+def test_presence_and_frequency_penalties_count_only_the_output():
+    """Presence counts once, frequency for each occurrence, and tokens of the prompt not at all."""
     logits = some_logits()
 
     warped = warp(logits.clone(), draw(presence_penalty=0.5, frequency_penalty=0.25))
@@ -96,14 +96,14 @@ def test_penalties_count_the_output_alone():
 
 
 def test_end_token_waits_for_min_tokens():
-    """Impossible up to the count of output tokens, untouched from there on."""
+    """It is impossible until `min_tokens` tokens were generated, and unchanged from then on."""
     for min_tokens, is_banned in ((4, False), (5, True)):
         warped = warp(some_logits(), draw(min_tokens=min_tokens))
         assert torch.isinf(warped[END_ID]) == is_banned
 
 
 def test_bad_words_cannot_be_completed():
-    """Only the last token of a word whose beginning stands at the end of the text."""
+    """Only the last token of a word is banned, and only if the rest of it ends the text."""
     words = ((5,), (11, 12, 6), (12, 13), (8, 14), (1, 2, 3, 7, 8, 9, 7, 7, 11, 12, 20))
 
     warped = warp(some_logits(), draw(bad_words=words))
@@ -112,7 +112,7 @@ def test_bad_words_cannot_be_completed():
 
 
 def test_bias_is_added_before_everything_else():
-    """A pushed token is penalised as what it then is; a banned one is out of the nucleus."""
+    """The repetition penalty then applies to the biased logit."""
     plain = some_logits()
 
     warped = warp(some_logits(), draw(logit_bias=((3, 50.0), (11, 4.0), (4, -100.0))))
@@ -126,7 +126,7 @@ def test_bias_is_added_before_everything_else():
 
 
 def test_noise_is_a_function_of_seed_position_and_token():
-    """The same for any vocabulary that holds the token; different for every other key."""
+    """It is the same for every vocabulary size, and different for other seeds and positions."""
     long = gumbel(11, 5, 1000)
 
     assert torch.equal(gumbel(11, 5, 333), long[:333])
@@ -141,8 +141,8 @@ def test_noise_is_a_function_of_seed_position_and_token():
     [{}, {"temperature": 0.7}, {"top_p": 0.8}, {"top_k": 3}, {"min_p": 0.1}],
     ids=["plain", "temperature", "top_p", "top_k", "min_p"],
 )
-def test_draws_follow_the_law(params):
-    """20,000 positions of one seed, each drawn once: as frequent as the softmax says."""
+def test_draws_follow_the_distribution(params):
+    """20,000 positions of one seed, each drawn once, give the frequencies of the softmax."""
     logits, params = some_logits(4, size=12), {"temperature": 1.0, "seed": 99} | params
     law = torch.softmax(warp(logits.clone(), draw(**params)).double(), dim=0).numpy()
     text = np.zeros(20_000, dtype=np.int32)
@@ -158,7 +158,7 @@ def test_draws_follow_the_law(params):
 
 
 def test_log_probability_is_the_models_own():
-    """Of the unwarped distribution, whatever was done to draw."""
+    """It is that of the unwarped distribution, whatever the sampling parameters are."""
     logits = some_logits(6)
     params = SamplingParams(temperature=0.5, top_k=4, repetition_penalty=1.3, seed=5)
 
@@ -180,7 +180,7 @@ EDGES = {
     "logit_bias": ((), ((7, 100.0), (8, -100.0)), tuple((n, -100.0) for n in range(VOCAB))),
 }
 SCALES = (0.0, 1e-30, 1.0, 1e3)
-"""Times the random logits; real ones stay below some hundred."""
+"""Factors for the random logits; real logits stay below a few hundred."""
 
 
 @settings(max_examples=600, deadline=None)
@@ -189,10 +189,10 @@ SCALES = (0.0, 1e-30, 1.0, 1e3)
     scale=st.sampled_from(SCALES),
     seed=st.integers(0, 50),
 )
-def test_edges_of_all_ranges_leave_a_distribution(values, scale, seed):
-    """Finite, summing to 1, with a token of the vocabulary drawn; each rule can verify by it.
+def test_edges_of_all_ranges_give_a_valid_distribution(values, scale, seed):
+    """It is finite, sums to 1 and gives a token of the vocabulary; each rule can verify with it.
 
-    The draft's law is missing, the target's own, another one, or does not hold the drafted token.
+    The draft's distribution is missing, the target's, another one, or without the draft token.
     """
     one = draw(**values, seed=seed)
     logits = some_logits(seed) * scale
@@ -215,7 +215,7 @@ def test_edges_of_all_ranges_leave_a_distribution(values, scale, seed):
 
 
 def as_tree(draft, draft_laws, target_laws, chance):
-    """Verify a chain as the tree that it is."""
+    """Verify a chain as a tree with one path."""
     parents = range(-1, len(draft) - 1)
     return verify_tree_by_rejection(draft, parents, draft_laws, target_laws, chance)
 
@@ -223,7 +223,7 @@ def as_tree(draft, draft_laws, target_laws, chance):
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_rules_never_leave_the_vocabulary(data):
-    """Laws full of zeros and tiny numbers, and drafts that they do not allow."""
+    """The distributions have many zeros and tiny numbers; draft tokens may have probability 0."""
     sizes = st.sampled_from([0.0, 5e-324, 1e-300, 1e-17, 0.5, 1.0])
     weights = st.lists(sizes, min_size=4, max_size=4).filter(lambda each: sum(each) > 1e-20)
 
@@ -246,13 +246,13 @@ def test_rules_never_leave_the_vocabulary(data):
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
 def test_weights_that_are_no_distribution_are_refused(weights):
-    """The search in their sums would return a token outside the vocabulary."""
+    """A search in their cumulative sums would return a token outside the vocabulary."""
     with pytest.raises(ValueError, match="no token can be drawn"):
         SeededChance(1, 5).draw(weights)
 
 
 @pytest.mark.parametrize("top_p", [0.9, 1.0])
-def test_model_and_request_are_told_apart(top_p):
+def test_faults_of_model_and_request_are_told_apart(top_p):
     """NaN logits are the engine's fault; a penalty that overflows is the request's."""
     params = SamplingParams(temperature=1.0, top_p=top_p, repetition_penalty=1e-44)
     overflowing = Draw(params, np.arange(VOCAB, dtype=np.int32), NUM_PROMPT)
@@ -266,7 +266,7 @@ def test_model_and_request_are_told_apart(top_p):
 
 
 def test_bias_is_prepared_once_for_all_rows_of_a_request():
-    """Thousands of entries prepared anew for each row of a pass held every other stream up."""
+    """To prepare thousands of entries again for each row would delay every other stream."""
     params = SamplingParams(logit_bias=tuple((token, 1.0) for token in range(VOCAB)))
     before = warping._bias_tensors.cache_info().misses
     for length in range(3, 9):

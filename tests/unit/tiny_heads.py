@@ -1,4 +1,4 @@
-"""Random heads on a random Llama, the module that is behind each, and rounds driven by hand."""
+"""Random heads on a random Llama, a reference for each head, and rounds driven by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = EngineLimits(max_seq_len=1024, num_cache_tokens=8192)
 
 
 def save_target(folder: Path) -> Path:
-    """Eight random layers: low, middle and high are layers 2, 4 and 5 here."""
+    """Save a random target of eight layers; EAGLE-3 reads the states after layers 2, 4 and 5."""
     return save_tiny_llama(
         folder, seed=3, num_layers=NUM_LAYERS, bos_token_id=1, eos_token_id=2,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
@@ -35,7 +35,11 @@ def save_target(folder: Path) -> Path:
 
 
 def save_heads(target: Path, folder: Path) -> dict[str, Path]:
-    """A head of each kind, its weights moved away from where they begin, and sure of itself."""
+    """Save a head of each kind; return their folders.
+
+    Noise is added to the initial weights. A larger output norm makes the distributions of the
+    EAGLE-3 head sharp.
+    """
     torch.manual_seed(5)
     made = {
         "eagle3": eagle3.start(target, DRAFT_IDS, train_head=False),
@@ -53,7 +57,7 @@ def save_heads(target: Path, folder: Path) -> dict[str, Path]:
 
 
 class Reference:
-    """The module on transformers' hidden states, in float32."""
+    """The training module of a head on hidden states from transformers, in float32."""
 
     def __init__(self, target: Path, head: Path) -> None:
         self._target = LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
@@ -62,7 +66,11 @@ class Reference:
 
     @torch.inference_mode()
     def law(self, context: list[int], behind: int, said: Sequence[int]) -> Tensor:
-        """[VOCAB] log-probabilities behind `said`, which is guessed behind the target's token."""
+        """Return the head's log-probabilities [VOCAB] float32 of the token after `said`.
+
+        `behind` is the target's own token after the context, `said` the draft tokens after that.
+        Tokens that the head cannot draft get −inf.
+        """
         out = self._target.model(torch.tensor([context]), output_hidden_states=True)
         taps = [*(out.hidden_states[n][0] for n in self._taps), out.last_hidden_state[0]]
         tokens = torch.tensor([*context[1:], behind, *said, 0])
@@ -76,7 +84,7 @@ class Reference:
         return law
 
     def guesses(self, context: list[int], behind: int, num: int) -> list[int]:
-        """The chain that follows `behind`, the target's token after the context."""
+        """Return `num` draft tokens after `behind`, the target's own token after the context."""
         said: list[int] = []
         for _ in range(num):
             said.append(int(self.law(context, behind, said).argmax()))
@@ -89,7 +97,7 @@ def add_one(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
 
 
 def run(scheduler: Scheduler, *tasks: Task) -> list[TaskOutput]:
-    """The last output of each task; all run side by side."""
+    """Run the tasks side by side; return the last output of each, in order."""
     last: dict[int, TaskOutput] = {}
     for number, task in enumerate(tasks):
         add = add_tree if task.draft_parents else add_one
@@ -108,7 +116,10 @@ def make_task(
     parents: Sequence[int] = (),
     **fields: Any,
 ) -> Task:
-    """One round: verify the drafts, and guess on."""
+    """Return the task of a round: verify `drafts`, and let the head draft `num_next` tokens.
+
+    With `num_next` None the head is asked for nothing. `parents` make a tree of the draft tokens.
+    """
     return Task(
         "r",
         np.int32(context),
@@ -121,5 +132,5 @@ def make_task(
 
 
 def prompt_of(seed: int, length: int) -> list[int]:
-    """Random tokens."""
+    """Return `length` random tokens; none of them is special."""
     return np.random.default_rng(seed).integers(3, VOCAB, length).tolist()

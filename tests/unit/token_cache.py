@@ -1,4 +1,4 @@
-"""A small KV cache whose keys and values are the tokens themselves: they can be read back."""
+"""A small KV cache whose keys and values are the tokens themselves, so they can be read back."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CONFIG = ModelConfig(
 
 
 def ids(*tokens: int) -> TokenIds:
-    """Return token ids."""
+    """Return token ids [n] int32."""
     return np.asarray(tokens, dtype=np.int32)
 
 
 def add(cache: KVCache, sequence: CachedSequence, tokens: TokenIds) -> None:
-    """Extend a sequence and write what the model would: here the token itself, in every layer."""
+    """Extend a sequence; write each token itself as its keys and values, in every layer."""
     start = sequence.length
     cache.extend(sequence, tokens)
     positions = np.arange(start, sequence.length)
@@ -43,7 +43,7 @@ def add(cache: KVCache, sequence: CachedSequence, tokens: TokenIds) -> None:
 
 
 def stored(cache: KVCache, sequence: CachedSequence) -> list[int]:
-    """Read a sequence's tokens back from its blocks; every layer, head, key and value agrees."""
+    """Read a sequence's tokens back from its blocks; assert that all keys and values agree."""
     parts = [cache.storage[:, :, block] for block in sequence.blocks]
     if not parts:
         return []

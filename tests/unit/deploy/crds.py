@@ -1,4 +1,7 @@
-"""What we use of custom kinds, as their API references have it; fields not listed are mistakes."""
+"""Schemas of the custom Kubernetes kinds that we use, with the fields that we use.
+
+They follow the API references of these kinds. A field that is not listed is an error.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,10 @@ _SPECIFICATIONS = {
 
 
 def check_custom(document: dict[str, Any]) -> bool:
-    """Say whether the object is of a custom kind; raise ValidationError if it is a wrong one."""
+    """Return whether the object is of a custom kind; raise ValidationError if it is invalid.
+
+    An object without `spec` is not validated.
+    """
     schema = _SPECIFICATIONS.get((document["apiVersion"], document["kind"]))
     if schema is None or document.get("spec") is None:
         return schema is not None

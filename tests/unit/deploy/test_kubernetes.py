@@ -1,4 +1,4 @@
-"""Kubernetes takes the manifests, and they agree with each other and with our own commands."""
+"""The manifests are valid for Kubernetes and agree with each other and with our commands."""
 
 import re
 import subprocess
@@ -35,11 +35,11 @@ TEMPLATES = {
 
 
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["specdec"]["command"]
-"""The arguments of `specdec`, none of which goes on to tritonserver."""
+"""Arguments of `specdec` in the compose file; none of them is passed on to tritonserver."""
 
 
 def containers(template):
-    """Return all containers of a pod."""
+    """Return all containers of a pod template, init containers first."""
     return [*pod(template).get("initContainers", ()), *pod(template)["containers"]]
 
 
@@ -49,14 +49,14 @@ LEADER = containers(TEMPLATES["leaderTemplate of LeaderWorkerSet"])[0]
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
 @pytest.mark.parametrize("name", OBJECTS)
 def test_objects_follow_their_schemas(name, version):
-    """Kubernetes' own schemas, without unknown fields; custom kinds by what they document."""
+    """Kubernetes' own schemas allow no unknown fields; custom kinds follow their API references."""
     if not check_custom(OBJECTS[name]):
         kubernetes_validate.validate(OBJECTS[name], version, strict=True)
 
 
 @pytest.mark.parametrize("role", ["leaderTemplate", "workerTemplate"])
 def test_pods_of_a_group_follow_the_schema(role):
-    """What a LeaderWorkerSet makes of its templates are pods."""
+    """The templates of a LeaderWorkerSet make valid pods."""
     template = OBJECTS["LeaderWorkerSet specdec"]["spec"]["leaderWorkerTemplate"][role]
 
     kubernetes_validate.validate(
@@ -66,7 +66,7 @@ def test_pods_of_a_group_follow_the_schema(role):
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_pods_are_confined(name):
-    """The Pod Security Standard `restricted`, read-only files, no token of the cluster."""
+    """They follow the Pod Security Standard `restricted`, with read-only files and no API token."""
     spec = pod(TEMPLATES[name])
 
     assert spec["automountServiceAccountToken"] is False
@@ -97,8 +97,8 @@ def known_flags():
     return set(re.findall(r"^\s+(--[a-z-]+)", ran.stdout + ran.stderr, re.MULTILINE))
 
 
-def test_triton_knows_the_flags(known_flags):
-    """Each flag in manifests and compose files exists; 2.51's own --help says so."""
+def test_tritonserver_has_the_flags_in_the_manifests(known_flags):
+    """Each of them is in the --help of the installed tritonserver."""
     assert len(known_flags) > 50
     handed_on = [
         each
@@ -108,15 +108,15 @@ def test_triton_knows_the_flags(known_flags):
     assert {each.split("=")[0] for each in handed_on} <= known_flags
 
 
-def test_serve_knows_its_options():
-    """What the manifests tell `specdec serve` is what it takes."""
+def test_serve_accepts_the_options_in_the_manifests():
+    """They also set the drain limit to 120 s."""
     for arguments in (container()["args"], LEADER["args"]):
         options = serve_parser().parse_args(arguments[: arguments.index("--")])
         assert options.drain_s == 120
 
 
-def test_a_stop_leaves_time():
-    """Requests in flight may end before Kubernetes kills."""
+def test_requests_may_finish_before_kubernetes_kills_the_pod():
+    """The pod's grace period covers the pause, the drain limit and twice STOP_GRACE_S."""
     for each, template in (
         (container(), OBJECTS["Deployment specdec"]),
         (LEADER, TEMPLATES["leaderTemplate of LeaderWorkerSet"]),
@@ -130,7 +130,7 @@ def test_a_stop_leaves_time():
 
 
 def test_selectors_find_the_server():
-    """Services, budgets, policies and monitors select the pods; ports go by names they have."""
+    """Services, budgets, policies and monitors select its pods, and use names of its ports."""
     assert OBJECTS["Deployment specdec"]["spec"]["template"]["metadata"]["labels"] == SERVER
     for name in ("Service specdec", "Service specdec-pods"):
         assert OBJECTS[name]["spec"]["selector"] == SERVER
@@ -138,7 +138,7 @@ def test_selectors_find_the_server():
         assert OBJECTS[name]["spec"]["selector"]["matchLabels"] == SERVER
     policy = OBJECTS["NetworkPolicy specdec"]["spec"]
     assert policy["podSelector"]["matchLabels"] == SERVER
-    # Probes come from the node, which no policy keeps out.
+    # Probes come from the node, which network policies do not keep out.
     ports = {port["name"] for port in container()["ports"]} - {"health"}
     asked = [each["targetPort"] for each in OBJECTS["Service specdec"]["spec"]["ports"]]
     asked += [each["port"] for rule in policy["ingress"] for each in rule["ports"]]
@@ -146,8 +146,8 @@ def test_selectors_find_the_server():
     assert set(asked) == ports
 
 
-def test_administration_is_closed():
-    """Wherever a server listens for the network, the APIs that change it take a key."""
+def test_administration_needs_a_key():
+    """Wherever a server listens on the network, the APIs that change it require a key."""
     for arguments in (container()["args"], LEADER["args"], COMPOSE):
         settings = [each for each in arguments if "restricted" in each]
         assert not settings, "they would take the place of the launcher's own"
@@ -156,7 +156,7 @@ def test_administration_is_closed():
 
 
 def test_refresh_has_the_key_of_the_server():
-    """The CronJob reads the secret that the deployment reads."""
+    """CronJob and deployment both read the key from a mounted secret."""
     (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
 
     for command in (container(), job):
@@ -164,8 +164,8 @@ def test_refresh_has_the_key_of_the_server():
         assert f"--admin-key-file={mount['mountPath']}/key" in command["args"]
 
 
-def test_engine_build_speaks_the_builders_language():
-    """Its steps are commands of `specdec build`, and hand on what they make."""
+def test_engine_build_runs_valid_build_commands():
+    """Its steps are commands of `specdec build`, and each uses what the steps before it made."""
     job = pod(OBJECTS["Job specdec-engine-build"])
     steps = {}
     for each in (*job["initContainers"], *job["containers"]):
@@ -178,21 +178,22 @@ def test_engine_build_speaks_the_builders_language():
     assert {step.pair for step in steps.values()} == {"/pair/pair.toml"}
     assert steps["render"].engines == steps["compile"].output / "engines"
     assert f"--launch={steps['render'].output}/launch.sh" in container()["args"]
-    pair = load_description("llama31_8b_1b")  # the comment at its head names this one
+    # The comment at the head of the manifest names this pair.
+    pair = load_description("llama31_8b_1b")
     for step in steps.values():
         assert checkpoints(step).keys() == {each.name for each in pair.engines}
 
 
-def test_refresh_speaks_the_builders_language():
-    """The nightly command is one of `specdec build`."""
+def test_refresh_runs_a_valid_build_command():
+    """The nightly command is `specdec build refresh`."""
     (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
 
     assert job["command"] == ["specdec", "build", "refresh"]
     refresh_parser().parse_args(job["args"])
 
 
-def test_autoscaler_asks_for_what_the_adapter_serves():
-    """The metric's name and the deployment's."""
+def test_autoscaler_uses_the_metric_that_the_adapter_serves():
+    """It also scales the right deployment."""
     spec = OBJECTS["HorizontalPodAutoscaler specdec"]["spec"]
     (rule,) = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())["rules"][
         "custom"
@@ -203,7 +204,7 @@ def test_autoscaler_asks_for_what_the_adapter_serves():
 
 
 def test_kustomizations_name_every_file():
-    """What lies in the folder is applied, or says itself how it is."""
+    """Every file in the folder is applied; three exceptions say themselves how to apply them."""
     for folder in (KUBERNETES, MULTINODE):
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         listed = {*kustomization["resources"], "kustomization.yaml"}
@@ -212,8 +213,8 @@ def test_kustomizations_name_every_file():
         assert all((folder / name).exists() for name in listed)
 
 
-def test_rules_for_the_operator():
-    """The head and the indented rules make one object."""
+def test_head_and_rules_make_one_object_for_the_operator():
+    """The rules are indented by two spaces and follow the head of the PrometheusRule."""
     head = (KUBERNETES / "prometheusrule-head.yaml").read_text()
     rules = (DEPLOY / "observability" / "rules.yaml").read_text()
     made = subprocess.run(["sed", "s/^/  /"], input=rules, capture_output=True, text=True).stdout
@@ -226,9 +227,9 @@ def test_rules_for_the_operator():
 
 @pytest.fixture
 def group(tmp_path):
-    """Return a function that runs the script of a pod in a group, its places below `tmp_path`.
+    """Return a function that runs the launch script of a pod, with its paths below `tmp_path`.
 
-    What it starts writes down its arguments and what MPI is told.
+    The function returns the arguments and the environment of the program that the script starts.
     """
     secrets = tmp_path / "secrets/ssh"
     secrets.mkdir(parents=True)
@@ -260,7 +261,10 @@ def group(tmp_path):
 
 
 def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
-    """A slot for each GPU and one for the rank that directs; keys as ssh wants them."""
+    """The host file has a slot for each GPU and one for rank 0, which directs the engines.
+
+    The keys have the modes that ssh requires.
+    """
     arguments, environment = group(
         *("leader", "--log-format=ISO8601"), LWS_LEADER_ADDRESS="specdec-0.specdec.default"
     )
@@ -277,11 +281,12 @@ def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
     assert (tmp_path / "tmp/ssh/id").stat().st_mode & 0o777 == 0o600
     told = environment["OMPI_MCA_mca_base_env_list"].split(";")
     launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
-    assert told == [name for name, _ in launch.environment]  # workers elsewhere get these, too
+    # Workers on other pods get these variables too.
+    assert told == [name for name, _ in launch.environment]
 
 
-def test_worker_lets_only_the_leaders_key_in(group, tmp_path):
-    """It listens where the leader and the probe look, and has the key for its own as well."""
+def test_worker_accepts_only_the_leaders_key(group, tmp_path):
+    """It listens on the port that the readiness probe checks, and accepts no passwords."""
     arguments, _ = group("worker")
 
     worker = TEMPLATES["workerTemplate of LeaderWorkerSet"]

@@ -1,4 +1,4 @@
-"""A bare machine gets named sources, packages that fit together, and clear refusals."""
+"""A bare machine: the identity of its sources, packages that fit together, and clear errors."""
 
 import importlib
 
@@ -19,8 +19,8 @@ from loadtest.gpu.unpacking import _entries, is_set_up
 from tests.unit.gpu_programme.test_ledger import RECORD
 
 
-def test_sources_are_named_by_code_alone(tmp_path):
-    """Results and weights change nothing, code does: with or without Git."""
+def test_identity_of_sources_depends_on_code_only(tmp_path):
+    """Code changes it, results and weights do not; Git is not needed."""
     code = tmp_path / "loadtest" / "a.py"
     code.parent.mkdir()
     code.write_text("1")
@@ -32,24 +32,24 @@ def test_sources_are_named_by_code_alone(tmp_path):
     assert before == unchanged != sources_of(tmp_path)
 
 
-def test_without_git_the_pieces_know_the_commit(tmp_path):
-    """A transfer brings no repository."""
+def test_commit_comes_from_the_pieces_if_there_is_no_git(tmp_path):
+    """A transferred checkout has no Git repository."""
     pack({}, tmp_path / "pieces", max_piece_bytes=10, preset=0, commit="1234")
 
     assert identify(tmp_path, tmp_path / "pieces", "card").commit == "1234"
     assert identify(tmp_path, tmp_path / "none", "card").commit == "unknown"
 
 
-def test_serving_environment_sees_what_packages_require_and_nothing_else():
-    """pytest brings pluggy; SciPy, built for another NumPy, stays out, and so does what travels."""
+def test_serving_environment_sees_only_what_its_packages_require():
+    """pytest brings pluggy. SciPy, built for another NumPy, and packages sent along stay out."""
     names = {entry.name for entry in _entries(("pytest", "tritonclient"), {"packaging"})}
 
     assert {"pytest", "_pytest", "pluggy", "tritonclient", "numpy"} <= names
     assert not {"scipy", "packaging"} & names
 
 
-def test_checkout_that_has_moved_is_set_up_anew(tmp_path, monkeypatch):
-    """The serving environment names the checkout's folder in its search path."""
+def test_checkout_that_has_moved_is_set_up_again(tmp_path, monkeypatch):
+    """The search path of the serving environment names the checkout's folder."""
     places = Places(tmp_path)
     (tmp_path / "ready").write_text(str(unpacking.ROOT))
     assert is_set_up(places)
@@ -60,13 +60,13 @@ def test_checkout_that_has_moved_is_set_up_anew(tmp_path, monkeypatch):
 
 
 def test_package_that_the_machine_lacks_is_named(capsys):
-    """Setting up goes on: it may not be needed."""
+    """Setting up continues, because the package may not be needed."""
     assert list(_entries(("no-such-package",), set())) == []
     assert "no package no-such-package" in capsys.readouterr().err
 
 
 def test_python_without_a_shared_library_is_refused(tmp_path):
-    """Triton's Python backend loads it; the message says what to name instead."""
+    """Triton's Python backend loads the library; the error names the options that help."""
     static = tmp_path / "python"
     static.write_text("#!/bin/sh\necho 3.12 /usr/lib/libpython3.12.a\n")
     static.chmod(0o755)
@@ -77,16 +77,16 @@ def test_python_without_a_shared_library_is_refused(tmp_path):
         MachinePython.ask(str(tmp_path / "none"))
 
 
-def test_machine_without_a_gpu_is_told_so(monkeypatch, capsys):
-    """No traceback; the message names the rehearsal."""
+def test_error_without_a_gpu_names_the_rehearsal(monkeypatch, capsys):
+    """The command returns 1 instead of raising."""
     monkeypatch.setenv("PATH", "")
 
     assert command.main(["run"]) == 1
     assert "make gpu REHEARSE=1" in capsys.readouterr().err
 
 
-def test_collecting_merges_and_says_when_nothing_came_back(tmp_path):
-    """A ledger that came back joins the results."""
+def test_collecting_merges_ledgers_and_raises_if_none_came_back(tmp_path):
+    """A ledger that came back is merged into the one in the results."""
     came_back, results = tmp_path / "back", tmp_path / "results"
     Ledger([RECORD]).write(came_back / LEDGER)
 
@@ -98,7 +98,7 @@ def test_collecting_merges_and_says_when_nothing_came_back(tmp_path):
 
 @pytest.mark.parametrize("step", PROGRAMME, ids=lambda each: each.name)
 def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
-    """The runner starts it by name."""
+    """The runner starts it by the name of its module."""
     module = importlib.import_module(f"loadtest.gpu.steps.{step.name}")
 
     assert callable(module.main)
@@ -106,7 +106,7 @@ def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
 
 
 def test_report_keeps_facts_of_a_step_that_is_stopped(tmp_path):
-    """Each fact is on disk when it is known; until its end a step counts as cut."""
+    """Each fact is written to disk as soon as it is known; until its end a step counts as cut."""
     report = StepReport(tmp_path / "a.json")
     report.add("us", {1: [1.23456, True]})
     before = (tmp_path / "a.json").read_text()
@@ -116,7 +116,7 @@ def test_report_keeps_facts_of_a_step_that_is_stopped(tmp_path):
 
 
 def test_step_options_count_from_the_start():
-    """A step sees how many seconds are left."""
+    """A step can ask how many seconds are left."""
     options = StepOptions.parse(["--out", "a.json", "--seconds", "50", "--rehearse"])
 
     assert 49 < options.remaining_s <= 50

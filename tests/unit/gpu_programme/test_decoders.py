@@ -1,4 +1,4 @@
-"""Steps about the engine: bytes and arithmetic counted right, goals judged, failures kept apart."""
+"""The steps about the engine: counts of bytes and parameters, goals, and parts that fail."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("name", ["tiny", "draft"])
 def test_byte_limit_counts_the_tensors_that_a_pass_reads(name):
-    """All matrices of the layers and the head; not the embedding's table, not the norms."""
+    """They are all matrices of the layers and the head, not the embedding table and the norms."""
     weights = random_weights(SHAPES[name], CPU, torch.bfloat16)
     matrices = [weights.head_rows]
     for layer in weights.layers:
@@ -33,7 +33,7 @@ def test_byte_limit_counts_the_tensors_that_a_pass_reads(name):
 
 
 def test_large_shapes_are_those_of_llama():
-    """Parameters that a pass reads, and bytes of KV cache a token, from the published configs."""
+    """Parameters that a pass reads and KV cache bytes per token follow the published configs."""
     sizes = {"1b": 1_235_746_816, "8b": 7_504_658_432}
 
     assert {name: num_weight_bytes(SHAPES[name], torch.bfloat16) // 2 for name in sizes} == sizes
@@ -41,7 +41,7 @@ def test_large_shapes_are_those_of_llama():
 
 
 def test_slice_of_70b_is_an_eighth():
-    """Eight ranks together have the parameters of the whole, but for the norms that each has."""
+    """Eight ranks together have the matrices of the whole model; each also has all norms."""
     config = SHAPES["70b_slice"]
     whole = replace(config, intermediate_size=28672, num_heads=64, num_kv_heads=8)
 
@@ -49,7 +49,11 @@ def test_slice_of_70b_is_an_eighth():
 
 
 def measured(**us):
-    """Return measurements of 8B: `b1`, `b8` plain steps, `wide` 8 rows; each limit is 100 µs."""
+    """Return measurements of 8B, with a byte limit of 100 µs each.
+
+    The arguments are times in µs: `b1` and `b8` of a plain step at batch 1 and 8, `wide` of 8 rows
+    at batch 1.
+    """
     step = StepTime(1, 0, 100.0, 900.0, us["b1"], 1.0)
     steps = [
         step,
@@ -69,12 +73,12 @@ def measured(**us):
     ],
 )
 def test_goals_are_judged_at_their_borders(us, verdict):
-    """1.25 times the byte limit at batch 1 and 8; 8 rows for 1.1 times one."""
+    """A step may take 1.25 times the byte limit at batch 1 and 8, and 8 rows 1.1 times one row."""
     assert judge(measured(**us).ratios(), {}, is_cut=False, is_rehearsal=False) is verdict
 
 
 def test_failed_part_outweighs_goals_and_a_cut_is_no_pass():
-    """Whatever was measured besides."""
+    """This holds even if every measured goal is met."""
     ratios = measured(b1=100.0, b8=100.0, wide=100.0).ratios()
 
     assert judge(ratios, {"leaps": "x"}, is_cut=True, is_rehearsal=True) is Verdict.FAILED
@@ -90,13 +94,16 @@ def run(step, tmp_path):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Make the rehearsal as small as a unit test."""
+    """Reduce the rehearsal to the shape `tiny` at batch 1 and 32."""
     sizes = replace(engine_limits.REHEARSED, steps=(("tiny", (1, 32)),))
     monkeypatch.setattr(engine_limits, "REHEARSED", sizes)
 
 
 def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
-    """Steps, prompts, leaps and transformers; no pass is faster than reading its bytes."""
+    """The parts are steps, prompts, leaps and transformers; no pass beats reading its bytes.
+
+    A leap is a draft engine's call for several tokens that is chained on the device.
+    """
     status, result = run(engine_limits, tmp_path)
 
     facts = result["facts"]
@@ -111,8 +118,8 @@ def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
     assert len(facts["transformers_tiny"]) == 4
 
 
-def test_part_that_raises_leaves_the_others(small, tmp_path, monkeypatch, one_thread):
-    """As a shape that does not fit the memory would."""
+def test_part_that_raises_does_not_stop_the_others(small, tmp_path, monkeypatch, one_thread):
+    """A part raises if its shape does not fit into memory, for example."""
     monkeypatch.setattr(engine_limits, "leap_times", lambda *_: 1 / 0)
 
     status, result = run(engine_limits, tmp_path)
@@ -123,7 +130,7 @@ def test_part_that_raises_leaves_the_others(small, tmp_path, monkeypatch, one_th
 
 
 def test_rows_are_compared_in_five_ways(tmp_path, one_thread):
-    """Beside others, in wide passes, replayed and launched; tokens are equal everywhere."""
+    """The ways are: beside others, in wide passes, replayed and launched; all tokens are equal."""
     status, result = run(exact_rows, tmp_path)
 
     (comparisons,) = result["facts"]["comparisons"].values()

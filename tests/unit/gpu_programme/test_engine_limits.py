@@ -1,4 +1,4 @@
-"""Steps about the engine: what a failing part leaves, what a rehearsal says, and what a cut."""
+"""The steps `engine_limits` and `exact_rows`: failing parts, rehearsals and steps that are cut."""
 
 import json
 import math
@@ -14,7 +14,10 @@ from loadtest.gpu.steps.exact_rows import Comparison
 
 @pytest.fixture
 def rehearse(tmp_path, monkeypatch, one_thread):
-    """Return a function that runs the smallest rehearsal, without transformers."""
+    """Return a function that runs the smallest rehearsal, without transformers.
+
+    The function returns the exit status and the result.
+    """
 
     def run():
         out = tmp_path / "out.json"
@@ -27,8 +30,8 @@ def rehearse(tmp_path, monkeypatch, one_thread):
     return run
 
 
-def test_device_that_cannot_be_measured_leaves_every_time(rehearse, monkeypatch):
-    """As a kernel that does not compile would: the step fails, its times are there."""
+def test_device_that_cannot_be_measured_leaves_all_times(rehearse, monkeypatch):
+    """If a kernel does not compile, for example, the step fails but its times are recorded."""
 
     def broken(*_):
         raise RuntimeError("no compiler")
@@ -46,7 +49,7 @@ def test_device_that_cannot_be_measured_leaves_every_time(rehearse, monkeypatch)
 
 
 def test_rehearsal_counts_measurements_and_states_its_conditions(rehearse):
-    """A CPU's share of its peak says nothing, so that no ratio is quoted."""
+    """It gives no ratio, because a CPU's share of its peak says nothing."""
     status, result = rehearse()
 
     assert (status, result["verdict"], result["figure"]) == (0, "passed", "4 measurements")
@@ -57,7 +60,7 @@ def test_rehearsal_counts_measurements_and_states_its_conditions(rehearse):
 
 
 def test_large_batches_are_timed_call_by_call(rehearse, monkeypatch):
-    """128 sequences of 8 rows read all weights 32 times: ten calls would cut what comes after."""
+    """128 sequences of 8 rows read all weights 32 times; ten calls would leave no time for more."""
     seen = []
 
     def step_times(_config, _parts, _speed, _cache, batches, _lengths, num_calls):
@@ -75,7 +78,7 @@ def test_large_batches_are_timed_call_by_call(rehearse, monkeypatch):
 
 
 def test_goals_are_measured_first():
-    """8B at batch 1 and 8 comes before everything that only informs."""
+    """Steps of 8B at batch 1 and 8 come before everything that has no goal."""
     assert ON_GPU.steps[0] == ("8b", (1, 8))
 
 
@@ -83,7 +86,7 @@ def test_goals_are_measured_first():
 def test_unequal_bits_fail_the_step_even_if_the_time_is_up(
     tmp_path, monkeypatch, num_unequal, verdict
 ):
-    """The first of four shapes takes all the time; what it showed must not read as a mere cut."""
+    """The first of four shapes takes all the time here; its unequal bits are more than a cut."""
 
     def compare(_name, options):
         yield Comparison("batch of 16", 16, num_unequal, 0, 1e-3 * num_unequal)

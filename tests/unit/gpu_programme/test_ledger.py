@@ -1,4 +1,4 @@
-"""The ledger: every run once, the last complete one of each step kept."""
+"""The ledger of runs: each run once, and the last complete one of each step kept."""
 
 from dataclasses import replace
 
@@ -19,19 +19,19 @@ RECORD = Record(
 
 
 def at(second, **changes):
-    """Return a record that finished so many seconds later."""
+    """Return the record as of a run that finished `second` seconds later, with `changes`."""
     return replace(RECORD, finished_at=f"2026-01-01T00:00:{second:02}.000+00:00", **changes)
 
 
 def test_reading_gives_what_was_written(tmp_path):
-    """Verdicts and facts included."""
+    """Verdicts and facts are included."""
     Ledger([RECORD]).write(tmp_path / "ledger.json")
 
     assert Ledger.read(tmp_path / "ledger.json").records == [RECORD]
 
 
 def test_merging_a_ledger_twice_changes_nothing(tmp_path):
-    """The same ledger may be collected again; a missing file holds nothing."""
+    """The same ledger may be collected again; a missing file counts as empty."""
     for name, record in (("old.json", at(1)), ("new.json", at(2))):
         Ledger([record]).write(tmp_path / name)
 
@@ -40,15 +40,15 @@ def test_merging_a_ledger_twice_changes_nothing(tmp_path):
     assert Ledger.read(*paths).records == [at(1), at(2)]
 
 
-def test_pruned_keeps_the_last_complete_run_and_later_ones():
-    """For each step and card; a cut run before a complete one has nothing to add."""
+def test_pruning_keeps_the_last_complete_run_and_later_ones():
+    """This goes by step and GPU; a cut run before a complete one has nothing to add."""
     kept = [at(3), at(4, verdict=Verdict.CUT), at(5, card="other"), at(6, step="cores")]
 
     assert Ledger([at(1), at(2, verdict=Verdict.CUT), *kept]).pruned().records == kept
 
 
 def test_missed_goal_is_complete_and_a_failure_is_not():
-    """A step that only missed a goal is not repeated."""
+    """A step that only missed a goal is not run again."""
     complete = {each for each in Verdict if replace(RECORD, verdict=each).is_complete}
 
     assert complete == {Verdict.PASSED, Verdict.MISSED}

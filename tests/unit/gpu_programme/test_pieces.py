@@ -1,4 +1,4 @@
-"""Packing and unpacking: the same files come out, from pieces that are small enough."""
+"""Packing files into pieces of limited size, and unpacking the same files from them."""
 
 import random
 
@@ -13,7 +13,7 @@ MAX_BYTES = 30_000
 
 @pytest.fixture
 def members(tmp_path):
-    """Return two members; together they need four pieces, and one file lies over a border."""
+    """Return two members, which together need four pieces; one file is cut at a border."""
     folder = tmp_path / "files"
     folder.mkdir()
     files = {}
@@ -33,7 +33,7 @@ def packed(members, tmp_path):
 
 
 def test_unpacking_gives_the_files_that_were_packed(members, packed, tmp_path):
-    """Contents, and whether a file may be executed."""
+    """Contents and modes are the same, so executable files stay executable."""
     unpack(packed, tmp_path / "out")
 
     for files in members.values():
@@ -44,7 +44,7 @@ def test_unpacking_gives_the_files_that_were_packed(members, packed, tmp_path):
 
 
 def test_no_piece_is_larger_than_allowed(packed):
-    """As many pieces as needed, and no more."""
+    """There are as many pieces as needed, and no more."""
     sizes = [path.stat().st_size for path in packed.glob("piece-*")]
 
     assert len(sizes) == 4
@@ -52,14 +52,14 @@ def test_no_piece_is_larger_than_allowed(packed):
 
 
 def test_same_files_give_the_same_pieces(members, packed, tmp_path):
-    """A machine that holds pieces already needs no new ones."""
+    """A machine that has the pieces already needs no new ones."""
     again = pack(members, tmp_path / "again", max_piece_bytes=MAX_BYTES, preset=0, commit="1234")
 
     assert again == Index.read(packed)
 
 
 def test_changed_byte_is_noticed(packed, tmp_path):
-    """The message names the member."""
+    """The error names the member that changed."""
     (piece,) = packed.glob("piece-1-*")
     raw = bytearray(piece.read_bytes())
     raw[500] ^= 1
@@ -70,7 +70,7 @@ def test_changed_byte_is_noticed(packed, tmp_path):
 
 
 def test_pieces_may_arrive_one_by_one(packed, tmp_path):
-    """Each call brings one; those that came before are kept, and the missing ones are named."""
+    """Each call brings one piece; earlier ones are kept, and the missing ones are returned."""
     places = Places(tmp_path / "home")
     names = [name for name, _ in Index.read(packed).pieces]
     for number, name in enumerate(names):
@@ -84,16 +84,16 @@ def test_pieces_may_arrive_one_by_one(packed, tmp_path):
     unpack(places.pieces, tmp_path / "out")
 
 
-def test_half_a_piece_is_missing(packed, tmp_path):
-    """A transfer that broke off does not count."""
+def test_incomplete_piece_counts_as_missing(packed, tmp_path):
+    """A transfer may have broken off."""
     (first,) = packed.glob("piece-1-*")
     first.write_bytes(first.read_bytes()[:-1])
 
     assert receive(packed, Places(tmp_path / "home")) == [first.name]
 
 
-def test_pieces_packed_anew_replace_everything(members, packed, tmp_path):
-    """Nothing of another packing is mixed in."""
+def test_newly_packed_pieces_replace_everything(members, packed, tmp_path):
+    """No file of another packing is left among them."""
     places = Places(tmp_path / "home")
     receive(packed, places)
     (places.root / "left over").touch()
@@ -104,5 +104,5 @@ def test_pieces_packed_anew_replace_everything(members, packed, tmp_path):
 
 
 def test_without_pieces_all_are_missing(tmp_path):
-    """The steps that need none run nevertheless."""
+    """Steps that need no pieces can run nevertheless."""
     assert receive(tmp_path / "nothing", Places(tmp_path / "home")) == ["all"]

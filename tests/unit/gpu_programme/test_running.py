@@ -1,4 +1,4 @@
-"""The runner: each step once, bounded in time, and nothing measured is lost when it is stopped."""
+"""The runner: each step once and with a time limit; a stop loses no measurement."""
 
 import json
 import os
@@ -40,7 +40,7 @@ sys.exit(report.finish(Verdict.FAILED if name == "wrong" else Verdict.PASSED, na
 
 
 def step(name, *, needs_pieces=False):
-    """Return a step of one second; with less than 30 s left it is not worth starting."""
+    """Return a step with a limit of 1 s, not worth starting with less than 30 s left."""
     return Step(name, 1, 30, 1, needs_pieces)
 
 
@@ -48,7 +48,7 @@ class Machine:
     """A machine whose Python runs the small steps above."""
 
     def __init__(self, folder):
-        """`folder`: for everything that is written."""
+        """Write the Python of the machine to `folder`, below which all other files go too."""
         self.folder, self.out = folder, folder / "out"
         self.places = Places(folder / "home")
         self.python = folder / "python"
@@ -56,7 +56,7 @@ class Machine:
         self.python.chmod(0o755)
 
     def run(self, *names, identity=SOURCES, seconds=600.0):
-        """Run steps with what an earlier run left in `out`."""
+        """Run steps, with what earlier runs left in `out`; return whether all are complete."""
         options = RunOptions(self.out, seconds, is_rehearsal=False)
         runner = Runner(options, self.places, identity, Ledger.read(self.out / LEDGER))
         return runner.run([step(name) for name in names])
@@ -79,7 +79,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Return a machine that ends an overdue step soon."""
+    """Return a machine that ends a step 0.1 s after its limit."""
     made = Machine(tmp_path)
     monkeypatch.setattr(running.sys, "executable", str(made.python))
     monkeypatch.setattr(running, "_GRACE_S", 0.1)
@@ -87,7 +87,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def test_complete_steps_are_not_run_again(machine):
-    """A second run goes on with what the ledger lacks."""
+    """A second run takes only the steps that the ledger lacks."""
     assert machine.run("first")
     assert machine.run("first", "second")
 
@@ -95,8 +95,8 @@ def test_complete_steps_are_not_run_again(machine):
     assert machine.latest("first").facts == {"measured": 1.235}
 
 
-def test_changed_sources_and_other_cards_are_measured_anew(machine):
-    """A record counts for the code and the card that it was measured on."""
+def test_changed_sources_and_other_cards_are_measured_again(machine):
+    """A record counts only for the code and the GPU that it was measured on."""
     machine.run("first")
     machine.run("first", identity=Identity("bbbb", "5678", "card"))
     machine.run("first", identity=Identity("aaaa", "1234", "other card"))
@@ -113,8 +113,8 @@ def test_overdue_step_is_ended_and_its_facts_are_kept(machine):
     assert machine.latest("first").verdict is Verdict.PASSED
 
 
-def test_failing_steps_fail_alone(machine):
-    """One that raises and one with a wrong answer: both are recorded, neither stops the rest."""
+def test_failing_steps_do_not_stop_other_steps(machine):
+    """A step that raises and one with a wrong result are both recorded as failed."""
     assert not machine.run("broken", "wrong", "first")
 
     verdicts = [machine.latest(name).verdict for name in ("broken", "wrong", "first")]
@@ -123,7 +123,7 @@ def test_failing_steps_fail_alone(machine):
 
 
 def test_new_steps_come_before_those_that_were_cut_and_those_that_failed(machine):
-    """A repeated failure must not use up the minutes of steps that never ran."""
+    """A repeated failure must not use up the time of steps that never ran."""
     machine.run("wrong", "slow")
     machine.run("wrong", "slow", "first")
 
@@ -131,15 +131,15 @@ def test_new_steps_come_before_those_that_were_cut_and_those_that_failed(machine
 
 
 def test_step_that_does_not_fit_is_left_out_and_named(machine):
-    """The summary says how many seconds it needs."""
+    """The summary says how many seconds it needs and how many are left."""
     assert not machine.run("first", seconds=20.0)
 
     assert machine.started == []
     assert "| first | – | not run | needs 30 s, 20 s are left |" in machine.summary
 
 
-def test_step_that_serves_waits_for_the_pieces(machine):
-    """Without them it is not started, and not recorded as failed."""
+def test_step_that_needs_the_pieces_waits_for_them(machine):
+    """Without these packed files it is not started, and not recorded as failed."""
     options = RunOptions(machine.out, 600.0, is_rehearsal=False)
     Runner(options, machine.places, SOURCES, Ledger()).run([step("first", needs_pieces=True)])
 
@@ -148,8 +148,8 @@ def test_step_that_serves_waits_for_the_pieces(machine):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_killed_run_leaves_what_was_measured_and_the_next_goes_on(machine, number):
-    """Killed in the middle of a step: that step is recorded as cut, the others are not repeated."""
+def test_killed_run_keeps_its_measurements_and_the_next_continues(machine, number):
+    """The step that was running is recorded as cut; complete steps are not repeated."""
     runner = subprocess.Popen([PYTHON, "-c", KILLED_RUN, str(machine.folder)])
     wait_for(lambda: any(machine.out.glob("slow.json")) and "measured" in slow_file(machine))
     runner.send_signal(number)
@@ -175,7 +175,7 @@ machine.run("first", "slow", "second")
 
 
 def slow_file(machine):
-    """Return the result file of the running step."""
+    """Return the text of the result file of the step `slow`."""
     return (machine.out / "slow.json").read_text()
 
 
@@ -187,8 +187,8 @@ def test_ended_step_leaves_no_process(machine):
     assert str(machine.python) not in listed.stdout
 
 
-def test_ledger_is_one_line_a_record(machine):
-    """So that a change of it reads well in Git."""
+def test_ledger_has_one_line_for_each_record(machine):
+    """A change of the ledger is then easy to read in Git."""
     machine.run("first", "second")
 
     lines = (machine.out / LEDGER).read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Training on a borrowed GPU: honest prompts, small files, and nothing worse than before."""
+"""Training on a borrowed GPU: separate prompts, files of limited size, and only better weights."""
 
 import hashlib
 from dataclasses import replace
@@ -33,21 +33,21 @@ def stored(tmp_path):
 
 @pytest.fixture
 def came_back(stored, tmp_path):
-    """Return what came back: that draft."""
+    """Return the folder that came back from the machine, with that draft."""
     Bundle(tmp_path / "back", Contents(False, {}, HELD_OUT)).put("draft", stored)
     return tmp_path / "back"
 
 
 def hashes(folder):
-    """Return the hash of every file."""
+    """Return the hash of every file, by name."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.iterdir())
     }
 
 
-def test_restoring_gives_what_was_put(came_back, stored, tmp_path):
-    """Weights and small files; the held-out answers travel with them."""
+def test_restoring_gives_the_files_that_were_put(came_back, stored, tmp_path):
+    """They are weights and small files; the held-out answers come back with them."""
     restore(came_back, "draft", tmp_path / "restored")
 
     wanted = hashes(stored)
@@ -57,8 +57,8 @@ def test_restoring_gives_what_was_put(came_back, stored, tmp_path):
     assert len(list(came_back.iterdir())) == 3
 
 
-def test_later_weights_of_a_kind_replace_earlier_ones_and_spare_the_other(came_back, tmp_path):
-    """Each minute the same files are written anew."""
+def test_weights_of_one_kind_leave_those_of_another_in_place(came_back, tmp_path):
+    """A head is put into a folder that holds a draft model already."""
     contents = read_contents(came_back)
     later = tmp_path / "later"
     later.mkdir()
@@ -71,8 +71,8 @@ def test_later_weights_of_a_kind_replace_earlier_ones_and_spare_the_other(came_b
     assert set(read_contents(came_back).small) == {"draft", "eagle3"}
 
 
-def test_file_that_cannot_come_back_is_refused(stored, tmp_path, monkeypatch):
-    """The message names both sizes; nothing of it is written."""
+def test_file_too_large_to_come_back_is_refused(stored, tmp_path, monkeypatch):
+    """The error gives both sizes, and nothing is written."""
     monkeypatch.setattr(bundle, "MAX_FILE_BYTES", 50)
 
     with pytest.raises(ValueError, match="50 fit"):
@@ -81,10 +81,10 @@ def test_file_that_cannot_come_back_is_refused(stored, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("low", "is_kept"), [(1.0, False), (1.01, True)])
-def test_only_what_is_better_beyond_doubt_replaces_shipped_weights(
+def test_only_weights_that_are_better_beyond_doubt_replace_shipped_ones(
     came_back, tmp_path, monkeypatch, low, is_kept
 ):
-    """The whole interval above 1; otherwise no byte changes."""
+    """The whole interval of the gain must lie above 1; otherwise no byte changes."""
     shipped = tmp_path / "pair" / "draft"
     shipped.mkdir(parents=True)
     save_file({"old": torch.zeros(8)}, shipped / "draft-old.safetensors")
@@ -102,7 +102,7 @@ def test_only_what_is_better_beyond_doubt_replaces_shipped_weights(
 
 
 def test_rehearsal_is_never_kept(came_back, tmp_path):
-    """Its few steps teach nothing."""
+    """The few training steps of a rehearsal teach nothing."""
     contents = replace(read_contents(came_back), is_rehearsal=True)
     Bundle(came_back, contents).put("draft", came_back)
 
@@ -111,7 +111,7 @@ def test_rehearsal_is_never_kept(came_back, tmp_path):
 
 
 def test_equal_weights_gain_nothing(monkeypatch, tmp_path):
-    """The same acceptance on every conversation: exactly 1, not better."""
+    """With the same acceptance in every conversation the gain is exactly 1, which is not better."""
     monkeypatch.setattr(
         keeping,
         "_draft_acceptance",
@@ -125,8 +125,8 @@ def test_equal_weights_gain_nothing(monkeypatch, tmp_path):
     assert "not kept" in str(found)
 
 
-def test_prompts_share_nothing_with_those_that_we_measure_with(tmp_path):
-    """Not with the load tests' files, and not with a file of the user's."""
+def test_training_prompts_share_nothing_with_measured_ones(tmp_path):
+    """They share no run of words with the load tests' files, nor with a file of the user's."""
     prepare_prompts(tmp_path / "first", tmp_path, [], few=True)
     made = prompts.load(tmp_path / "first" / FILE)
     questions = tmp_path / "questions.jsonl"
@@ -146,7 +146,7 @@ def texts(path):
 
 
 def test_cpu_without_bf16_products_computes_in_float32(monkeypatch):
-    """A GPU keeps bf16 whatever the CPU has."""
+    """A GPU keeps bfloat16 whatever the CPU supports."""
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
 
     assert arithmetic.work_dtype(torch.device("cpu")) == torch.float32

@@ -1,4 +1,4 @@
-"""A server is ready only if a token can come, and each fault is named."""
+"""A server is ready only if it can answer requests, and each fault is named."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ HANG_S = 10.0
 
 
 class Clock:
-    """Time that a test moves on, from a minute ago to now."""
+    """A clock that the test moves; it starts a minute before now."""
 
     def __init__(self):
         self.now_s = time.monotonic() - 60.0
@@ -27,13 +27,13 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    """Return a time that starts a minute ago."""
+    """Return a clock that starts a minute before now."""
     return Clock()
 
 
 @pytest.fixture
 def watch(clock):
-    """Return a watch that has looked every second for a minute."""
+    """Return a watch that has looked once a second for a minute."""
     watch = Watch(HANG_S, clock)
     for _ in range(60):
         clock.now_s += 1.0
@@ -43,7 +43,7 @@ def watch(clock):
 
 @pytest.fixture
 def process():
-    """Return a process that may come to harm."""
+    """Return a process that the test may stop or kill."""
     running = subprocess.Popen(["sleep", "60"])
     yield running
     running.kill()
@@ -51,13 +51,16 @@ def process():
 
 
 def identity_of(pid):
-    """Return the id of a process and when it started; of one that has gone, at any time."""
+    """Return the id of a process and its start time in clock ticks, 0 if it is gone."""
     status = status_of(pid)
     return pid, status.start_ticks if status else 0
 
 
 def beats(target_pid=None, draft_pid=None, **of_target):
-    """Return the beats of a pair and its orchestrator, all well."""
+    """Return the heartbeats of orchestrator, target and draft model, without any fault.
+
+    Models without a given id are in this process; `of_target` changes the target's heartbeat.
+    """
     own, now_s = identity_of(os.getpid()), time.monotonic()
     target = identity_of(target_pid) if target_pid else own
     draft = identity_of(draft_pid) if draft_pid else own
@@ -70,12 +73,12 @@ def beats(target_pid=None, draft_pid=None, **of_target):
 
 
 def wait_until_stopped(process):
-    """Wait until the kernel says that the process is stopped."""
+    """Wait until the kernel reports that the process is stopped."""
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def test_all_well_is_ready(watch):
-    """Nothing fatal, nothing degraded, nothing to wait for."""
+def test_server_without_faults_is_ready(watch):
+    """There is nothing fatal, nothing degraded and nothing to wait for."""
     assessment = watch.assess(beats(), {})
     assert assessment.is_ready
     assert not assessment.degraded
@@ -90,14 +93,14 @@ def test_loading_is_waited_for_without_a_limit(watch):
 
 
 def test_version_that_loads_beside_the_served_one_changes_nothing(watch):
-    """A refreshed engine is loaded while the old one answers."""
+    """The old version answers while a refreshed engine loads."""
     own = identity_of(os.getpid())
     new = Beat("target", *own, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
     assert watch.assess([*beats(), new], {}).is_ready
 
 
 def test_version_that_cannot_load_leaves_the_served_one(process, watch):
-    """Triton reports it; the process that ended while loading is no death of the server."""
+    """Triton reports the failure; a process that ended while loading is no fault of the server."""
     process.kill()
     process.wait()
     failed = Beat("target", process.pid, 0, Role.ENGINE, (), State.LOADING, time.monotonic(), False)
@@ -106,14 +109,14 @@ def test_version_that_cannot_load_leaves_the_served_one(process, watch):
     assert not assessment.degraded
 
 
-def test_another_process_with_the_id_of_a_dead_one_is_no_witness(watch):
-    """The kernel gives ids again: a process that started later is not the one on the board."""
+def test_later_process_with_the_same_id_does_not_hide_a_death(watch):
+    """The kernel uses ids again; a process that started later is not the one on the board."""
     orchestrator, target, draft = beats()
     dead = replace(target, start_ticks=target.start_ticks - 1)
     assert watch.assess([orchestrator, dead, draft], {}).fatal == ("the process of target has died")
 
 
-def test_death_counts_whichever_version_is_named_last(process, watch):
+def test_death_counts_in_any_order_of_the_versions(process, watch):
     """A healthy process of the same model does not hide a dead one."""
     process.kill()
     process.wait()
@@ -122,8 +125,8 @@ def test_death_counts_whichever_version_is_named_last(process, watch):
         assert watch.assess(order, {}).fatal == "the process of target has died"
 
 
-def test_dead_target_is_fatal_even_before_it_is_collected(process, watch):
-    """A process that was killed and not waited for has died, and so has one that is gone."""
+def test_dead_target_is_fatal_even_before_it_is_waited_for(process, watch):
+    """A killed process counts as dead before its parent has waited for it, and after that."""
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert watch.assess(beats(process.pid), {}).fatal == "the process of target has died"
@@ -131,8 +134,8 @@ def test_dead_target_is_fatal_even_before_it_is_collected(process, watch):
     assert watch.assess(beats(process.pid), {}).fatal == "the process of target has died"
 
 
-def test_stopped_target_is_fatal_when_it_stays_so(process, watch, clock):
-    """SIGSTOP is death to clients that wait; a debugger stops a process for a moment only."""
+def test_target_that_stays_stopped_is_fatal(process, watch, clock):
+    """To waiting clients SIGSTOP is like a death; a debugger stops a process only for a moment."""
     process.send_signal(signal.SIGSTOP)
     wait_until_stopped(process)
     for after_s, fatal in ((0.0, ""), (STOPPED_S + 0.1, "the process of target is stopped")):
@@ -142,7 +145,7 @@ def test_stopped_target_is_fatal_when_it_stays_so(process, watch, clock):
 
 
 def test_stops_for_a_moment_do_not_add_up(process, watch, clock):
-    """A profiler that stops a process again and again harms nobody."""
+    """A profiler that stops a process again and again does no harm."""
     for _ in range(5):
         process.send_signal(signal.SIGSTOP)
         wait_until_stopped(process)
@@ -154,8 +157,8 @@ def test_stops_for_a_moment_do_not_add_up(process, watch, clock):
         watch.look()
 
 
-def test_dead_draft_degrades_only(process, watch):
-    """Answers go on without it, so the server stays ready."""
+def test_dead_draft_model_only_degrades_the_server(process, watch):
+    """Answers come without it, so the server stays ready."""
     process.kill()
     process.wait()
     assessment = watch.assess(beats(draft_pid=process.pid), {})
@@ -164,7 +167,7 @@ def test_dead_draft_degrades_only(process, watch):
 
 
 def test_silence_is_a_hang_with_work_and_without(watch):
-    """Idle loops beat too: one that is stuck while idle would not take the next request."""
+    """Idle loops send heartbeats too: one that is stuck would not take the next request."""
     old_s = time.monotonic() - HANG_S - 1.0
     assert watch.assess(beats(beat_s=old_s + 2.0), {}).is_ready
     for has_work in (False, True):
@@ -173,7 +176,7 @@ def test_silence_is_a_hang_with_work_and_without(watch):
 
 
 def test_pause_of_the_whole_machine_is_no_hang(watch, clock):
-    """Nobody has beaten while the container was paused; each has its whole time again."""
+    """No process could send heartbeats while paused, so each has the whole limit again."""
     paused = beats()
     clock.now_s += 100.0
     watch.look()
@@ -184,8 +187,8 @@ def test_pause_of_the_whole_machine_is_no_hang(watch, clock):
     assert "target hangs" in watch.assess(paused, {}).fatal
 
 
-def test_model_that_was_unloaded_is_missed(watch):
-    """Triton calls a server ready whose target is not loaded any more."""
+def test_server_waits_for_a_needed_model_that_was_unloaded(watch):
+    """Triton calls such a server ready; a draft model is not needed."""
     orchestrator, target, draft = beats()
     assert watch.assess([orchestrator, target, draft], {}).is_ready
     assert watch.assess([orchestrator, draft], {}).waiting == "target: not loaded"
@@ -193,7 +196,7 @@ def test_model_that_was_unloaded_is_missed(watch):
     assert watch.assess([orchestrator, target], {}).is_ready
 
 
-def test_target_without_a_heartbeat_is_not_missed(watch):
+def test_server_does_not_wait_for_a_target_without_heartbeats(watch):
     """Compiled engines are never on the board."""
     assert watch.assess(beats()[:1], {}).is_ready
 
@@ -205,7 +208,7 @@ def test_ended_loop_is_fatal(watch):
 
 
 def test_faults_of_models_without_a_heartbeat_count(watch):
-    """A foreign model is fatal alone, and where it is the target; else answers go on."""
+    """Such a fault is fatal without an orchestrator, and in the target; else answers go on."""
     fault = {"vllm": "the process of vllm has died"}
     assert watch.assess([], fault).fatal == "the process of vllm has died"
     assert watch.assess(beats(), fault).degraded == "the process of vllm has died"

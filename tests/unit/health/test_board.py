@@ -1,4 +1,4 @@
-"""The board tells what each model process last said, and nothing of those that left."""
+"""The board has the last heartbeat of each model process, and none of processes that left."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ from specdec.health.board import (
 
 @pytest.fixture
 def directory(tmp_path):
-    """Return a place for a board."""
+    """Return the path of a board, which does not exist yet."""
     return tmp_path / "board"
 
 
 def test_reader_sees_what_was_written(directory):
-    """Model, role, needs, state and the time of the last beat."""
+    """It sees model, role, needed models, state, and the time of the last heartbeat in seconds."""
     pulse = Pulse("specdec", Role.ORCHESTRATOR, ("target", "other"), directory)
     pulse.enter(State.SERVING)
     before_s = time.monotonic()
@@ -43,7 +43,7 @@ def test_reader_sees_what_was_written(directory):
 
 
 def test_task_in_the_queue_is_work(directory):
-    """A loop that waits has work as soon as a task is given, until it takes it."""
+    """A waiting loop has work as soon as a task is queued, until it takes the task."""
     pulse = Pulse("target", directory=directory)
     seen = []
     for step in (lambda: None, pulse.give, pulse.take):
@@ -54,7 +54,7 @@ def test_task_in_the_queue_is_work(directory):
 
 
 def test_last_process_removes_the_board(directory):
-    """Nothing is left in shared memory when all have left."""
+    """Nothing stays in shared memory when all processes have left."""
     pulses = [Pulse(name, directory=directory) for name in ("target", "draft")]
     pulses[0].close()
     assert [each.model for each in read_board(directory)] == ["draft"]
@@ -66,7 +66,7 @@ def test_last_process_removes_the_board(directory):
 
 
 def test_model_that_is_loaded_again_replaces_its_dead_processes(directory):
-    """A plain tritonserver, told to load a dead target again, has a healthy one: others stay."""
+    """A tritonserver without supervisor may load a dead target again; other models stay listed."""
     script = (
         "from pathlib import Path; import sys, os; from specdec.health.board import Pulse;"
         "[Pulse(name, directory=Path(sys.argv[1])) for name in ('target', 'draft')]; os._exit(1)"
@@ -80,8 +80,8 @@ def test_model_that_is_loaded_again_replaces_its_dead_processes(directory):
     assert beats["target"] == os.getpid() != beats["draft"]
 
 
-def test_wish_to_drain_carries_its_deadline(directory):
-    """No wish, no deadline."""
+def test_drain_request_has_a_deadline(directory):
+    """Without a request there is no deadline."""
     assert drain_deadline_s(directory) is None
     ask_to_drain(directory, 12.5)
     assert drain_deadline_s(directory) == 12.5
@@ -89,7 +89,7 @@ def test_wish_to_drain_carries_its_deadline(directory):
 
 
 def test_board_is_named_by_the_supervisor_or_after_the_parent():
-    """The launcher's variable wins; a plain tritonserver gives its process id."""
+    """SPECDEC_BOARD wins; without a supervisor the name ends with tritonserver's process id."""
     assert str(board_directory({"SPECDEC_BOARD": "/somewhere"})) == "/somewhere"
     assert board_directory({}).name.startswith("specdec_board_")
 
@@ -108,7 +108,7 @@ while True:
 
 
 def test_reader_sees_no_half_written_beat(directory):
-    """A time of zero, read while another one is written, would look like a hang of days."""
+    """A time of 0, read while another one is being written, would look like a hang of days."""
     before_s = time.monotonic()
     writer = subprocess.Popen(
         [sys.executable, "-c", _BEATING, str(directory)], stdout=subprocess.PIPE

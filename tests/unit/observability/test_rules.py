@@ -1,4 +1,4 @@
-"""Prometheus's own judgement of the rules and of the dashboard's queries."""
+"""The rules and alerts, checked by Prometheus's own tool, and the dashboard."""
 
 import json
 import re
@@ -15,7 +15,7 @@ UNIT_TESTS = Path(__file__).with_name("rules_test.yaml")
 
 
 def promtool(*arguments):
-    """Run promtool; return what it said, or fail with it."""
+    """Run promtool; return its output, or fail with its errors."""
     ran = subprocess.run(
         [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=120
     )
@@ -24,17 +24,17 @@ def promtool(*arguments):
 
 
 def test_rules_are_valid():
-    """Syntax, names and expressions, as Prometheus loads them; nothing recorded twice."""
+    """Syntax, names and expressions are as Prometheus loads them, and nothing is recorded twice."""
     assert f"{len(rules())} rules found" in promtool("check", "rules", "--lint-fatal", RULES)
 
 
 def test_alerts_fire_when_they_should_and_only_then():
-    """Series in, alerts with their text out: promtool's unit tests."""
+    """promtool's unit tests compare the alerts of given series, with their texts."""
     promtool("test", "rules", UNIT_TESTS)
 
 
 def test_each_alert_has_its_test():
-    """A new alert comes with a case in which it fires."""
+    """Every alert has a case in which it fires."""
     tests = yaml.safe_load(UNIT_TESTS.read_text())["tests"]
     cases = [case for test in tests for case in test["alert_rule_test"]]
 
@@ -53,14 +53,14 @@ def test_prometheus_loads_its_configuration(tmp_path):
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
 def test_panels_are_explained(panel):
-    """Each panel says what it shows, and takes its data from the chosen Prometheus."""
+    """Each panel has a description, and takes its data from the chosen Prometheus."""
     assert panel["description"]
     assert panel["datasource"]["uid"] == "${datasource}"
     assert all(target["legendFormat"] for target in panel["targets"])
 
 
 def test_panels_do_not_overlap():
-    """Grafana's grid is 24 wide; every panel has a place and a number of its own."""
+    """Grafana's grid has 24 columns; every panel has cells and an id of its own."""
     everything = json.loads(DASHBOARD.read_text())["panels"]
     cells = [
         (x, y)
@@ -75,7 +75,7 @@ def test_panels_do_not_overlap():
 
 
 def test_queries_use_the_recorded_names():
-    """A recorded series that is asked for is recorded by some rule."""
+    """Every recorded series that a query uses is recorded by some rule."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
 
     asked = {name for each in expressions() for name in re.findall(r"specdec:[\w:]+", each)}
