@@ -23,8 +23,8 @@ nearest to its usual 4. Its α falls with k at the same α̂.
 Gains are tokens per second after the first response over those without speculation: the time to
 read the prompt does not count. Intervals, of 95 %, are by resampling whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
-such a round (a straight line over its draft tokens, all domains together). The costs are of these same
-answers: over all domains both gains agree nearly by construction, by domain they need not. The
+such a round (a straight line over its draft tokens, all domains together). The costs are of these
+same answers: over all domains both gains agree nearly by construction, by domain they need not. The
 article's formula is 1 at k = 1 for every α and knows no costs; it decides nothing."""
 
 

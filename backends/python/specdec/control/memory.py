@@ -71,14 +71,15 @@ class Memory:
             raise MemoryMismatchError(f"{path} keeps no measurements") from error
 
     def save(self, controller: Controller) -> None:
-        """Raises OSError."""
+        """Write what the controller has learned. Raises OSError."""
+        weights = dict(self._weights())  # Reads files: not while all rounds wait for the lock.
         with controller.lock:
             drafting = controller.costs.drafting
             content = {
                 "format": FORMAT,
                 "signature": self._signature,
                 "machine": self.machine,
-                "weights": dict(self._weights()),
+                "weights": weights,
                 "saved_s": time.time(),
                 "tallies": [
                     [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()

@@ -38,7 +38,7 @@ class Rule:
 
 
 def parse_schedule(text: str) -> tuple[Rule, ...]:
-    """Rules in order, the first that holds counts: `load<=2:8, 22-6h:8, 12-14h:2, else:4`.
+    """Rules in order, the first that holds counts: `load<=2:6, 22-6h:4, 12-14h:2, else:1`.
 
     A number of guesses of 0 is off. Raises ConfigurationError.
     """

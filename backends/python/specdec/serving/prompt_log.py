@@ -123,9 +123,15 @@ class PromptLog:
             size = current.stat().st_size if current.exists() else 0
             if size and size + len(line) > self._settings.max_bytes // 2:
                 current.replace(directory / OLDER)
+                size = 0
             descriptor = os.open(current, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(line)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(line)
+            except OSError:  # A full disk: the next prompt must not follow half a line.
+                with suppress(OSError):
+                    os.truncate(current, size)
+                raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,11 @@ class OrchestratorSettings:
                 raise ConfigurationError(
                     f"a drafter cannot be named {name!r}: requests would mean another drafter"
                 )
+        for name in ("inflight_limit", "draft_timeout_ms", "cancellation_check_period_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(
+                    f"{name} must be at least 1; given {getattr(self, name):g}"
+                )
         if not 0 < self.max_tenant_share <= 1:
             raise ConfigurationError(
                 f"max_tenant_share must be above 0 and at most 1; given {self.max_tenant_share:g}"
