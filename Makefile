@@ -74,7 +74,7 @@ gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
 gpu-collect: setup ## merge what came back from a GPU (FROM=folder)
 	$(BIN)/python -m loadtest.gpu collect $(FROM)
 
-serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT)
+serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT)
 	exec $(BIN)/specdec serve
 
 bench: setup ## measure side by side, written to a results file

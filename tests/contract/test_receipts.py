@@ -22,6 +22,18 @@ def desk():
     opened.close()
 
 
+class Outbox:
+    """An outbox that sends at once."""
+
+    def put(self, send):
+        """Send a response."""
+        send()
+
+    def put_last(self, sender, make):
+        """Send a last response."""
+        sender.send(make(), flags=1)
+
+
 class Reader:
     """The reader of one streamed call to an engine of ours."""
 
@@ -36,9 +48,8 @@ class Reader:
         }
         call = parse_call("1", arrays, outputs)
         reply_module.response = lambda outputs: outputs
-        sender = SimpleNamespace(send=lambda outputs, flags: self.responses.append(outputs))
-        outbox = SimpleNamespace(put=lambda send: send())
-        self.reply = reply_module.Reply(call, sender, outbox, desk)
+        sender = SimpleNamespace(send=lambda outputs, flags=0: self.responses.append(outputs))
+        self.reply = reply_module.Reply(call, sender, Outbox(), desk)
 
     @property
     def tokens(self):
@@ -125,7 +136,7 @@ class TextReader:
             get_response_sender=lambda: sender, request_id=lambda: "7", is_cancelled=lambda: True
         )
         module._with_receipt = lambda text, address: (text, address)
-        self.request = module.PacedRequest(request, desk, SimpleNamespace(put=lambda send: send()))
+        self.request = module.PacedRequest(request, desk, Outbox())
         self.sender = self.request.get_response_sender()
 
     def _take(self, response, flags):
