@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
+from builder.parameters import set_parameters
 from clients import GenerationRequest
+from loadtest.bench.repository import with_drafts
 from loadtest.reliability.asking import WHOLE, Channels
 from loadtest.reliability.hangup_ways import (
     DRAFTERS,
@@ -38,7 +42,6 @@ from loadtest.reliability.watched import described, watched_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from specdec.serving.triton_server import TritonServer
 
@@ -59,6 +62,9 @@ BACK_OFF_S = 0.5
 """Seconds that a client waits after a request that failed."""
 NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
+CACHE_TOKENS = 16_384
+"""Tokens of each engine's KV cache. A cache takes memory as it fills: one of the default size would
+still be filling, and growing, while the memory is judged."""
 LOAD_S_PER_ROUND = 300.0
 SAMPLE_PERIOD_S = 10.0
 MAX_SLOPES = {"rss_mb": 50.0, "num_fds": 20.0, "num_threads": 20.0, "shm_mb": 20.0}
@@ -94,7 +100,10 @@ class Hangups:
 def rows(repository: Path, rounds: int) -> Iterator[Row]:
     """Hang up HANGUPS_PER_ROUND times, then load for LOAD_S_PER_ROUND, both × `rounds`."""
     wanted = HANGUPS_PER_ROUND * rounds
-    with watched_server(repository) as watched:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watched_server(_with_small_caches(repository, Path(folder))) as watched,
+    ):
         server = watched.server
         hangups = asyncio.run(hang_up(server, wanted, LIMIT_PER_ROUND_S * rounds, seed=rounds))
         left = asyncio.run(settled(server))
@@ -104,6 +113,13 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         outcomes, samples = asyncio.run(load(server, LOAD_S_PER_ROUND * rounds, rounds))
         left = asyncio.run(settled(server))
         yield load_row(outcomes, samples, left, watched.faults())
+
+
+def _with_small_caches(repository: Path, folder: Path) -> Path:
+    copy = with_drafts(repository, folder / "models", [])
+    for engine in ("target", "draft"):
+        set_parameters(copy / engine, max_tokens_in_paged_kv_cache=str(CACHE_TOKENS))
+    return copy
 
 
 def hangups_row(hangups: Hangups, wanted: int, left: int, faults: Sequence[str]) -> Row:
