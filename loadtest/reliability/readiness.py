@@ -44,6 +44,9 @@ def probe(server: TritonServer, pid: int, late_s: float) -> Probed:
         # The file with the process id is gone once the supervisor has given up.
         with suppress(OSError, ValueError):
             if server.pid != pid:
+                # The restart may come between two questions; the new server is not ready yet.
+                if unready_s == float("inf") and not _is_ready(server):
+                    unready_s = time.monotonic()
                 return Probed(True, unready_s, num_late)
         if not _is_ready(server):
             unready_s = min(unready_s, time.monotonic())
