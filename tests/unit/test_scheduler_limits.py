@@ -95,29 +95,32 @@ def test_output_is_shortened_at_the_end_of_the_context(model):
 
 @pytest.mark.parametrize(
     ("arrivals", "order"),
-    [("abcrs", "arsbc"), ("ars", "ars"), ("arbs", "arsb")],
-    ids=["prompts first", "rounds alone", "in turn"],
+    [
+        (["a:1", "b:1", "c:1", "r:2", "s:9"], ["a:1", "r:2", "s:9", "b:1", "c:1"]),
+        (["a:1", "r:2", "s:3"], ["a:1", "r:2", "s:3"]),
+        (["a:1", "r:2", "b:1", "s:3"], ["a:1", "r:2", "s:3", "b:1"]),
+        (["a:1", "b:1", "cached:1"], ["a:1", "b:1", "cached:1"]),
+        (["a:1", "b:1", "7"], ["a:1", "b:1", "7"]),
+    ],
+    ids=["prompts first", "rounds alone", "in turn", "a new short answer", "an id of others"],
 )
-def test_round_overtakes_prompts_and_no_other_round(model, arrivals, order):
-    """While the engine is full, an answer that has begun continues before others begin."""
-    start = prompt(200, seed=50)
+def test_only_calls_that_continue_an_answer_go_ahead_of_answers_that_wait(model, arrivals, order):
+    """Otherwise short new answers could keep a long one waiting for ever in a full engine."""
     scheduler = new_scheduler(model, replace(LIMITS, max_num_sequences=1))
-    (said,) = run(scheduler, [task(start, 1)])
-    tasks = {name: task(prompt(150, seed), 3) for seed, name in enumerate("abc")}
-    tasks["r"] = task([*start, *said.tokens], 1)
-    tasks["s"] = task([*start, *said.tokens], 3, prompt(2))
+    run(scheduler, [task(prompt(20), 1)])
     ended = []
     for name in arrivals:
 
         def receive(output, name=name):
-            ended.extend(name * output.is_final)
+            ended.extend([name] * output.is_final)
 
-        scheduler.add([tasks[name]], receive)
-        if name == "a":
-            # This step gives "a" the only slot.
+        tokens = prompt(20) if name == "cached:1" else prompt(150)
+        scheduler.add([task(tokens, 3, request_id=f"request:target-{name}")], receive)
+        if name == "a:1":
+            # This step gives it the only slot.
             scheduler.step()
 
     while scheduler.has_work:
         scheduler.step()
 
-    assert "".join(ended) == order
+    assert ended == order

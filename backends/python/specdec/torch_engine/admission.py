@@ -11,7 +11,7 @@ import numpy as np
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.running import NUM_ROUND_TOKENS, RunningTask, tokens_needed
+from specdec.torch_engine.running import RunningTask, tokens_needed
 from specdec.torch_engine.task import Receiver, Task, TaskStats
 
 GROUP_SHARE = 4
@@ -69,14 +69,14 @@ class Admission:
     def wait(self, group: list[RunningTask]) -> None:
         """Queue a group of tasks that start together.
 
-        If there is no room for all that wait, a round goes ahead of answers that have not begun,
-        but never ahead of another round.
+        If there is no room for all that wait, a call that continues an answer goes ahead of
+        answers that have not begun, but never ahead of another such call.
         """
         index = len(self._waiting)
         everything = [running for waiting in self._waiting for running in waiting]
-        if not self._has_room([*everything, *group]) and self._is_round(group):
-            rounds = [n for n, waiting in enumerate(self._waiting) if self._is_round(waiting)]
-            index = rounds[-1] + 1 if rounds else 0
+        if not self._has_room([*everything, *group]) and group[0].task.continues_answer:
+            while index and not self._waiting[index - 1][0].task.continues_answer:
+                index -= 1
         self._waiting.insert(index, group)
 
     def enter(self) -> Iterator[list[RunningTask]]:
@@ -116,15 +116,3 @@ class Admission:
     def _blocks_needed(self, task: Task) -> int:
         """Return the blocks for all its tokens, and one for the copy of a block that was shared."""
         return self._cache.blocks_for(tokens_needed(task)) + 1
-
-    def _is_round(self, group: list[RunningTask]) -> bool:
-        """Say whether a group continues an answer; decided once for each group.
-
-        That is so if the cache holds all of its context but what one round may confirm.
-        """
-        first = group[0]
-        if first.is_round is None:
-            ids = first.task.input_ids
-            num_new = len(ids) - self._cache.num_cached(ids, salt=first.task.cache_salt)
-            first.is_round = num_new <= NUM_ROUND_TOKENS
-        return first.is_round

@@ -14,6 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from specdec.torch_engine.task import caller_and_number
+
 WEIGHT = 1 / 16
 """Weight of the newest sample in the means."""
 
@@ -55,14 +57,14 @@ class Rendezvous:
 
     def answered(self, request_id: str) -> None:
         """Record that a round was answered and that its request goes on."""
-        self._left_s[_caller(request_id)] = self._clock()
+        self._left_s[caller_and_number(request_id)[0]] = self._clock()
 
     def arrived(self, request_id: str, arrival_s: float) -> None:
         """Record a call that arrived at `arrival_s`, in seconds of the clock.
 
         That may be earlier than now, if a pass was running when the call came.
         """
-        left_s = self._left_s.pop(_caller(request_id), None)
+        left_s = self._left_s.pop(caller_and_number(request_id)[0], None)
         if left_s is None:
             return
         away_s = max(0.0, arrival_s - left_s)
@@ -100,8 +102,3 @@ class Rendezvous:
                 return
             del self._left_s[caller]
             self._chance.add(0.0)
-
-
-def _caller(request_id: str) -> str:
-    """Return the caller of a request id `<request>:<label>:<number>`: the id without the number."""
-    return request_id.rpartition(":")[0]

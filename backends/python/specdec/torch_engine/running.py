@@ -39,8 +39,6 @@ class RunningTask:
     """The draws since the last output; with a draft, one for each asked row that has run."""
     num_generated: int = 0
     """Tokens handed out so far."""
-    is_round: bool | None = None
-    """Whether the task continues an answer; None while nobody had to know."""
 
     @property
     def is_prompt(self) -> bool:

@@ -83,6 +83,12 @@ class Task:
     """Time of arrival: time.monotonic_ns()."""
 
     @property
+    def continues_answer(self) -> bool:
+        """Whether its caller has called before: the number in its id is above 1."""
+        number = caller_and_number(self.request_id)[1]
+        return number.isdecimal() and number != "1"
+
+    @property
     def is_round(self) -> bool:
         """Whether the caller will probably call again with the tokens of this output."""
         return len(self.draft_ids) > 0 or self.max_new_tokens == 1
@@ -95,6 +101,12 @@ class Task:
         return (
             self.verification != "exact" and len(self.draft_ids) > 0 and not self.params.is_greedy
         )
+
+
+def caller_and_number(request_id: str) -> tuple[str, str]:
+    """Split an id `<request>:<label>:<number>` of the orchestrator before its number."""
+    caller, _, number = request_id.rpartition(":")
+    return caller, number
 
 
 @dataclass(slots=True)
