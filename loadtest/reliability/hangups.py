@@ -65,6 +65,9 @@ NUM_CLIENTS = 24
 CACHE_TOKENS = 16_384
 """Tokens of each engine's KV cache. A cache takes memory as it fills: one of the default size would
 still be filling, and growing, while the memory is judged."""
+NUM_FILLING, FILLING_WORDS = 16, 250
+"""Requests before the load that together need more tokens than a cache has, so that it is full
+when the load begins, and the words of each; a word is a number of up to seven tokens."""
 LOAD_S_PER_ROUND = 300.0
 SAMPLE_PERIOD_S = 10.0
 MAX_SLOPES = {"rss_mb": 50.0, "num_fds": 20.0, "num_threads": 20.0, "shm_mb": 20.0}
@@ -110,7 +113,9 @@ def rows(repository: Path, rounds: int) -> Iterator[Row]:
         # The server was started for this, so its counts hold nothing else.
         hangups.by_server = requests_by_outcome(server)
         yield hangups_row(hangups, wanted, left, watched.faults())
+        filling = asyncio.run(fill_caches(server, rounds))
         outcomes, samples = asyncio.run(load(server, LOAD_S_PER_ROUND * rounds, rounds))
+        outcomes = [*filling, *outcomes]
         left = asyncio.run(settled(server))
         yield load_row(outcomes, samples, left, watched.faults())
 
@@ -201,6 +206,25 @@ async def hang_up(server: TritonServer, wanted: int, limit_s: float, seed: int) 
         await asyncio.gather(watch(), killer(), *clients)
     hangups.seconds = time.monotonic() - start_s
     return hangups
+
+
+async def fill_caches(server: TritonServer, seed: int) -> list[str]:
+    """Ask with long prompts that differ, all at once, so that every block of the caches is used.
+
+    Returns each answer's outcome.
+    """
+    draw = random.Random(seed)
+    async with Channels(server.grpc_url, NUM_FILLING) as channels:
+        requests = [
+            GenerationRequest(
+                text_input=" ".join(str(draw.randrange(10**6)) for _ in range(FILLING_WORDS)),
+                max_tokens=8,
+                drafter="draft",
+            )
+            for _ in range(NUM_FILLING)
+        ]
+        answers = await asyncio.gather(*(channels.ask(n, each) for n, each in enumerate(requests)))
+    return [each.outcome for each in answers]
 
 
 async def load(
