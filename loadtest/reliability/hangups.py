@@ -62,12 +62,12 @@ BACK_OFF_S = 0.5
 """Seconds that a client waits after a request that failed."""
 NUM_CLIENTS = 24
 """Clients that hang up at the same time."""
-CACHE_TOKENS = 16_384
+CACHE_TOKENS = 8_192
 """Tokens of each engine's KV cache. A cache takes memory as it fills: one of the default size would
 still be filling, and growing, while the memory is judged."""
-NUM_FILLING, FILLING_WORDS = 16, 250
-"""Requests before the load that together need more tokens than a cache has, so that it is full
-when the load begins, and the words of each; a word is a number of up to seven tokens."""
+NUM_FILLING, FILLING_WORDS = 12, 125
+"""Requests that fill the caches before the load, and the words of each. A word is a number of up
+to seven tokens, so that together they need more tokens than a cache has."""
 LOAD_S_PER_ROUND = 300.0
 SAMPLE_PERIOD_S = 10.0
 MAX_SLOPES = {"rss_mb": 50.0, "num_fds": 20.0, "num_threads": 20.0, "shm_mb": 20.0}
