@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.bench.repository import add_front_door
+from loadtest.reliability.crashes import CrashWatch
 from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
@@ -111,6 +112,14 @@ def deployed_server(collector, tmp_path_factory):
             extra_args=(*flags, "--trace-config=opentelemetry,bsp_schedule_delay=100"),
         ) as running:
             yield running
+
+
+@pytest.fixture(scope="module")
+def no_crash(tmp_path_factory):
+    """Check after the module's tests that no process crashed, not even one that was unloaded."""
+    watch = CrashWatch(tmp_path_factory.mktemp("crashes"))
+    yield
+    assert not watch.found()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from tests.server.live import (
 from tests.server.prompts import COUNT, SHIP
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("no_crash")  # tests here unload models
+
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 
 

@@ -10,7 +10,10 @@ from tests.server.live import (
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.engines("compiled")  # torch engines: test_refresh.py
+pytestmark = [
+    pytest.mark.engines("compiled"),  # torch engines: test_refresh.py
+    pytest.mark.usefixtures("no_crash"),
+]
 
 FIELDS = {"text_input": COUNT, "drafter": "draft", "return_perf_metrics": True}
 

@@ -10,6 +10,7 @@ import pytest
 
 from loadtest.reliability import cli, deaths, fuzz, poison, refusals, stops
 from loadtest.reliability.asking import WHOLE, Answer
+from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.deaths import DeathResult
 from loadtest.reliability.http_answers import CLOSED, ask_over_http
 from loadtest.reliability.table import MAX_LISTED, listed
@@ -23,6 +24,17 @@ MESSAGE = "Failed to process the request(s) for model 'specdec', message: ValueE
 def exact(*tokens):
     """Return a complete answer with these tokens."""
     return Answer(token_ids=list(tokens), is_complete=True)
+
+
+def test_a_crash_that_one_bench_plants_is_no_fault_of_another(tmp_path):
+    """A machine with neither a kernel log nor core files shows no crash at all."""
+    planting, other = CrashWatch(tmp_path / "planting"), CrashWatch(tmp_path / "other")
+    (tmp_path / "planting").mkdir()
+    if not planting.sees_a_crash():
+        pytest.skip("this machine shows no crashes")
+
+    assert not planting.found()
+    assert not other.found()
 
 
 class TestTable:

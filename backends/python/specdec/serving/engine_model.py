@@ -17,6 +17,7 @@ from specdec.health.board import Pulse
 from specdec.serving.engine_settings import EngineModelSettings
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import read_parameters
+from specdec.serving.process_end import skip_destructors
 from specdec.serving.reply import Reply
 from specdec.serving.triton_tensors import FINAL, error_response, input_arrays, texts_of
 from specdec.torch_engine.engine import TorchEngine
@@ -30,6 +31,7 @@ class TritonPythonModel:
 
         Raises TritonModelException if a parameter is wrong or the checkpoint cannot be served.
         """
+        skip_destructors()
         config = json.loads(args["model_config"])
         try:
             settings = read_parameters(EngineModelSettings, config)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from specdec.engines.receipts import ReceiptDesk, gives_receipts
 from specdec.serving.outbox import Outbox
 from specdec.serving.paced_sender import PacedRequest
+from specdec.serving.process_end import skip_destructors
 
 DIRECTORY_VARIABLE = "SPECDEC_LLMAPI_MODEL"
 """Environment variable: the folder of NVIDIA's model.py, if it is not CONTAINER_DIRECTORY."""
@@ -72,4 +73,5 @@ def _with_receipts(model: type[Any]) -> type:
 
 
 if not TYPE_CHECKING:
+    skip_destructors()  # before NVIDIA's code, so that its own exit handlers run
     TritonPythonModel = _with_receipts(_load())

@@ -41,6 +41,7 @@ from specdec.serving.metrics_recorder import MetricsRecorder
 from specdec.serving.outbox import Outbox
 from specdec.serving.parameters import own_config, read_parameters
 from specdec.serving.placement import PlacedEngines
+from specdec.serving.process_end import skip_destructors
 from specdec.serving.prompt_log import PromptLog
 from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
 from specdec.serving.request_parameters import check_parameters
@@ -68,6 +69,7 @@ class TritonPythonModel:
     """The orchestrator: admits requests on Triton's thread, answers each on a thread of its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
+        skip_destructors()
         config = json.loads(args["model_config"])
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
