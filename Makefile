@@ -82,9 +82,11 @@ bench: setup ## measure side by side, written to a results file
 	$(BIN)/specdec bench users
 	$(BIN)/specdec bench peers --every 3
 
-check: $(STAMPS)/project ## ruff and mypy --strict
+check: $(STAMPS)/project ## ruff, codespell, the language check and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/python -m tests.checks.language
 	$(BIN)/mypy --strict
 
 docs: $(STAMPS)/project ## build the site of docs/ in build/site, with strict links
