@@ -61,7 +61,7 @@ def test_front_page_is_short():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     """Each link within the repository names an existing file, and an existing heading of it."""
     broken = []
     for link in LINK.findall(page.read_text("utf-8")):

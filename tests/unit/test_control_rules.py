@@ -24,7 +24,7 @@ START = Place(num_inflight=1, num_context=100, num_left=200, is_start=True)
 
 
 def test_first_rule_of_a_schedule_that_holds_counts():
-    """The schedule has a rule by load, then the article's 8 draft tokens at night and 2 at noon.
+    """The schedule has a rule by load, then the guide's 8 draft tokens at night and 2 at noon.
 
     If no rule holds, speculation is off.
     """

@@ -12,7 +12,7 @@ from specdec.control.costs import MAX_OUTLIER, ROW_SHARE, CostModel, Sample, loa
 
 
 def fill(costs, num_samples=600, load=1, *, noise=0.1, seed=1, stall=0.0):
-    """Teach `costs` passes of 10 ms, 0.2 ms a row, and 1 ms per 1,000 tokens of context.
+    """Give `costs` passes of 10 ms, 0.2 ms a row, and 1 ms per 1,000 tokens of context.
 
     Plain steps, 3 in 10, take 1 ms less. Drafts take 1 ms, and 2 ms per token. `noise` is the
     standard deviation of the logarithm of each time, `stall` the share of passes that take 100

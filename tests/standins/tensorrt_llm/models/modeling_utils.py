@@ -1,4 +1,4 @@
-"""What models have in common."""
+"""Base classes of all models."""
 
 from __future__ import annotations
 
