@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.ratios import Ratio
-from loadtest.bench.speed_tables import Measurement
-from loadtest.evaluating.costs import counts_of
 from loadtest.evaluating.findings import MIN_JUDGED, Finding
 from loadtest.evaluating.probe import Probe
+from loadtest.lab.kit.answers import Measurement, counts_of
+from loadtest.lab.kit.ratios import Ratio
 
 DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
 TOO_FEW = "too few prompts to say"

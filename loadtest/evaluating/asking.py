@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clients import GenerationRequest, GrpcClient
-from loadtest.bench.arms import OFF, Arm, Case
-from loadtest.bench.asking import measure
-from loadtest.bench.speed_tables import Measurement
 from loadtest.evaluating.domains import DomainPrompt
+from loadtest.lab.kit.answers import Measurement
+from loadtest.lab.kit.arms import OFF, Arm, Case
+from loadtest.lab.kit.asking import measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

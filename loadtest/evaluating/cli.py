@@ -10,9 +10,6 @@ from pathlib import Path
 
 from clients import GrpcClient, SpecdecError
 from loadtest.arguments import positive
-from loadtest.bench.arms import OFF, Case
-from loadtest.bench.reporting import command_line, conditions, write_result
-from loadtest.bench.speed_tables import Measurement
 from loadtest.evaluating.advice import Advice, advise
 from loadtest.evaluating.asking import Way, ask_all
 from loadtest.evaluating.costs import round_costs
@@ -21,7 +18,10 @@ from loadtest.evaluating.findings import ALL, Finding, find
 from loadtest.evaluating.picture import plot_findings
 from loadtest.evaluating.probe import Probe, compare, find_tokenizer
 from loadtest.evaluating.report import facts, report
-from loadtest.settings import SHIPPED_PROMPTS
+from loadtest.lab.kit.answers import Measurement
+from loadtest.lab.kit.arms import OFF, Case
+from loadtest.lab.kit.results import command_line, conditions, write_result
+from loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import LaunchError, TritonServer
 
 SERVED = "auto"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.bench.arms import OFF, Arm
-from loadtest.bench.counting import DraftCounts, count, together
-from loadtest.bench.speed_tables import Measurement, later, of, rate_of
+from loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of
+from loadtest.lab.kit.arms import OFF, Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,6 @@ class RoundCosts:
         if num_guesses == 0:
             return self.plain_s
         return self.base_s + self.per_guess_s * num_guesses
-
-
-def counts_of(measured: Sequence[Measurement]) -> DraftCounts:
-    """Return the draft counts of these answers together."""
-    return together(count(each.num_tokens, each.statistics or {}) for each in measured)
 
 
 def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.arms import OFF, Arm
-from loadtest.bench.counting import DraftCounts
-from loadtest.bench.ratios import Ratio, ratio, resampled
-from loadtest.bench.speed_tables import Measurement, later, of
-from loadtest.evaluating.costs import RoundCosts, counts_of
+from loadtest.evaluating.costs import RoundCosts
+from loadtest.lab.kit.answers import Measurement, counts_of, later, of
+from loadtest.lab.kit.arms import OFF, Arm
+from loadtest.lab.kit.draft_counts import DraftCounts
+from loadtest.lab.kit.ratios import Ratio, ratio, resampled
 from specdec.control.expectation import (
     DraftLength,
     article_speed_up,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from loadtest.arguments import positive
-from loadtest.bench.article import NUM_DRAFT_TOKENS
+from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS
 from loadtest.planning.choosing import Recommendation, Situation, recommend
 from loadtest.planning.costs import Costs
 from loadtest.planning.picture import plot_plan

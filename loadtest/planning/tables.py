@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.article import NUM_DRAFT_TOKENS, TASKS
-from loadtest.bench.reporting import markdown_table
+from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
+from loadtest.lab.kit.results import markdown_table
 from loadtest.planning.costs import Costs, answer_time
 from specdec.control.expectation import (
     DraftLength,
