@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         for domain in [*domains, *([ALL] if len(domains) > 1 else [])]
         for name, own in arms.items()
     ]
-    judged = [
+    advised = [
         (each, _advice(each, findings, found, num_tokens, prompts, arguments.model_repository))
         for each in findings
     ]
@@ -69,9 +69,9 @@ def main(argv: list[str]) -> int:
         "max_tokens": arguments.max_tokens,
         "draw": str(way.case),
         "costs": costs,
-        "domains": facts(judged),
+        "domains": facts(advised),
     }
-    write_result(arguments.name, arguments.out, about, report(judged, costs), raw=found)
+    write_result(arguments.name, arguments.out, about, report(advised, costs), raw=found)
     title = f"{len(prompts)} prompts, {way.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
@@ -113,9 +113,9 @@ def _probe(repository: Path, drafter: str, texts: Sequence[str]) -> Probe | None
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec evaluate",
-        description="Ask every prompt with and without speculation, one after another, and say by "
-        "domain how much of the drafts stands, what it gains, and whether to deploy it. Leaves "
-        "NAME.md, NAME.json and NAME.png in --out, single answers in results/scratch.",
+        description="Ask every prompt with and without speculation, one after another. Report by "
+        "domain how much of the drafts is accepted, what it gains, and whether to deploy it. "
+        "Leaves NAME.md, NAME.json and NAME.png in --out, single answers in results/scratch.",
     )
     parser.add_argument(
         "--prompts",
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["draft", SERVED],
         metavar="NAME",
-        help="default: draft auto; `auto` is asked with the guesses it chooses",
+        help="default: draft auto; `auto` chooses its own k",
     )
     parser.add_argument(
         "--k",
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[2, 5],
         metavar="K",
-        help="guesses a round to measure (default: 2 5); the largest bounds the best k predicted",
+        help="draft lengths to measure (default: 2 5); the largest bounds the predicted best k",
     )
     parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
     parser.add_argument("--max-tokens", type=positive, default=96)

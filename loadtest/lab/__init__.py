@@ -1,7 +1,7 @@
 """`specdec bench`: our own measurements, each with its machine, commit and command.
 
-A bench says which arms it asks, which prompts, and which figures it reports. What benches share
-(arms, alternation, intervals, tables, the result file) is in `kit`.
+A bench has its arms, its prompts and its figures. The parts that benches share (arms, alternation,
+intervals, tables, the result file) are in `kit`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec load",
-        description="Put the model under load with Locust users and judge the result. Leaves raw "
+        description="Put the model under load with Locust users and check the result. Leaves raw "
         "samples (requests.csv, chunks.csv), summary.json, summary.md, latency.png and Locust's "
         "own CSV and HTML in --out. Exit code 1 when a limit is broken or nothing was answered.",
     )
@@ -91,7 +91,7 @@ def _add_load_arguments(load: argparse._ArgumentGroup) -> None:
     load.add_argument("--spawn-rate", type=float, help="users a second (default: all at once)")
     load.add_argument("--rate", type=float, help="poisson: requests a second")
     load.add_argument("--duration", type=float, metavar="S", help="start requests for this long")
-    load.add_argument("--requests", type=int, metavar="N", help="start so many requests")
+    load.add_argument("--requests", type=int, metavar="N", help="start N requests")
     load.add_argument(
         "--warmup", type=float, default=0.0, metavar="S", help="leave the first seconds out"
     )

@@ -107,7 +107,7 @@ def describe(settings: LoadSettings, summary: Summary, violations: Sequence[Viol
         + ".",
     ]
     if settings.rate_per_s is not None:
-        lines.append(f"Latest start: {summary.max_lateness_s * 1000:.0f} ms behind its time.")
+        lines.append(f"Latest start: {summary.max_lateness_s * 1000:.0f} ms later than due.")
     lines += ["", *(f"BROKEN {violation}" for violation in violations)]
     return "\n".join(lines).rstrip() + "\n"
 

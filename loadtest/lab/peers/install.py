@@ -73,4 +73,4 @@ def _reason(log_path: Path) -> str:
     """Return the first line in which pip names an error, else its last line."""
     lines = [line.strip() for line in log_path.read_text("utf-8").splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines or ["it said nothing"])[0 if errors else -1]
+    return (errors or lines or ["it printed nothing"])[0 if errors else -1]

@@ -17,8 +17,8 @@ from loadtest.evaluating.advice import (
     DO_NOT,
     TOO_FEW,
     advise,
-    by_article,
     by_gain,
+    by_guide,
 )
 from loadtest.evaluating.cli import main
 from loadtest.evaluating.costs import RoundCosts, round_costs
@@ -32,7 +32,7 @@ from loadtest.lab.kit.ratios import Ratio
 from specdec.control.expectation import expected_tokens_by_length
 from specdec.control.judged import Acceptance
 
-PLAIN_S, BASE_S, PER_GUESS_S = 0.010, 0.011, 0.001
+PLAIN_S, BASE_S, PER_DRAFT_TOKEN_S = 0.010, 0.011, 0.001
 ALPHAS = {"sql": (0.8, 0.7, 0.6, 0.5, 0.5), "poems": (0.2, 0.2, 0.2, 0.2, 0.2)}
 ARMS = ["draft:2", "draft:5"]
 NUM_PROMPTS, NUM_ROUNDS = 12, 300
@@ -50,7 +50,7 @@ def answer(domain, number, k, order):
     # The first response has one round's tokens; here that is an average round.
     per_round = 1 + accepted / NUM_ROUNDS
     num_tokens = NUM_ROUNDS + accepted
-    seconds = (NUM_ROUNDS - 1) * (BASE_S + PER_GUESS_S * k)
+    seconds = (NUM_ROUNDS - 1) * (BASE_S + PER_DRAFT_TOKEN_S * k)
     return Measurement(
         prompt_id=f"{domain}-{number}",
         column=domain,
@@ -103,7 +103,7 @@ def test_two_draft_lengths_give_all_three_costs(found):
 
     assert costs.plain_s == pytest.approx(PLAIN_S)
     assert costs.base_s == pytest.approx(BASE_S)
-    assert costs.per_guess_s == pytest.approx(PER_GUESS_S)
+    assert costs.per_draft_token_s == pytest.approx(PER_DRAFT_TOKEN_S)
     assert costs.round_s(0) == costs.plain_s
 
 
@@ -112,7 +112,7 @@ def test_one_draft_length_gives_a_line_from_the_plain_step(found):
     costs = round_costs(found, ["draft:5"])
 
     assert costs.base_s == costs.plain_s
-    assert costs.round_s(5) == pytest.approx(BASE_S + 5 * PER_GUESS_S)
+    assert costs.round_s(5) == pytest.approx(BASE_S + 5 * PER_DRAFT_TOKEN_S)
 
 
 def test_acceptance_estimates_recover_the_simulated_alphas(findings):
@@ -131,7 +131,7 @@ def test_gain_is_predicted_as_it_is_measured(findings):
         for arm in findings[domain].arms:
             k = arm.num_draft_tokens
             truth = expected_tokens_by_length(alphas[:k])[-1] * PLAIN_S
-            truth /= BASE_S + PER_GUESS_S * k
+            truth /= BASE_S + PER_DRAFT_TOKEN_S * k
             assert arm.predicted.middle == pytest.approx(truth, rel=0.03)
             assert arm.gain.middle == pytest.approx(truth, rel=0.03)
             assert arm.predicted.low < arm.predicted.middle < arm.predicted.high
@@ -169,9 +169,9 @@ def test_advice_follows_the_interval_of_the_gain(gain, advice):
 
 
 @pytest.mark.parametrize(("rate", "advice"), [(0.61, DEPLOY), (0.55, BETWEEN), (0.49, DO_NOT)])
-def test_advice_by_the_articles_thresholds(rate, advice):
-    """The article advises to deploy above 0.6 accepted ÷ drafted, and not to below 0.5."""
-    assert by_article(rate) == advice
+def test_advice_by_the_guides_thresholds(rate, advice):
+    """The guide advises to deploy above 0.6 accepted ÷ drafted, and not to below 0.5."""
+    assert by_guide(rate) == advice
 
 
 def test_few_prompts_allow_no_advice(found, findings):
@@ -193,9 +193,9 @@ def test_advice_names_causes_of_a_low_acceptance(found, findings):
     advice = advise(findings["poems"], [findings["sql"]], own, lengths, probe)
     causes = "\n".join(advice.causes)
 
-    assert advice.article == DO_NOT
+    assert advice.guide == DO_NOT
     assert "cut 3 of 12 texts differently, first at 'naïve'" in causes
-    assert "already the first guess seldom stands (0.2" in causes
+    assert "already the first draft token is seldom accepted (0.2" in causes
     assert "the task: α̂ is 0.7" in causes
 
 
@@ -211,7 +211,7 @@ def test_advice_names_long_prompts_as_a_cause(found, findings):
 
 
 def test_report_has_advice_and_gains_and_the_picture_is_drawn(findings, found, tmp_path):
-    """The tables have advice, both gains and the article's formula; the picture is a PNG."""
+    """The tables have advice, both gains and the guide's formula; the picture is a PNG."""
     own = [each for each in found if each.arm in ARMS]
     lengths = {each.prompt_id: 10 for each in found}
     judged = [(each, advise(each, [], own, lengths, None)) for each in findings.values()]
@@ -222,7 +222,7 @@ def test_report_has_advice_and_gains_and_the_picture_is_drawn(findings, found, t
     assert f"| sql    | draft   | 12      | **{DEPLOY}**" in text
     assert "gain measured" in text
     assert "gain predicted" in text
-    assert "article's formula" in text
+    assert "guide's formula" in text
     assert (tmp_path / "evaluate.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -52,7 +52,7 @@ def test_figures_of_a_metrics_page():
 
     (draft,) = figures.draftings(history)
     assert (draft.acceptance_rate, draft.draft_length, draft.acceptance_length) == (0.375, 4, 2.5)
-    assert figures.places(history) == {"draft": [0.8, 0.0, 0.2]}
+    assert figures.by_position(history) == {"draft": [0.8, 0.0, 0.2]}
     latency = figures.latency(history, "e2e_request_latency")
     assert latency.mean_s == 0.5
     assert latency.quantile_s(0.4) == pytest.approx(0.1 + 0.4 / 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
 from loadtest.planning.choosing import (
     Situation,
-    article_memory_gb,
+    guide_memory_gb,
     recommend,
     weights_gb,
 )
@@ -102,7 +102,7 @@ def test_eight_tenths_do_not_give_four_to_five_tokens():
 def test_memory_formula_of_the_guide():
     """70B and 7B at 16 bits and batch 4 take 2,618 GB by its formula; the weights have 154 GB."""
     assert weights_gb(77, 16) == 154
-    assert article_memory_gb(154, 4) == pytest.approx(2618, abs=0.5)
+    assert guide_memory_gb(154, 4) == pytest.approx(2618, abs=0.5)
 
     known = Situation(target_b=70, draft_b=7, memory_gb=320, batch_size=4)
     assert any("says 2,618 GB at batch 4" in reason for reason in recommend(known).reasons)
@@ -195,11 +195,11 @@ def test_kind_of_draft(known, kind, reason):
 
 
 def test_command_shows_the_choice(capsys):
-    """The best k is marked, and our speed-up and the article's are shown side by side."""
+    """The best k is marked, and our speed-up and the guide's are shown side by side."""
     assert main(["--alpha", "0.7", "--cost", "0.1"]) == 0
 
     out = capsys.readouterr().out
-    assert "| **4**     | 2.77  | 0.44 " in out
+    assert "| **4** | 2.77  | 0.44 " in out
     assert "Best: k = 4, 1.98 × plain steps." in out
     assert "1.00 at k = 1 for every α" in out
 

@@ -53,10 +53,10 @@ def test_draft_inside_an_accepted_run_has_its_remaining_tokens_accepted(accepted
     rounds = [(count + 1, count) for count in accepted]
     found = how_far_right(rounds, sum(count for count, _ in rounds))
 
-    place = 0
-    for count, stood in rounds:
-        assert found[place : place + count] == tuple(range(stood, -1, -1))
-        place += count
+    position = 0
+    for count, accepted_in_round in rounds:
+        assert found[position : position + count] == tuple(range(accepted_in_round, -1, -1))
+        position += count
 
 
 def test_rounds_are_timed_while_all_streams_answer():
