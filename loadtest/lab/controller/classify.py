@@ -6,7 +6,6 @@ are counted apart from those that were in view.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,8 +14,6 @@ from loadtest.lab.kit.options import bench_parser, finish
 from loadtest.lab.kit.results import markdown_table
 from specdec.control.classify import classify
 
-NUM_REPEATS = 20
-"""Runs on one prompt, of which the fastest gives its time."""
 RIGHT, WRONG, NONE = "right", "wrong", "none"
 
 
@@ -27,9 +24,6 @@ def main(argv: list[str]) -> int:
     kept = {text for _, text in held}
     seen = [(task, text) for task, text in shipped() if text not in kept]
     found = {"held out": _classified(held), "in view": _classified(seen)}
-    times_us = sorted(_seconds(text) * 1e6 for _, text in held)
-    median_us, largest_us = times_us[len(times_us) // 2], times_us[-1]
-    facts = {"outcomes": found, "median_us": median_us, "largest_us": largest_us}
     header = ["task"]
     header += [f"{name}: {kind}" for name in found for kind in ("prompts", RIGHT, WRONG, NONE)]
     rows = [
@@ -37,13 +31,11 @@ def main(argv: list[str]) -> int:
         for task in found["held out"]
     ]
     rows.append(["all", *(cell for each in found.values() for cell in _cells(_all(each)))])
-    text = f"A request takes {median_us:.0f} µs (median; at most {largest_us:.0f})."
     total = _all(found["held out"])
     is_right = total[RIGHT] > total[WRONG]
     faults = [] if is_right else ["the rules are wrong more often than right"]
-    return finish(
-        arguments, argv, facts, f"{markdown_table(header, rows)}\n\n{text}", faults=faults
-    )
+    table = markdown_table(header, rows)
+    return finish(arguments, argv, {"outcomes": found}, table, faults=faults)
 
 
 def _classified(pairs: Sequence[tuple[str, str]]) -> dict[str, Counter[str]]:
@@ -62,12 +54,3 @@ def _all(counts: dict[str, Counter[str]]) -> Counter[str]:
 def _cells(counts: Counter[str]) -> list[str]:
     shares = (counts[kind] / counts.total() for kind in (RIGHT, WRONG, NONE))
     return [str(counts.total()), *(f"{share:.0%}" for share in shares)]
-
-
-def _seconds(text: str) -> float:
-    taken_s = []
-    for _ in range(NUM_REPEATS):
-        start_s = time.perf_counter()
-        classify(text)
-        taken_s.append(time.perf_counter() - start_s)
-    return min(taken_s)

@@ -11,35 +11,23 @@ import argparse
 import random
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from builder.assembly import WEIGHTS
 from builder.parameters import set_parameters
 from loadtest.lab.kit.alternating import ask_salted
-from loadtest.lab.kit.answers import Measurement, of, rate_of, ratio_of
+from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.arms import AUTO, OFF
 from loadtest.lab.kit.asking import Draw
 from loadtest.lab.kit.options import bench_parser, finish
-from loadtest.lab.kit.prompts import as_tokens, held_out_prompts
+from loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
 from loadtest.lab.kit.random_weights import random_draft
-from loadtest.lab.kit.ratios import Ratio
 from loadtest.lab.kit.repository import with_drafts
-from loadtest.lab.kit.results import table_of
+from loadtest.lab.kit.speed_tables import gains, gains_table, rates, rates_table
 
 FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
 FIXED_RANDOM = ("draft:2",)
-
-
-@dataclass(frozen=True, slots=True)
-class ArmFigures:
-    """The speed of one arm of one server."""
-
-    server: str
-    arm: str
-    tokens_per_s: float
-    auto_over_it: Ratio | None
-    """The rate of `auto` ÷ this arm's; None for `auto` itself."""
 
 
 def main(argv: list[str]) -> int:
@@ -56,17 +44,19 @@ def main(argv: list[str]) -> int:
         random_pair = _with_random_draft(source, Path(scratch) / "random")
         found["default pair"] = _measure(pair, (OFF, AUTO, *FIXED), arguments)
         found["random draft alone"] = _measure(random_pair, (OFF, AUTO, *FIXED_RANDOM), arguments)
-    arms = figures(found)
-    table = table_of(
-        {
-            "server": lambda each: each.server,
-            "arm": lambda each: each.arm,
-            "tokens/s": lambda each: f"{each.tokens_per_s:.1f}",
-            "auto ÷ it, 95 % interval": lambda each: str(each.auto_over_it or ""),
-        },
-        arms,
+    results = {server: figures(own) for server, own in found.items()}
+    table = "\n\n".join(
+        f"{server}:\n\n{rates_table(own['rates'])}\n\n{gains_table(own['gains'])}"
+        for server, own in results.items()
     )
-    return finish(arguments, argv, {"arms": arms}, table, raw=found)
+    return finish(arguments, argv, results, table, raw=found)
+
+
+def figures(found: list[Measurement]) -> dict[str, list[Any]]:
+    """Return the rate of each arm of one server, and the controller's gain over the others."""
+    arms = list(dict.fromkeys(each.arm for each in found))
+    others = [arm for arm in arms if arm != AUTO]
+    return {"rates": rates(found, arms), "gains": gains(found, [AUTO], others)}
 
 
 def _with_random_draft(repository: Path, directory: Path) -> Path:
@@ -91,22 +81,10 @@ def _measure(
     unsalted, end_id = as_tokens(others, checkpoint, "learn")
     num_learning = min(arguments.learning, len(unsalted))
     some = random.Random(arguments.seed).sample(unsalted, num_learning)
-    salted = {
-        arm: as_tokens(prompts, checkpoint, f"{number:02}")[0] for number, arm in enumerate(arms)
-    }
+    learning = [(prompt, AUTO) for prompt in some]
     draw = Draw(arguments.max_tokens, seed=arguments.seed)
-    return ask_salted(repository, salted, [(prompt, AUTO) for prompt in some], draw, end_id)
 
+    def salted(salt: str) -> Sequence[TokenPrompt]:
+        return as_tokens(prompts, checkpoint, salt)[0]
 
-def figures(found: dict[str, list[Measurement]]) -> list[ArmFigures]:
-    """Return the rate of each arm of each server, and the controller's gain over it."""
-    return [
-        ArmFigures(
-            server,
-            arm,
-            rate_of(of(own, arm)),
-            None if arm == AUTO else ratio_of(own, AUTO, arm),
-        )
-        for server, own in found.items()
-        for arm in dict.fromkeys(each.arm for each in own)
-    ]
+    return ask_salted(repository, salted, arms, learning, draw, end_id)

@@ -23,6 +23,8 @@ LEADS = (
 )
 """The drafters of the default pair, as DrafterFactory describes them."""
 
+LEADS_BY_NAME = {lead.name: lead for lead in LEADS}
+
 DEFAULT = Choice("eagle3", 3)
 
 FIXED = (
@@ -70,26 +72,15 @@ class Oracle:
 class Controlled:
     """Lets the real controller decide, and tells it of simulated rounds."""
 
-    def __init__(
-        self,
-        settings: ControlSettings,
-        seed: int,
-        clock: Callable[[], float],
-        leads: tuple[Lead, ...] = LEADS,
-        default: Choice = DEFAULT,
-    ) -> None:
+    def __init__(self, settings: ControlSettings, seed: int, clock: Callable[[], float]) -> None:
         self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
         self.traffic = Traffic()
-        self._leads = leads
-        self._default = default
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
         self.traffic.set_inflight(num_streams)
-        situation = Situation(task, "greedy", self._leads, True, self._default)
+        situation = Situation(task, "greedy", LEADS, True, DEFAULT)
         steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
-        return _Steered(
-            steering, {lead.name: lead for lead in self._leads}, answer, CopyWatch(self._leads)
-        )
+        return _Steered(steering, answer, CopyWatch(LEADS))
 
 
 @dataclass(slots=True)
@@ -97,7 +88,6 @@ class _Steered:
     """One simulated request, which tells the controller what SteeredDrafter would tell it."""
 
     steering: Steering
-    leads: Mapping[str, Lead]
     answer: Answer
     watch: CopyWatch
     position: int = 0
@@ -118,7 +108,7 @@ class _Steered:
     def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
         is_head = choice.lead in HEADS
         is_first = self.num_rounds == 0
-        lead = self.leads.get(choice.lead)
+        lead = LEADS_BY_NAME.get(choice.lead)
         if choice.is_off or is_first or (outcome.is_copy and not is_head):
             lead = None
         self.steering.seen(
@@ -166,7 +156,7 @@ class _Steered:
         if outcome.beyond and not outcome.is_copy:
             self.watch.said(self.position, outcome.num_tokens)
         was_asked = choice.lead not in HEADS or self.was_head_asked
-        if outcome.is_copy or choice.lead not in self.leads or not was_asked:
+        if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
             return ()
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
         return (Offer(choice.lead, *counts),)

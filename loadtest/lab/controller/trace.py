@@ -119,10 +119,8 @@ class CostTable:
 
         The extremes are not among them.
         """
-        chances = [tenth / 10 + 0.05 for tenth in range(10)]
-        return sum(self.seconds(kind, num_tokens, num_streams, chance) for chance in chances) / len(
-            chances
-        )
+        chances = (tenth / 10 + 0.05 for tenth in range(10))
+        return sum(self.seconds(kind, num_tokens, num_streams, each) for each in chances) / 10
 
     def _at(self, kind: str, num_tokens: int, num_streams: int, chance: float) -> float:
         low, high, share = _between(self._lengths[kind], num_tokens)

@@ -115,10 +115,6 @@ class World:
         """The round of each stream, by the stream's number."""
         self._means: dict[tuple[str, int, int], float] = {}
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(self._by_task)
-
     def run(self, phase: Phase, policy: Policy) -> Score:
         """Run one phase and return its score; the clock continues from the last phase."""
         requests = random.Random(f"{self._seed} {phase.name} requests")

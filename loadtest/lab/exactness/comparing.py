@@ -11,8 +11,6 @@ from clients import GenerationRequest, GrpcClient
 from loadtest.lab.kit.arms import Arm, Case
 from loadtest.lab.kit.direct import DirectAnswer, DirectTarget
 from loadtest.lab.kit.prompts import TokenPrompt
-from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.sampling_inputs import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +70,11 @@ class Examiner:
 
     def direct(self, prompt: TokenPrompt, case: Case, seed: int) -> DirectAnswer:
         """Return the answer of the target, called directly."""
-        params = SamplingParams(temperature=case.temperature, top_p=case.top_p, seed=seed)
-        num_prompt = len(prompt.token_ids)
-        # The shared sampler draws as the orchestrator's requests do, with this very seed.
-        sampling = Sampling(params, num_prompt, wants_log_probs=True, has_shared_sampler=True)
         target = self._targets.get()
         try:
-            return target.generate(list(prompt.token_ids), self._max_tokens, self._end_id, sampling)
+            return target.generate(
+                prompt.token_ids, self._max_tokens, self._end_id, case, seed, wants_log_probs=True
+            )
         finally:
             self._targets.put(target)
 

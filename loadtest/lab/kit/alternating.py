@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -43,25 +43,27 @@ def ask_in_alternation(
 
 def ask_salted(
     repository: Path,
-    salted: Mapping[str, Sequence[TokenPrompt]],
+    salted: Callable[[str], Sequence[TokenPrompt]],
+    arms: Sequence[str],
     learning: Sequence[tuple[TokenPrompt, str]],
     draw: Draw,
     end_id: int,
 ) -> list[Measurement]:
     """Return one answer of each arm to each of its prompts, all from one server.
 
-    `salted` has each arm's prompts in the same order. `learning` are prompts with the arms in which
-    they are asked first; their answers are not measured.
+    `salted` returns the prompts with a salt. `learning` are prompts with the arms in which they are
+    asked first; their answers are not measured.
     """
+    prompts = {arm: salted(f"{number:02}") for number, arm in enumerate(arms)}
     order = random.Random(draw.seed)
     found: list[Measurement] = []
-    num_prompts = min(map(len, salted.values()))
+    num_prompts = min(map(len, prompts.values()))
     with TritonServer(repository) as server, closing(Asker(server, draw, end_id)) as asker:
         for prompt, arm in learning:
             asker.ask(prompt, arm)
         for count, number in enumerate(order.sample(range(num_prompts), num_prompts), start=1):
-            in_turn = order.sample(list(salted), len(salted))
-            found += [asker.ask(salted[arm][number], arm) for arm in in_turn]
+            in_turn = order.sample(list(arms), len(arms))
+            found += [asker.ask(prompts[arm][number], arm) for arm in in_turn]
             progress(f"{count}/{num_prompts}")
     print(file=sys.stderr)
     return found

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from clients import Final, GenerationRequest, GrpcClient
 from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.arms import DIRECT, GREEDY, Arm, Case
-from loadtest.lab.kit.direct import DirectAnswer, DirectTarget
+from loadtest.lab.kit.direct import DirectTarget
 from loadtest.lab.kit.prompts import TokenPrompt
-from specdec.acceptance.sampling import SamplingParams
-from specdec.engines.sampling_inputs import Sampling
 from specdec.serving.launcher import TritonServer
 
 
@@ -65,13 +63,15 @@ class Asker:
 
     def ask(self, prompt: TokenPrompt, arm: str) -> Measurement:
         """Return the measured answer of an arm. Raises SpecdecError if the request fails."""
-        about = prompt.prompt_id, prompt.column, arm
+        about, draw = (prompt.prompt_id, prompt.column, arm), self._draw
         if arm == DIRECT:
-            answer = self.ask_directly(prompt)
+            answer = self._target.generate(
+                prompt.token_ids, draw.max_tokens, self._end_id, draw.case, draw.seed
+            )
             return Measurement(
                 *about, len(answer.tokens), 1, answer.first_s, answer.last_s, statistics=None
             )
-        way, draw = Arm.parse(arm), self._draw
+        way = Arm.parse(arm)
         request = GenerationRequest(
             input_ids=list(prompt.token_ids),
             max_tokens=draw.max_tokens,
@@ -80,13 +80,6 @@ class Asker:
             **way.fields(),
         )
         return measure(self._client(way.model), request, about)
-
-    def ask_directly(self, prompt: TokenPrompt) -> DirectAnswer:
-        """Return the answer of the model `target`."""
-        ids, case = list(prompt.token_ids), self._draw.case
-        params = SamplingParams(case.temperature, top_p=case.top_p, seed=self._draw.seed)
-        sampling = Sampling(params, len(ids), has_shared_sampler=True)
-        return self._target.generate(ids, self._draw.max_tokens, self._end_id, sampling)
 
     def _client(self, model: str) -> GrpcClient:
         if model not in self._clients:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -13,10 +14,10 @@ import numpy.typing as npt
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
+from loadtest.lab.kit.arms import GREEDY, Case
+from specdec.acceptance.sampling import SamplingParams
 from specdec.engines import contract
 from specdec.engines.sampling_inputs import Sampling, sampling_inputs
-
-GREEDILY = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,25 @@ class DirectTarget:
         self._client.start_stream(lambda result, error: self._responses.put((result, error)))
 
     def generate(
-        self, prompt: list[int], max_tokens: int, end_id: int, sampling: Sampling = GREEDILY
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        end_id: int,
+        case: Case = GREEDY,
+        seed: int = 1,
+        *,
+        wants_log_probs: bool = False,
     ) -> DirectAnswer:
         """Return the answer. Raises RuntimeError with the engine's text if it refuses."""
+        # The shared sampler draws as the orchestrator's requests do, with this very seed.
+        sampling = Sampling(
+            SamplingParams(case.temperature, top_p=case.top_p, seed=seed),
+            len(prompt),
+            wants_log_probs=wants_log_probs,
+            has_shared_sampler=True,
+        )
         names = list(contract.REQUIRED_OUTPUTS)
-        if sampling.wants_log_probs:
+        if wants_log_probs:
             names.append(contract.OUTPUT_LOG_PROBS)
         start_s = time.perf_counter()
         self._client.async_stream_infer(
@@ -77,9 +92,9 @@ class DirectTarget:
         self._client.close()
 
 
-def _inputs(prompt: list[int], max_tokens: int, end_id: int, sampling: Sampling) -> list[Any]:
+def _inputs(prompt: Sequence[int], max_tokens: int, end_id: int, sampling: Sampling) -> list[Any]:
     values: dict[str, npt.NDArray[Any]] = {
-        contract.INPUT_IDS: np.asarray([prompt], dtype=np.int32),
+        contract.INPUT_IDS: np.asarray([list(prompt)], dtype=np.int32),
         contract.INPUT_LENGTHS: np.asarray([[len(prompt)]], dtype=np.int32),
         contract.REQUEST_OUTPUT_LEN: np.asarray([[max_tokens]], dtype=np.int32),
         contract.END_ID: np.asarray([[end_id]], dtype=np.int32),

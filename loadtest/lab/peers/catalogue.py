@@ -7,7 +7,11 @@ from enum import Enum
 from pathlib import Path
 
 
-class Drafting(Enum):
+class PeerError(Exception):
+    """A peer could not be installed, started or asked; the message is the note in its row."""
+
+
+class Drafting(str, Enum):
     """The kind of draft of an arm; arms with the same kind are compared with each other."""
 
     PLAIN = "plain"
@@ -38,7 +42,6 @@ class Peer:
     """An engine that is not ours; its packages are in NAME.txt, its worker in workers/NAME.py."""
 
     name: str
-    title: str
     arms: tuple[ArmName, ...]
     environment: dict[str, str] = field(default_factory=dict)
     preload: str | None = None
@@ -85,12 +88,10 @@ PEERS = {
     for peer in (
         Peer(
             "transformers",
-            "transformers bf16",
             _modes("transformers", "transformers bf16", *_ALL_KINDS, has_load=False),
         ),
         Peer(
             "vllm",
-            "vLLM bf16",
             _modes("vllm", "vLLM bf16", *_ALL_KINDS, ("head", Drafting.HEAD)),
             environment={
                 "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # The worker itself is the engine.
@@ -105,6 +106,6 @@ PEERS = {
             },
             preload="lib/libiomp5.so",  # Without it, vLLM warns that it is slower.
         ),
-        Peer("openvino", "OpenVINO fp16", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS)),
+        Peer("openvino", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS)),
     )
 }

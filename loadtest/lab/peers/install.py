@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-from loadtest.lab.peers.catalogue import Peer
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import Peer, PeerError
 
 INSTALL_TIMEOUT_S = 3600
 
@@ -43,14 +41,12 @@ def install(peer: Peer, cache: Path) -> None:
     venv.create(directory / "venv", with_pip=True)
     command = [str(python_of(peer, cache)), "-m", "pip", "install", "--no-deps"]
     command += ["-r", str(peer.requirements)]
-    environment = {"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1), **os.environ}
     with log_path.open("w", encoding="utf-8") as log:
         try:
             result = subprocess.run(
                 command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
                 timeout=INSTALL_TIMEOUT_S,
                 check=False,
             )

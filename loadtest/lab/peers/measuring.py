@@ -6,13 +6,12 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from loadtest.lab.kit.prompts import TokenPrompt
 from loadtest.lab.kit.ratios import Timed
-from loadtest.lab.peers.catalogue import ArmName
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import ArmName, PeerError
 from loadtest.lab.peers.protocol import Question, Reply
 
 WARM_UP_TOKENS = 16
@@ -41,12 +40,6 @@ class Measurement:
     @property
     def timed(self) -> Timed:
         return Timed(self.reply.num_tokens, self.reply.seconds)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the measurement for the results file (JSON)."""
-        arm = {"peer": self.arm.peer, "mode": self.arm.mode}
-        question = {"num_streams": self.num_streams, "question_id": self.question_id}
-        return {**arm, **question, **asdict(self.reply)}
 
 
 class Contest:

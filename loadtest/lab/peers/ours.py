@@ -14,8 +14,7 @@ from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.lab.kit.arms import Arm
 from loadtest.lab.kit.prompts import TokenPrompt
 from loadtest.lab.kit.repository import COLOCATED
-from loadtest.lab.peers.catalogue import OURS
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import OURS, PeerError
 from loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
 from specdec import __version__
 from specdec.serving.drafter_names import AUTO

@@ -14,8 +14,15 @@ from pathlib import Path
 
 from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
 from loadtest.lab.kit.prompts import load_token_prompts, spread
-from loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, Peer
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import (
+    COMPARED,
+    OUR_ARMS,
+    PEERS,
+    REFERENCE,
+    ArmName,
+    Peer,
+    PeerError,
+)
 from loadtest.lab.peers.install import ensure_installed, python_of
 from loadtest.lab.peers.measuring import Contest, Contestant
 from loadtest.lab.peers.ours import OurServer
@@ -80,8 +87,7 @@ def main(argv: list[str]) -> int:
     }
     text = "\n\n".join([*tables, "; ".join(contest.versions.values()) + "."])
     faults = [f"{arm.label}: {failures[arm]}" for arm in ours if arm in failures]
-    raw = [each.facts() for each in found]
-    return finish(arguments, argv, facts, text, raw=raw, faults=faults)
+    return finish(arguments, argv, facts, text, raw=found, faults=faults)
 
 
 def _workers(

@@ -9,32 +9,52 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Message:
+    """A line of the protocol: the fields of a dataclass as JSON."""
+
+    def line(self) -> str:
+        """Return the line that `parse` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """Read a line that `line` returned."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings(Message):
+    """The one argument of a worker; paths are in the form that the peer reads, `head` may be ""."""
+
+    mode: str
+    target: str
+    draft: str
+    head: str
+    end_id: int
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
     """The message that the peer is loaded, or the `error` that prevented it."""
 
     version: str = ""
     error: str = ""
 
-    def line(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def parse(cls, line: str) -> Hello:
-        return cls(**json.loads(line))
-
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(Message):
     """Prompts (token ids) to be answered at the same time, greedily."""
 
     prompts: tuple[tuple[int, ...], ...]
     max_tokens: int
-
-    def line(self) -> str:
-        return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, line: str) -> Question:
@@ -54,7 +74,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Message):
     """The answers in the prompts' order, and the seconds in which all of them were made."""
 
     answers: tuple[Answer, ...] = ()
@@ -65,9 +85,6 @@ class Reply:
     def num_tokens(self) -> int:
         """Tokens of all answers together."""
         return sum(len(answer.tokens) for answer in self.answers)
-
-    def line(self) -> str:
-        return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, line: str) -> Reply:

@@ -35,10 +35,8 @@ class Spread:
 
     def shown(self, num_decimals: int) -> str:
         """Return the median and, in brackets, the ends."""
-        low, middle, high = (
-            f"{value:.{num_decimals}f}" for value in (self.low, self.middle, self.high)
-        )
-        return f"{middle} ({low}–{high})"
+        n = num_decimals
+        return f"{self.middle:.{n}f} ({self.low:.{n}f}–{self.high:.{n}f})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from builder.assembly import HEAD
 from builder.sources import file_sha256
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import PeerError
 
 WEIGHTS = "model.safetensors"
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.lab.peers import processes
-from loadtest.lab.peers.catalogue import ArmName, Peer
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import ArmName, Peer, PeerError
 from loadtest.lab.peers.install import python_of
-from loadtest.lab.peers.protocol import Hello, Question, Reply
+from loadtest.lab.peers.protocol import Hello, Question, Reply, WorkerSettings
 from loadtest.lab.peers.weights import PairPaths
 
 ROOT = Path(__file__).parents[3]
@@ -35,16 +34,13 @@ class WorkerCommand:
 
     @property
     def words(self) -> list[str]:
-        return [
-            *(
-                str(python_of(self.peer, self.cache)),
-                "-m",
-                f"loadtest.lab.peers.workers.{self.peer.name}",
-            ),
-            *("--mode", self.arm.mode, "--target", str(self.paths.target)),
-            *("--draft", str(self.paths.draft), "--end-id", str(self.end_id)),
-            *("--head", str(self.paths.head or ""), "--num-threads", str(num_cores())),
-        ]
+        """The command: the module of the peer's worker, in the peer's Python, with its settings."""
+        target, draft, head = str(self.paths.target), str(self.paths.draft), self.paths.head
+        given = WorkerSettings(
+            self.arm.mode, target, draft, str(head or ""), self.end_id, num_cores()
+        )
+        module = f"loadtest.lab.peers.workers.{self.peer.name}"
+        return [str(python_of(self.peer, self.cache)), "-m", module, given.line()]
 
     @property
     def environment(self) -> dict[str, str]:

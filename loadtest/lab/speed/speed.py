@@ -70,15 +70,14 @@ def _ask_one_server(
 ) -> list[Measurement]:
     """Ask all arms of one server, which first learns from prompts that are not measured."""
 
-    def salted(salt: str) -> tuple[TokenPrompt, ...]:
-        return load_token_prompts(arguments.prompts, CHECKPOINT, salt)[0]
+    def salted(salt: str) -> Sequence[TokenPrompt]:
+        return load_token_prompts(arguments.prompts, CHECKPOINT, salt)[0][:: arguments.every]
 
-    measured = {arm: salted(f"{number:02}")[:: arguments.every] for number, arm in enumerate(arms)}
-    others = salted("learn")
+    others, _ = load_token_prompts(arguments.prompts, CHECKPOINT, "learn")
     taken = set(others[:: arguments.every])
     left = [prompt for prompt in others if prompt not in taken] or list(others)
     learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
-    return ask_salted(repository, measured, learning, draw, end_id)
+    return ask_salted(repository, salted, arms, learning, draw, end_id)
 
 
 def _repository(arguments: argparse.Namespace, scratch: Path) -> Path:

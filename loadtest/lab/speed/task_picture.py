@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from loadtest.lab.kit.guide import Expectation, Range
+from loadtest.lab.kit.guide import Range
 from loadtest.lab.kit.pictures import save_picture
-from loadtest.lab.speed.task_tables import Outcome, Outcomes, expected, label
+from loadtest.lab.speed.task_tables import Outcomes, expected, label
 
 _BAND = "#d9d9d9"
 _STYLES = (
@@ -29,30 +28,35 @@ _SPREAD = 0.62
 
 
 def plot_tasks(known: Outcomes, title: str, path: Path) -> None:
-    """Draw α̂ and on ÷ off by task and drafter."""
+    """Draw α̂ on the left and on ÷ off on the right, by task and drafter."""
     tasks, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
     figure = Figure(figsize=(13, 1.8 + 0.62 * len(tasks)), layout="constrained")
     figure.suptitle(title, fontsize=11)
     left, right = figure.subplots(1, 2, sharey=True)
-    _draw(
-        left,
-        known,
-        lambda guide: guide.conditional_acceptance,
-        lambda own: (own.counts.conditional_acceptance, None),
-    )
+    for row, task in enumerate(tasks):
+        guide = expected(task)
+        _draw_range(left, row, guide.conditional_acceptance)
+        _draw_range(right, row, guide.speed_up)
+        for number, (drafter, style) in enumerate(zip(drafters, cycle(_STYLES), strict=False)):
+            own = known[task, drafter]
+            height = row + _SPREAD * (number / max(1, len(drafters) - 1) - 0.5)
+            colour, marker = style
+            if own.counts.conditional_acceptance is not None:
+                left.plot(own.counts.conditional_acceptance, height, marker, color=colour, ms=5)
+            gain = own.on_over_off
+            right.plot([gain.low, gain.high], [height] * 2, color=colour, linewidth=1.2)
+            right.plot(gain.middle, height, marker, color=colour, ms=5)
     left.set_xlim(-0.02, 1)
     left.set_title("α̂: share of compared draft tokens that is accepted", fontsize=10)
-    _draw(
-        right,
-        known,
-        lambda guide: guide.speed_up,
-        lambda own: (own.on_over_off.middle, Range(own.on_over_off.low, own.on_over_off.high)),
-    )
     right.axvline(1.0, color="#404040", linewidth=1)
     right.set_xlim(left=min(0.6, right.get_xlim()[0]))
     right.set_title("on ÷ off, tokens/s (line: 95 % interval)", fontsize=10)
     left.set_yticks(range(len(tasks)), [label(task) for task in tasks])
     left.set_ylim(len(tasks) - 0.45, -0.55)
+    for axes in (left, right):
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
     handles: list[Any] = [Patch(color=_BAND, label="the guide's range")]
     handles += [
         Line2D([], [], color=colour, marker=marker, linestyle="", label=drafter)
@@ -62,26 +66,5 @@ def plot_tasks(known: Outcomes, title: str, path: Path) -> None:
     save_picture(figure, path)
 
 
-def _draw(
-    axes: Any,
-    known: Outcomes,
-    guide: Callable[[Expectation], Range],
-    value: Callable[[Outcome], tuple[float | None, Range | None]],
-) -> None:
-    tasks, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
-    for row, task in enumerate(tasks):
-        band = guide(expected(task))
-        axes.barh(row, band.high - band.low, left=band.low, height=0.8, color=_BAND)
-        for number, (drafter, (colour, marker)) in enumerate(
-            zip(drafters, cycle(_STYLES), strict=False)
-        ):
-            middle, interval = value(known[task, drafter])
-            if middle is None:
-                continue
-            height = row + _SPREAD * (number / max(1, len(drafters) - 1) - 0.5)
-            if interval is not None:
-                axes.plot([interval.low, interval.high], [height] * 2, color=colour, linewidth=1.2)
-            axes.plot(middle, height, marker, color=colour, markersize=5)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+def _draw_range(axes: Any, row: int, band: Range) -> None:
+    axes.barh(row, band.high - band.low, left=band.low, height=0.8, color=_BAND)

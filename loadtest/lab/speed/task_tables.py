@@ -92,30 +92,23 @@ def tables(known: Outcomes) -> str:
         ]
         return markdown_table([title, "guide", *map(str, drafters)], rows)
 
-    return "\n\n".join(
-        [
-            table(
-                "accepted ÷ drafted",
-                lambda guide: guide.acceptance_rate,
-                lambda own: shown(own.counts.acceptance_rate, 3),
-            ),
-            table(
-                "α̂",
-                lambda guide: guide.conditional_acceptance,
-                lambda own: shown(own.counts.conditional_acceptance, 3),
-            ),
-            table(
-                "τ",
-                lambda guide: guide.mean_acceptance_length,
-                lambda own: shown(own.counts.tau, 2),
-            ),
-            table(
-                "on ÷ off, 95 % interval",
-                lambda guide: guide.speed_up,
-                lambda own: str(own.on_over_off),
-            ),
-        ]
+    rate = table(
+        "accepted ÷ drafted",
+        lambda guide: guide.acceptance_rate,
+        lambda own: shown(own.counts.acceptance_rate, 3),
     )
+    alpha = table(
+        "α̂",
+        lambda guide: guide.conditional_acceptance,
+        lambda own: shown(own.counts.conditional_acceptance, 3),
+    )
+    tau = table(
+        "τ", lambda guide: guide.mean_acceptance_length, lambda own: shown(own.counts.tau, 2)
+    )
+    gain = table(
+        "on ÷ off, 95 % interval", lambda guide: guide.speed_up, lambda own: str(own.on_over_off)
+    )
+    return f"{rate}\n\n{alpha}\n\n{tau}\n\n{gain}"
 
 
 def distance_table(known: Outcomes) -> str:

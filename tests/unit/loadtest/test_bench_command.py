@@ -5,7 +5,8 @@ import importlib
 import pytest
 
 from clients.errors import SpecdecError
-from loadtest import bench, lab
+from loadtest import bench
+from loadtest.lab.benches import BENCHES, GONE
 from loadtest.lab.speed import acceptance
 
 
@@ -26,14 +27,14 @@ def test_help_has_a_line_for_each_bench(capsys):
     """Each line has the bench's name and what it measures."""
     assert bench.main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
-    assert [line.split()[0] for line in lines] == list(lab.BENCHES)
+    assert [line.split()[0] for line in lines] == list(BENCHES)
     assert all(len(line.split()) > 3 for line in lines)
 
 
-@pytest.mark.parametrize("name", lab.BENCHES)
+@pytest.mark.parametrize("name", BENCHES)
 def test_every_bench_has_help(name, capsys):
     """`specdec bench NAME --help` names the bench and exits with status 0."""
-    module = importlib.import_module(f"loadtest.{lab.BENCHES[name].module}")
+    module = importlib.import_module(f"loadtest.{BENCHES[name].module}")
 
     with pytest.raises(SystemExit) as exit_request:
         module.main(["--help"])
@@ -42,7 +43,7 @@ def test_every_bench_has_help(name, capsys):
     assert f"specdec bench {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "instead"), lab.GONE.items())
+@pytest.mark.parametrize(("name", "instead"), GONE.items())
 def test_bench_of_an_earlier_version_names_the_one_to_use(name, instead, capsys):
     """The exit status is 2, as for every unknown bench."""
     assert bench.main([name]) == 2

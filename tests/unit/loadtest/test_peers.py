@@ -11,11 +11,10 @@ import pytest
 from loadtest.lab.kit.prompts import TokenPrompt, spread
 from loadtest.lab.kit.ratios import Timed, rate, ratio
 from loadtest.lab.peers import install, processes
-from loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName
-from loadtest.lab.peers.errors import PeerError
+from loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, PeerError
 from loadtest.lab.peers.measuring import Contest, Measurement
 from loadtest.lab.peers.peers import main
-from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, without_end
+from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings, without_end
 from loadtest.lab.peers.report import (
     against,
     load_figures,
@@ -82,6 +81,7 @@ class TestProtocol:
         [
             Hello("vLLM 1"),
             Hello(error="no weights"),
+            WorkerSettings("head", "target", "draft", "", 2, 4),
             Question(((1, 2), (3,)), 64),
             Reply((Answer((1, 2), 0.5), Answer((), 0.0)), 1.5),
             Reply(error="it broke"),
@@ -357,6 +357,14 @@ for line in sys.stdin:
         with pytest.raises(PeerError, match="no such weights"):
             peer.start()
         peer.stop()
+
+
+def test_worker_needs_only_its_own_peers_packages():
+    """The loop of a worker and the protocol import nothing beyond the standard library."""
+    root = str(Path(__file__).parents[3])
+    code = f"import sys; sys.path.insert(0, {root!r}); import loadtest.lab.peers.workers.loop"
+
+    subprocess.run([sys.executable, "-S", "-I", "-c", code], check=True)
 
 
 def test_prompts_of_many_streams_come_from_the_whole_file():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from loadtest.lab.controller import control
-from loadtest.lab.exactness import exact_report as exact_figures
+from loadtest.lab.exactness import exact
 from loadtest.lab.exactness.comparing import Comparison
 from loadtest.lab.kit import results, speed_tables
 from loadtest.lab.kit.answers import Measurement
@@ -113,7 +113,7 @@ def speed_report(num_prompts):
 def control_report(num_prompts):
     """Return the figures that `specdec bench control` writes for `num_prompts` answers per arm."""
     own = [measured(arm, number) for arm in ("off", "auto") for number in range(num_prompts)]
-    return control.figures({"default pair": own})
+    return control.figures(own)
 
 
 def task_report(num_prompts):
@@ -129,7 +129,7 @@ def exact_report(num_prompts):
         for number in range(num_prompts)
         for arm in ("off", "lookup")
     ]
-    return exact_figures.figures(found)
+    return exact.figures(found)
 
 
 def acceptance_report(num_prompts):

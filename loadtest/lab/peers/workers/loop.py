@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply
+from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings
 
 PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """The settings that a worker is started with.
-
-    `target`, `draft` and `head` are paths in the form that the peer reads; `head` may be "".
-    """
-
-    mode: str
-    target: str
-    draft: str
-    head: str
-    end_id: int
-    num_threads: int
 
 
 class Engine(Protocol):
@@ -51,7 +34,7 @@ def serve(load: Callable[[WorkerSettings], Engine]) -> None:
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     try:
-        engine = load(_settings())
+        engine = load(WorkerSettings.parse(sys.argv[1]))
     except Exception as error:
         lines.write(Hello(error=describe(error)).line() + "\n")
         raise
@@ -73,14 +56,3 @@ def _reply(engine: Engine, question: Question) -> Reply:
     except Exception as error:  # noqa: BLE001 - a peer's failure is a row of the table
         return Reply(error=describe(error))
     return Reply(answers, time.perf_counter() - start_s)
-
-
-def _settings() -> WorkerSettings:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--mode", required=True)
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", required=True)
-    parser.add_argument("--head", default="")
-    parser.add_argument("--end-id", type=int, required=True)
-    parser.add_argument("--num-threads", type=int, required=True)
-    return WorkerSettings(**vars(parser.parse_args()))
