@@ -32,7 +32,7 @@ BENCHES = {
     "step": Bench("lab.speed.step", "a target pass against the time that reading its bytes takes"),
     "tasks": Bench("lab.speed.tasks", "ten kinds of task, each drafter: acceptance and speed"),
 }
-GONE = {"crowd": "ramp", "memory": "reliability", "truth": "counters", "users": "ramp"}
+GONE = {"hop": "speed", "memory": "reliability", "truth": "counters", "users": "ramp"}
 """Benches of earlier versions, with the bench to use instead."""
 
 
