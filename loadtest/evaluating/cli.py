@@ -11,7 +11,7 @@ from pathlib import Path
 from clients import GrpcClient, SpecdecError
 from loadtest.arguments import positive
 from loadtest.evaluating.advice import Advice, advise
-from loadtest.evaluating.asking import Way, ask_all
+from loadtest.evaluating.asking import ask_all
 from loadtest.evaluating.costs import round_costs
 from loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
 from loadtest.evaluating.findings import ALL, Finding, find
@@ -20,6 +20,7 @@ from loadtest.evaluating.probe import Probe, compare, find_tokenizer
 from loadtest.evaluating.report import facts, report
 from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.arms import OFF, Case
+from loadtest.lab.kit.asking import Draw
 from loadtest.lab.kit.results import command_line, conditions, write_result
 from loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import LaunchError, TritonServer
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         prompts = load_domain_prompts(arguments.prompts, arguments.by)
-        way = Way(
+        draw = Draw(
             max_tokens=arguments.max_tokens, case=Case.parse(arguments.case), seed=arguments.seed
         )
     except (OSError, ValueError) as error:
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
             if url is None:
                 url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
             client = stack.enter_context(GrpcClient(url))
-            found, num_tokens = ask_all(client, prompts, every_arm, way)
+            found, num_tokens = ask_all(client, prompts, every_arm, draw)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -67,12 +68,12 @@ def main(argv: list[str]) -> int:
         "server": arguments.server or "started for this",
         "num_prompts": len(prompts),
         "max_tokens": arguments.max_tokens,
-        "draw": str(way.case),
+        "draw": str(draw.case),
         "costs": costs,
         "domains": facts(advised),
     }
     write_result(arguments.name, arguments.out, about, report(advised, costs), raw=found)
-    title = f"{len(prompts)} prompts, {way.case}, {arguments.max_tokens} tokens, one stream"
+    title = f"{len(prompts)} prompts, {draw.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
 

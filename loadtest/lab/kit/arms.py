@@ -1,4 +1,4 @@
-"""What benches vary: how tokens are drawn, and how a request speculates."""
+"""The cases and arms of benches: how tokens are drawn, and how a request speculates."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Arm:
     @classmethod
     def parse(cls, text: str) -> Arm:
         """Read DRAFTER[:K][/VERIFICATION][@MODEL], or off[@MODEL]."""
-        way, _, model = text.partition("@")
-        drafting, _, verification = way.partition("/")
+        choice, _, model = text.partition("@")
+        drafting, _, verification = choice.partition("/")
         drafter, _, length = drafting.partition(":")
         return cls(
             None if drafter == OFF else drafter,

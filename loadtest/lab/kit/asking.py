@@ -71,15 +71,15 @@ class Asker:
             return Measurement(
                 *about, len(answer.tokens), 1, answer.first_s, answer.last_s, statistics=None
             )
-        way = Arm.parse(arm)
+        parsed = Arm.parse(arm)
         request = GenerationRequest(
             input_ids=list(prompt.token_ids),
             max_tokens=draw.max_tokens,
             return_perf_metrics=draw.has_statistics or None,
             **draw.case.fields(draw.seed),
-            **way.fields(),
+            **parsed.fields(),
         )
-        return measure(self._client(way.model), request, about)
+        return measure(self._client(parsed.model), request, about)
 
     def _client(self, model: str) -> GrpcClient:
         if model not in self._clients:

@@ -53,11 +53,11 @@ class OpenVino:
         first_s = [0.0] * len(handles)
         while self._pipeline.has_non_finished_requests():
             self._pipeline.step()
-            for place, handle in enumerate(handles):
+            for number, handle in enumerate(handles):
                 while handle.can_read():
-                    first_s[place] = first_s[place] or time.perf_counter() - start_s
+                    first_s[number] = first_s[number] or time.perf_counter() - start_s
                     for output in handle.read().values():
-                        tokens[place] += output.generated_ids
+                        tokens[number] += output.generated_ids
         return tuple(
             Answer(without_end(each, self._end_id), first)
             for each, first in zip(tokens, first_s, strict=True)
