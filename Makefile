@@ -79,7 +79,7 @@ serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT)
 
 bench: setup ## measure side by side, written to a results file
 	$(BIN)/specdec bench speed --times
-	$(BIN)/specdec bench users
+	$(BIN)/specdec bench ramp
 	$(BIN)/specdec bench peers --every 3
 
 check: $(STAMPS)/project ## ruff, codespell, the language check and mypy --strict

@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.ratios import Ratio
-from loadtest.bench.speed_tables import Measurement
-from loadtest.evaluating.costs import counts_of
 from loadtest.evaluating.findings import MIN_JUDGED, Finding
 from loadtest.evaluating.probe import Probe
+from loadtest.lab.kit.answers import Measurement, counts_of
+from loadtest.lab.kit.ratios import Ratio
 
 DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
 TOO_FEW = "too few prompts to say"
@@ -18,13 +17,13 @@ TOO_FEW = "too few prompts to say"
 MIN_PROMPTS = 5
 """Prompts that a domain needs: an interval from fewer prompts means nothing."""
 
-ARTICLE_DEPLOY, ARTICLE_SKIP = 0.6, 0.5
+GUIDE_DEPLOY, GUIDE_SKIP = 0.6, 0.5
 """The thresholds of "Speculative Decoding for LLM Acceleration" for accepted ÷ drafted."""
 
 OUR_RULE = "the 95 % interval of the measured gain is above 1 (do not: below 1)"
-ARTICLE_RULE = f"accepted ÷ drafted above {ARTICLE_DEPLOY} (do not: below {ARTICLE_SKIP})"
+GUIDE_RULE = f"accepted ÷ drafted above {GUIDE_DEPLOY} (do not: below {GUIDE_SKIP})"
 
-LOW_RATE = ARTICLE_SKIP
+LOW_RATE = GUIDE_SKIP
 """Accepted ÷ drafted below which likely causes are named."""
 LOW_FIRST = 0.5
 """Acceptance of the first draft token below which later draft tokens hardly matter."""
@@ -38,13 +37,13 @@ MIN_HALF = 3
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Advice for one domain and drafter, by our rule and by the article's.
+    """Advice for one domain and drafter, by our rule and by the guide's.
 
-    `article` is None if nothing was drafted.
+    `guide` is None if nothing was drafted.
     """
 
     ours: str
-    article: str | None
+    guide: str | None
     causes: tuple[str, ...]
 
 
@@ -55,11 +54,11 @@ def by_gain(gain: Ratio) -> str:
     return DO_NOT if gain.high < 1.0 else BETWEEN
 
 
-def by_article(rate: float) -> str:
-    """Return the article's advice; `rate` is accepted ÷ drafted, which it calls α."""
-    if rate > ARTICLE_DEPLOY:
+def by_guide(rate: float) -> str:
+    """Return the guide's advice; `rate` is accepted ÷ drafted, which it calls α."""
+    if rate > GUIDE_DEPLOY:
         return DEPLOY
-    return DO_NOT if rate < ARTICLE_SKIP else BETWEEN
+    return DO_NOT if rate < GUIDE_SKIP else BETWEEN
 
 
 def advise(
@@ -90,8 +89,8 @@ def advise(
             _by_length(measured, num_tokens),
             _by_costs(finding),
         )
-    article = None if rate is None else by_article(rate)
-    return Advice(ours, article, tuple(cause for cause in causes if cause))
+    guide = None if rate is None else by_guide(rate)
+    return Advice(ours, guide, tuple(cause for cause in causes if cause))
 
 
 def _tokenizers(probe: Probe | None) -> str | None:
@@ -111,13 +110,13 @@ def _by_position(finding: Finding) -> str | None:
     first, later = alphas[0], statistics.fmean(alphas[1:])
     if later < FALLING * first:
         return (
-            f"later guesses fall off (first {first:.2f}, later {later:.2f}): fewer guesses, or a "
-            "draft that was trained on its own continuations"
+            f"later draft tokens fall off (first {first:.2f}, later {later:.2f}): a smaller k, or "
+            "a draft that was trained on its own continuations"
         )
     if first < LOW_FIRST:
         return (
-            f"already the first guess seldom stands ({first:.2f}, later {later:.2f}): the drafter "
-            "does not know such text, or its prompt reaches it changed"
+            f"already the first draft token is seldom accepted ({first:.2f}, later {later:.2f}): "
+            "the drafter does not know such text, or its prompt reaches it changed"
         )
     return None
 
@@ -159,7 +158,7 @@ def _by_costs(finding: Finding) -> str | None:
     if best is None or not asked:
         return None
     if best.num_draft_tokens == 0:
-        return "costs: at these times no number of guesses pays, not even one"
+        return "costs: at these times no k pays, not even 1"
     expected = max(each.predicted.middle for each in finding.arms if each.predicted)
     if best.num_draft_tokens < min(asked) and best.speed_up > NOTICEABLE * expected:
         return f"k is too large: k = {best.num_draft_tokens} should give {best.speed_up:.2f} ×"

@@ -13,64 +13,54 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clients import GenerationRequest, GrpcClient
-from loadtest.bench.arms import OFF, Arm, Case
-from loadtest.bench.asking import measure
-from loadtest.bench.speed_tables import Measurement
 from loadtest.evaluating.domains import DomainPrompt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """The settings that all requests share: answer length, sampling and seed."""
-
-    max_tokens: int
-    case: Case
-    seed: int
+from loadtest.lab.kit.answers import Measurement
+from loadtest.lab.kit.arms import OFF, Arm
+from loadtest.lab.kit.asking import Draw, measure
 
 
 def ask_all(
-    client: GrpcClient, prompts: Sequence[DomainPrompt], arms: Sequence[str], way: Way
+    client: GrpcClient, prompts: Sequence[DomainPrompt], arms: Sequence[str], draw: Draw
 ) -> tuple[list[Measurement], dict[str, int]]:
     """Return one answer of each arm to each prompt, and the prompts' tokens by prompt id.
 
     Each arm answers the first prompt once before, unmeasured. Raises SpecdecError if a request
     fails.
     """
-    lengths = {prompt.prompt_id: _read(client, prompt, way) for prompt in prompts}
+    lengths = {prompt.prompt_id: _read(client, prompt, draw) for prompt in prompts}
     for arm in arms:
-        _ask(client, prompts[0], arm, way)
+        _ask(client, prompts[0], arm, draw)
     found = []
     for number in range(len(arms)):
-        order = random.Random(way.seed + number)
+        order = random.Random(draw.seed + number)
         plan = [(prompt, arms[(i + number) % len(arms)]) for i, prompt in enumerate(prompts)]
         for prompt, arm in order.sample(plan, len(plan)):
-            found.append(_ask(client, prompt, arm, way))
+            found.append(_ask(client, prompt, arm, draw))
             text = f"\r{len(found)} of {len(prompts) * len(arms)} answers"
             print(text, end="", file=sys.stderr)
     print(file=sys.stderr)
     return found, lengths
 
 
-def _read(client: GrpcClient, prompt: DomainPrompt, way: Way) -> int:
-    answer = client.generate(_request(prompt, OFF, way, max_tokens=1))
+def _read(client: GrpcClient, prompt: DomainPrompt, draw: Draw) -> int:
+    answer = client.generate(_request(prompt, OFF, draw, max_tokens=1))
     return answer.final.num_input_tokens or 0
 
 
-def _ask(client: GrpcClient, prompt: DomainPrompt, arm: str, way: Way) -> Measurement:
-    request = _request(prompt, arm, way, max_tokens=way.max_tokens)
+def _ask(client: GrpcClient, prompt: DomainPrompt, arm: str, draw: Draw) -> Measurement:
+    request = _request(prompt, arm, draw, max_tokens=draw.max_tokens)
     return measure(client, request, (prompt.prompt_id, prompt.domain, arm))
 
 
-def _request(prompt: DomainPrompt, arm: str, way: Way, max_tokens: int) -> GenerationRequest:
+def _request(prompt: DomainPrompt, arm: str, draw: Draw, max_tokens: int) -> GenerationRequest:
     return GenerationRequest(
         messages=list(prompt.messages),
         max_tokens=max_tokens,
         task=prompt.domain[:64],
         tenant=f"evaluate {arm}",
         return_perf_metrics=True,
-        **way.case.fields(way.seed),
+        **draw.case.fields(draw.seed),
         **Arm.parse(arm).fields(),
     )

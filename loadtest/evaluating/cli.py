@@ -10,18 +10,19 @@ from pathlib import Path
 
 from clients import GrpcClient, SpecdecError
 from loadtest.arguments import positive
-from loadtest.bench.arms import OFF, Case
-from loadtest.bench.reporting import command_line, conditions, write_result
-from loadtest.bench.speed_tables import Measurement
 from loadtest.evaluating.advice import Advice, advise
-from loadtest.evaluating.asking import Way, ask_all
+from loadtest.evaluating.asking import ask_all
 from loadtest.evaluating.costs import round_costs
 from loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
 from loadtest.evaluating.findings import ALL, Finding, find
 from loadtest.evaluating.picture import plot_findings
 from loadtest.evaluating.probe import Probe, compare, find_tokenizer
 from loadtest.evaluating.report import facts, report
-from loadtest.settings import SHIPPED_PROMPTS
+from loadtest.lab.kit.answers import Measurement
+from loadtest.lab.kit.arms import OFF, Case
+from loadtest.lab.kit.asking import Draw
+from loadtest.lab.kit.results import command_line, conditions, write_result
+from loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.serving.launcher import LaunchError, TritonServer
 
 SERVED = "auto"
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         prompts = load_domain_prompts(arguments.prompts, arguments.by)
-        way = Way(
+        draw = Draw(
             max_tokens=arguments.max_tokens, case=Case.parse(arguments.case), seed=arguments.seed
         )
     except (OSError, ValueError) as error:
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
             if url is None:
                 url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
             client = stack.enter_context(GrpcClient(url))
-            found, num_tokens = ask_all(client, prompts, every_arm, way)
+            found, num_tokens = ask_all(client, prompts, every_arm, draw)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
         for domain in [*domains, *([ALL] if len(domains) > 1 else [])]
         for name, own in arms.items()
     ]
-    judged = [
+    advised = [
         (each, _advice(each, findings, found, num_tokens, prompts, arguments.model_repository))
         for each in findings
     ]
@@ -67,12 +68,12 @@ def main(argv: list[str]) -> int:
         "server": arguments.server or "started for this",
         "num_prompts": len(prompts),
         "max_tokens": arguments.max_tokens,
-        "draw": str(way.case),
+        "draw": str(draw.case),
         "costs": costs,
-        "domains": facts(judged),
+        "domains": facts(advised),
     }
-    write_result(arguments.name, arguments.out, about, report(judged, costs), raw=found)
-    title = f"{len(prompts)} prompts, {way.case}, {arguments.max_tokens} tokens, one stream"
+    write_result(arguments.name, arguments.out, about, report(advised, costs), raw=found)
+    title = f"{len(prompts)} prompts, {draw.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
 
@@ -113,9 +114,9 @@ def _probe(repository: Path, drafter: str, texts: Sequence[str]) -> Probe | None
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec evaluate",
-        description="Ask every prompt with and without speculation, one after another, and say by "
-        "domain how much of the drafts stands, what it gains, and whether to deploy it. Leaves "
-        "NAME.md, NAME.json and NAME.png in --out, single answers in results/scratch.",
+        description="Ask every prompt with and without speculation, one after another. Report by "
+        "domain how much of the drafts is accepted, what it gains, and whether to deploy it. "
+        "Leaves NAME.md, NAME.json and NAME.png in --out, single answers in results/scratch.",
     )
     parser.add_argument(
         "--prompts",
@@ -136,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["draft", SERVED],
         metavar="NAME",
-        help="default: draft auto; `auto` is asked with the guesses it chooses",
+        help="default: draft auto; `auto` chooses its own k",
     )
     parser.add_argument(
         "--k",
@@ -144,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[2, 5],
         metavar="K",
-        help="guesses a round to measure (default: 2 5); the largest bounds the best k predicted",
+        help="draft lengths to measure (default: 2 5); the largest bounds the predicted best k",
     )
     parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
     parser.add_argument("--max-tokens", type=positive, default=96)

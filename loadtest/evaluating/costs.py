@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.bench.arms import OFF, Arm
-from loadtest.bench.counting import DraftCounts, count, together
-from loadtest.bench.speed_tables import Measurement, later, of, rate_of
+from loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of
+from loadtest.lab.kit.arms import OFF, Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +21,16 @@ class RoundCosts:
     plain_s: float
     """Time of a token without speculation."""
     base_s: float
-    per_guess_s: float
+    per_draft_token_s: float
 
-    def round_s(self, num_guesses: float) -> float:
-        """Return the seconds of a round with `num_guesses` draft tokens on average.
+    def round_s(self, num_draft_tokens: float) -> float:
+        """Return the seconds of a round with `num_draft_tokens` draft tokens on average.
 
         A round with 0 draft tokens is a plain step.
         """
-        if num_guesses == 0:
+        if num_draft_tokens == 0:
             return self.plain_s
-        return self.base_s + self.per_guess_s * num_guesses
-
-
-def counts_of(measured: Sequence[Measurement]) -> DraftCounts:
-    """Return the draft counts of these answers together."""
-    return together(count(each.num_tokens, each.statistics or {}) for each in measured)
+        return self.base_s + self.per_draft_token_s * num_draft_tokens
 
 
 def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:
@@ -47,13 +41,13 @@ def round_costs(found: list[Measurement], arms: Sequence[str]) -> RoundCosts:
     """
     plain_s = 1.0 / rate_of(of(found, OFF), later)
     points = [_point(of(found, arm)) for arm in arms]
-    guesses, times = zip(*points, strict=True)
+    lengths, times = zip(*points, strict=True)
     if len({Arm.parse(arm).num_draft_tokens for arm in arms}) < 2:
-        slope = (times[0] - plain_s) / guesses[0] if guesses[0] else 0.0
+        slope = (times[0] - plain_s) / lengths[0] if lengths[0] else 0.0
         return RoundCosts(plain_s, plain_s, slope)
     # Noise alone can make a longer round seem faster, but draft tokens never save time.
-    slope = max(0.0, float(np.polyfit(guesses, times, 1)[0]))
-    return RoundCosts(plain_s, float(np.mean(times) - slope * np.mean(guesses)), slope)
+    slope = max(0.0, float(np.polyfit(lengths, times, 1)[0]))
+    return RoundCosts(plain_s, float(np.mean(times) - slope * np.mean(lengths)), slope)
 
 
 def _point(measured: list[Measurement]) -> tuple[float, float]:

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.arms import OFF, Arm
-from loadtest.bench.counting import DraftCounts
-from loadtest.bench.ratios import Ratio, ratio, resampled
-from loadtest.bench.speed_tables import Measurement, later, of
-from loadtest.evaluating.costs import RoundCosts, counts_of
+from loadtest.evaluating.costs import RoundCosts
+from loadtest.lab.kit.answers import Measurement, counts_of, later, of
+from loadtest.lab.kit.arms import OFF, Arm
+from loadtest.lab.kit.draft_counts import DraftCounts
+from loadtest.lab.kit.ratios import Ratio, ratio, resampled
 from specdec.control.expectation import (
     DraftLength,
     article_speed_up,
@@ -38,7 +38,7 @@ class ArmFinding:
     num_draft_tokens: int | None
     counts: DraftCounts
     rate: Ratio | None
-    """Accepted ÷ drafted, the article's α; None if nothing was drafted."""
+    """Accepted ÷ drafted, the guide's α; None if nothing was drafted."""
     tau: Ratio | None
     gain: Ratio
     """Tokens per second after the first response ÷ the same without speculation."""
@@ -46,8 +46,8 @@ class ArmFinding:
     """The same gain, predicted from α and costs; None if the server chooses k."""
 
     @property
-    def by_article(self) -> float | None:
-        """The speed-up by the article's formula, from its own α at this k."""
+    def by_guide(self) -> float | None:
+        """The speed-up by the guide's formula, from its own α at this k."""
         if self.rate is None or self.num_draft_tokens is None:
             return None
         return article_speed_up(self.rate.middle, self.num_draft_tokens)
@@ -74,7 +74,7 @@ class Finding:
 
     @property
     def rules_arm(self) -> ArmFinding | None:
-        """The arm whose k is nearest to 4, the article's usual number; its rules are about that."""
+        """The arm whose k is nearest to 4, the guide's usual number; its rules are about that."""
         known = [each for each in self.arms if each.rate is not None]
         return min(known, key=lambda each: abs((each.num_draft_tokens or 4) - 4), default=None)
 
@@ -133,8 +133,8 @@ def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
     it.
     """
     alphas: list[float] = []
-    for place in range(length):
-        known = positions[place] if place < len(positions) else Acceptance()
+    for position in range(length):
+        known = positions[position] if position < len(positions) else Acceptance()
         if known.num_judged >= MIN_JUDGED or not alphas:
             alphas.append(known.alpha or 0.0)
         else:
@@ -215,7 +215,7 @@ def _ratio_of(
     known = {i: parts(counts_of(by_id[i])) for i in ids}
 
     def value(drawn: Sequence[str]) -> float:
-        over, under = (sum(known[i][place] for i in drawn) for place in (0, 1))
+        over, under = (sum(known[i][position] for i in drawn) for position in (0, 1))
         return over / under if under else 0.0
 
     if not sum(under for _, under in known.values()):

@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from loadtest.bench.pictures import save_picture
-from loadtest.bench.ratios import Ratio
-from loadtest.evaluating.advice import ARTICLE_DEPLOY, ARTICLE_SKIP
+from loadtest.evaluating.advice import GUIDE_DEPLOY, GUIDE_SKIP
 from loadtest.evaluating.findings import ArmFinding, Finding
+from loadtest.lab.kit.pictures import save_picture
+from loadtest.lab.kit.ratios import Ratio
 
 _COLOURS = ("#1f4e79", "#c0504d", "#4f8f3a", "#8064a2", "#e08e0b", "#2aa1a8")
 _HEIGHT = 0.7
@@ -21,7 +21,7 @@ _MEASURED, _PREDICTED, _RATE = "o", "D", "x"
 
 
 def plot_findings(found: list[Finding], title: str, path: Path) -> None:
-    """Draw α̂ and the article's α on the left, and each arm's gain on the right."""
+    """Draw α̂ and the guide's α on the left, and each arm's gain on the right."""
     domains = list(dict.fromkeys(each.domain for each in found))
     ways = list(dict.fromkeys(arm.arm for each in found for arm in each.arms))
     figure = Figure(figsize=(12, 2.0 + 0.3 * len(ways) * len(domains)), layout="constrained")
@@ -33,11 +33,11 @@ def plot_findings(found: list[Finding], title: str, path: Path) -> None:
             if arm is not None:
                 offset = _HEIGHT * ((place + 0.5) / len(ways) - 0.5)
                 _draw(left, right, domains.index(finding.domain) + offset, finding, arm, colour)
-    for threshold in (ARTICLE_SKIP, ARTICLE_DEPLOY):
+    for threshold in (GUIDE_SKIP, GUIDE_DEPLOY):
         left.axvline(threshold, color="#b0b0b0", linewidth=1, linestyle="--")
     right.axvline(1.0, color="#404040", linewidth=1)
     left.set_xlim(0, 1)
-    left.set_title("acceptance (dashed: the article's 0.5 and 0.6, of ×)", fontsize=10)
+    left.set_title("acceptance (dashed: the guide's 0.5 and 0.6, of ×)", fontsize=10)
     right.set_title("gain over no speculation (line: 95 % interval)", fontsize=10)
     left.set_yticks(range(len(domains)), [each.replace("_", " ") for each in domains])
     left.set_ylim(len(domains) - 0.45, -0.55)

@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from loadtest.bench.ratios import Ratio
-from loadtest.bench.reporting import markdown_table, shown
-from loadtest.evaluating.advice import ARTICLE_RULE, MIN_PROMPTS, OUR_RULE, Advice
+from loadtest.evaluating.advice import GUIDE_RULE, MIN_PROMPTS, OUR_RULE, Advice
 from loadtest.evaluating.costs import RoundCosts
 from loadtest.evaluating.findings import Finding
+from loadtest.lab.kit.ratios import Ratio
+from loadtest.lab.kit.results import markdown_table, shown
 
 Findings = Sequence[tuple[Finding, Advice]]
 
 NOTES = f"""\
 Advice, ours: {OUR_RULE};
-at least {MIN_PROMPTS} prompts of a domain. By the article ("Speculative Decoding for LLM
-Acceleration"): {ARTICLE_RULE}, at the number of guesses
-nearest to its usual 4. Its α falls with k at the same α̂.
+at least {MIN_PROMPTS} prompts of a domain. By the guide ("Speculative Decoding for LLM
+Acceleration"): {GUIDE_RULE}, at the k nearest to its
+usual 4. Its α falls with k at the same α̂.
 
 Gains are tokens per second after the first response over those without speculation: the time to
 read the prompt does not count. Intervals, of 95 %, are by resampling whole prompts. Predicted:
 1 + share of rounds that draft × (E − 1) tokens, by α̂ by position of the domain, over the cost of
 such a round (a straight line over its draft tokens, all domains together). The costs are of these
 same answers: over all domains both gains agree nearly by construction, by domain they need not. The
-article's formula is 1 at k = 1 for every α and knows no costs; it decides nothing."""
+guide's formula is 1 at k = 1 for every α and knows no costs; it is shown for comparison only."""
 
 
 FEW = 8
@@ -59,11 +59,11 @@ def _advice_table(found: Findings) -> str:
                 f"**{advice.ours}**",
                 f"{best.gain} with {_way(best.num_draft_tokens)}",
                 _predicted_best(chosen.num_draft_tokens, chosen.speed_up) if chosen else "–",
-                advice.article or "–",
+                advice.guide or "–",
             ]
         )
     header = ["domain", "drafter", "prompts", "advice", "best measured gain"]
-    return markdown_table([*header, "best k predicted", "the article's rule"], rows)
+    return markdown_table([*header, "best k predicted", "the guide's rule"], rows)
 
 
 def _figures_table(found: Findings) -> str:
@@ -77,13 +77,13 @@ def _figures_table(found: Findings) -> str:
             f"{arm.counts.tokens_per_round:.2f}",
             str(arm.gain),
             _interval(arm.predicted),
-            shown(arm.by_article, 2),
+            shown(arm.by_guide, 2),
         ]
         for finding, _ in found
         for arm in finding.arms
     ]
     header = ["domain", "drafter", "α̂ (all k)", "accepted ÷ drafted", "τ", "tokens/round"]
-    return markdown_table([*header, "gain measured", "gain predicted", "article's formula"], rows)
+    return markdown_table([*header, "gain measured", "gain predicted", "guide's formula"], rows)
 
 
 def _positions_table(found: Findings) -> str:
@@ -101,10 +101,13 @@ def _positions_table(found: Findings) -> str:
 
 def _costs_table(costs: Mapping[str, RoundCosts]) -> str:
     rows = [
-        [drafter, *(f"{value * 1000:.2f}" for value in (own.plain_s, own.base_s, own.per_guess_s))]
+        [
+            drafter,
+            *(f"{value * 1000:.2f}" for value in (own.plain_s, own.base_s, own.per_draft_token_s)),
+        ]
         for drafter, own in costs.items()
     ]
-    return markdown_table(["ms", "plain step", "round", "and per guess"], rows)
+    return markdown_table(["ms", "plain step", "round", "and per draft token"], rows)
 
 
 def _causes(found: Findings) -> str:

@@ -32,7 +32,6 @@ PROGRAMME = (
     Step("served_load", 140, 90, 75, needs_pieces=True),
     Step("engine_limits", 150, 50, 40, is_quick=True),
     Step("exact_rows", 60, 25, 25, is_quick=True),
-    Step("hop", 45, 25, 40, needs_pieces=True),
     Step("cores", 100, 60, 90, needs_pieces=True),
     Step("training", 360, 100, 75, needs_pieces=True),
 )

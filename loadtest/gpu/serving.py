@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from builder.parameters import set_parameters
-from loadtest.bench.repository import with_drafts
 from loadtest.gpu.outcome import StepOptions
 from loadtest.gpu.places import Places, home
+from loadtest.lab.kit.repository import with_drafts
 from specdec.serving.launcher import TritonServer
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
@@ -29,7 +29,7 @@ def served_pair(options: StepOptions, *, max_streams: int) -> Iterator[TritonSer
     its passes are called instead of captured.
     """
     with TemporaryDirectory(prefix="specdec-gpu-") as scratch:
-        repository = with_drafts(Places(home()).model_repository, Path(scratch), [])
+        repository = with_drafts(Places(home()).model_repository, Path(scratch))
         for engine in ("target", "draft"):
             set_parameters(
                 repository / engine,

@@ -148,15 +148,15 @@ def latency(history: History, name: str) -> Latency | None:
     return Latency(tuple(bound for bound, _ in counts), tuple(count for _, count in counts), total)
 
 
-def places(history: History) -> dict[str, list[float]]:
+def by_position(history: History) -> dict[str, list[float]]:
     """Return for each drafter the share of drafts whose token at position 0, 1, … was accepted."""
     accepted = history.total("specdec_num_accepted_tokens_per_pos_total", "drafter", "position")
     rounds = history.total(ROUNDS, "drafter")
     shares = {}
     for (drafter,), count in rounds.items():
-        own = {int(place): value for (name, place), value in accepted.items() if name == drafter}
+        own = {int(nth): value for (name, nth), value in accepted.items() if name == drafter}
         if count and own:
-            shares[drafter] = [own.get(place, 0.0) / count for place in range(max(own) + 1)]
+            shares[drafter] = [own.get(nth, 0.0) / count for nth in range(max(own) + 1)]
     return shares
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_SAMPLE = re.compile(r"^(specdec_\w+)(?:{(.*)})? (\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
+from prometheus_client.parser import text_string_to_metric_families
+
+OWN_PREFIX = "specdec_"
+"""Prefix of the names of specdec's metrics; the page has Triton's too."""
 
 Key = tuple[str, ...]
 """Values of the labels that were asked for, in that order."""
@@ -37,16 +37,17 @@ class Scrape:
 
 
 def parse_page(text: str, time_s: float) -> Scrape:
-    """Read specdec's metrics from a page in Prometheus' text format."""
-    samples = {}
-    for name, labels, value in _SAMPLE.findall(text):
-        pairs = ((key, _unescape(label)) for key, label in _LABEL.findall(labels))
-        samples[Series(name, frozenset(pairs))] = float(value)
+    """Read specdec's metrics from a page in Prometheus' text format.
+
+    Raises ValueError for a page in another format.
+    """
+    samples = {
+        Series(sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith(OWN_PREFIX)
+    }
     return Scrape(time_s, samples)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: {"n": "\n"}.get(match[1], match[1]), text)
 
 
 @dataclass(frozen=True, slots=True)

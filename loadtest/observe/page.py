@@ -36,11 +36,11 @@ class Picture:
 _DRAWINGS: tuple[tuple[Callable[[History], str | None], str, str], ...] = (
     (pictures.gain, "Does it pay?", "Above 1, answers are faster with speculation than without."),
     (pictures.acceptance, "Acceptance", "Accepted ÷ drafted tokens; it falls as k grows."),
-    (pictures.places, "Place by place", "Low from the first guess on: the draft does not fit."),
-    (pictures.drafting, "How far is guessed", "k, the guesses in a round; 0 is no speculation."),
+    (pictures.by_position, "By position", "Low from position 1 on: the draft does not fit."),
+    (pictures.drafting, "Draft length", "k, the draft tokens of a round; 0 is no speculation."),
     (pictures.time_split, "Where the time goes", "An average request, from arrival to its end."),
     (pictures.latencies, "How long it takes", "The share that took at most so long."),
-    (pictures.load, "Load", "A full server has no arithmetic to spare for guesses."),
+    (pictures.load, "Load", "A full server has no arithmetic to spare for drafts."),
 )
 
 
@@ -87,8 +87,8 @@ def _cards(history: History, parts: list[Drafting]) -> list[Card]:
     cards = [
         *(_gain_card(each) for each in _extremes(figures.gains(history))),
         Card(_number(whole.acceptance_length), "tokens of a drafted round (τ)"),
-        Card(_share(whole.acceptance_rate), f"of guesses accepted, {length} in a round"),
-        Card(_share(accepted), "of all tokens were guessed"),
+        Card(_share(whole.acceptance_rate), f"of draft tokens accepted, {length} in a round"),
+        Card(_share(accepted), "of all tokens were drafted"),
         Card(f"{num_requests:,.0f}", "requests"),
         Card(f"{num_tokens:,.0f}", "tokens sent"),
     ]

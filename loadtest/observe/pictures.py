@@ -67,19 +67,19 @@ def _shares(axes: Any, names: list[str], parts: list[Drafting]) -> None:
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 
 
-def places(history: History) -> str | None:
+def by_position(history: History) -> str | None:
     """Draw the share of accepted draft tokens by position, and tokens per round with a draft."""
-    shares = figures.places(history)
+    shares = figures.by_position(history)
     if not shares:
         return None
     figure, (left, right) = drawing.figure(2, 3.4)
     for (drafter, values), colour in zip(shares.items(), cycle(COLOURS), strict=False):
         left.plot(range(1, len(values) + 1), values, "o-", color=colour, label=drafter)
-    left.set_title("guess 1, 2, … of a draft confirmed", loc="left")
+    left.set_title("draft token 1, 2, … accepted", loc="left")
     left.set_ylim(0, 1)
     left.yaxis.set_major_formatter(PercentFormatter(1.0))
     left.xaxis.get_major_locator().set_params(integer=True)
-    left.set_xlabel("place in the draft")
+    left.set_xlabel("position in the draft")
     left.legend(frameon=False)
     parts = figures.draftings(history)
     lengths = [_of_drafter(parts, drafter).acceptance_length or 1.0 for drafter in shares]
@@ -107,7 +107,7 @@ def drafting(history: History) -> str | None:
     drafters = sorted({each.drafter for each in parts})
     lengths = [_of_drafter(parts, drafter).draft_length or 0.0 for drafter in drafters]
     drawing.bars(axes[-1], drafters, lengths, "{:.1f}")
-    axes[-1].set_title("guesses in a drafted round, by drafter", loc="left")
+    axes[-1].set_title("draft tokens of a round with a draft, by drafter", loc="left")
     return drawing.svg(figure)
 
 

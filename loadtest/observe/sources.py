@@ -56,7 +56,11 @@ class LiveServer:
 
     def scrape(self) -> Scrape:
         """Return the page as it is now. Raises SourceError if it cannot be read."""
-        return parse_page(_get(self.metrics_url).decode(), time.time())
+        text = _get(self.metrics_url).decode(errors="replace")
+        try:
+            return parse_page(text, time.time())
+        except ValueError as error:
+            raise SourceError(f"{self.metrics_url} is no page of metrics: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

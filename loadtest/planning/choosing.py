@@ -2,7 +2,7 @@
 
 Rules and figures are those of "Speculative Decoding for LLM Acceleration", checked against reports
 on other systems. We do not follow it in two points. It recommends Medusa to users without time for
-training, but Medusa needs training too. Its memory formula (`article_memory_gb`) takes 4 × weights
+training, but Medusa needs training too. Its memory formula (`guide_memory_gb`) takes 4 × weights
 × batch for activations.
 """
 
@@ -46,7 +46,7 @@ class Situation:
     other_gb: float = 0.0
     """Memory for KV caches and everything else on the devices, in GB."""
     batch_size: int = 1
-    """Used by the article's memory formula only; ours has the caches in `other_gb`."""
+    """Used by the guide's memory formula only; ours has the caches in `other_gb`."""
 
     def __post_init__(self) -> None:
         sizes = [self.target_b, *([] if self.draft_b is None else [self.draft_b])]
@@ -67,10 +67,10 @@ def weights_gb(params_b: float, bits: int) -> float:
     return params_b * bits / 8
 
 
-def article_memory_gb(weights: float, batch_size: int) -> float:
-    """Return the GB of the article's formula: weights + 4 × weights × batch for activations.
+def guide_memory_gb(weights: float, batch_size: int) -> float:
+    """Return the GB of the guide's formula: weights + 4 × weights × batch for activations.
 
-    70B and 7B at 16 bits and batch 4 come to 2,618 GB by it; the article's text says about 240.
+    70B and 7B at 16 bits and batch 4 come to 2,618 GB by it; the guide's text says about 240.
     """
     return weights + 4 * weights * batch_size
 
@@ -100,7 +100,7 @@ def recommend(known: Situation) -> Recommendation:
         kind = "copying (`lookup`, `suffix`) under `auto`, measured before it is relied on"
         reasons = (
             "heads need training (Medusa too: hours), and there is no draft model that fits",
-            "without repeated text copies are few; `specdec evaluate` says whether they pay",
+            "without repeated text copies are few; `specdec evaluate` shows whether they pay",
         )
     return Recommendation(kind, (*faults, *reasons, *_caveats(known)))
 
@@ -114,8 +114,8 @@ def _faults(known: Situation, draft_b: float) -> tuple[str, ...]:
         )
     if draft_b < MIN_DRAFT_B:
         found.append(
-            f"a draft of {draft_b * 1000:.0f}M is below {MIN_DRAFT_B * 1000:.0f}M: what it guesses "
-            "seldom stands"
+            f"a draft of {draft_b * 1000:.0f}M is below {MIN_DRAFT_B * 1000:.0f}M: its tokens "
+            "are seldom accepted"
         )
     spare_gb = _spare_gb(known)
     if spare_gb is not None and spare_gb <= 0:
@@ -142,10 +142,10 @@ def _draft_model(known: Situation, draft_b: float) -> Recommendation:
         room = [f"weights and the rest leave {spare_gb - draft_gb:.0f} GB for a larger batch"]
     if spare_gb is not None:
         both_gb = weights_gb(known.target_b, known.target_bits) + draft_gb
-        theirs_gb = article_memory_gb(both_gb, known.batch_size)
+        theirs_gb = guide_memory_gb(both_gb, known.batch_size)
         room.append(
-            f"the article's memory formula says {theirs_gb:,.0f} GB at batch {known.batch_size}: "
-            "it takes 4 × the weights × the batch for activations; nothing is decided by it"
+            f"the guide's memory formula says {theirs_gb:,.0f} GB at batch {known.batch_size}: "
+            "it takes 4 × the weights × the batch for activations; shown for comparison only"
         )
     return Recommendation(kind, (size, *room, *_caveats(known)))
 
@@ -154,7 +154,7 @@ def _caveats(known: Situation) -> tuple[str, ...]:
     found = []
     if known.draft_b is not None and not known.has_same_tokenizer:
         found.append(
-            "another tokenizer: guesses are met by text or by shared tokens (`specdec build "
+            "another tokenizer: drafts are translated by text or by shared tokens (`specdec build "
             "add-draft`), which costs acceptance; compare the ids of a probe text first"
         )
     if known.draft_b is not None and not known.is_same_family:

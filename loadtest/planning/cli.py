@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from loadtest.arguments import positive
-from loadtest.bench.article import NUM_DRAFT_TOKENS
+from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS
 from loadtest.planning.choosing import Recommendation, Situation, recommend
 from loadtest.planning.costs import Costs
 from loadtest.planning.picture import plot_plan
@@ -20,10 +20,10 @@ from loadtest.planning.tables import (
 )
 from specdec.control.expectation import alpha_of_rate, alpha_of_tau
 
-ARTICLE_NOTE = (
-    "The article's formula, (k + (1 − α)) / (k (1 − α) + 1) with accepted ÷ drafted for its α, is "
+GUIDE_NOTE = (
+    "The guide's formula, (k + (1 − α)) / (k (1 − α) + 1) with accepted ÷ drafted for its α, is "
     "1.00 at k = 1 for every α, knows no draft cost, and for a given α grows with k for ever: it "
-    "cannot choose k nor see a slow-down. It stands beside ours, and nothing is decided by it."
+    "cannot choose k nor see a slow-down. It is shown beside ours for comparison only."
 )
 
 
@@ -46,7 +46,7 @@ def _answer(arguments: argparse.Namespace) -> list[str]:
     if alphas:
         has_times = bool(arguments.pass_ms or arguments.target_ms)
         question = Question(alphas, costs, tuple(arguments.batch), arguments.tokens, has_times)
-        parts += [notions(alphas), *_tables(question), _verdict(question), ARTICLE_NOTE]
+        parts += [notions(alphas), *_tables(question), _verdict(question), GUIDE_NOTE]
         if arguments.plot:
             plot_plan(question, notions(alphas), arguments.plot)
             print(f"written: {arguments.plot}", file=sys.stderr)
@@ -54,9 +54,9 @@ def _answer(arguments: argparse.Namespace) -> list[str]:
         raise ValueError("a plot needs an acceptance: --alpha, --alphas, --rate or --tau")
     elif arguments.target_params is None:
         parts += [
-            "No acceptance given: what a guide states for ten tasks, and what that comes to here.",
+            "No acceptance given: a guide's acceptance for ten tasks, and its gain at these costs.",
             guide_table(costs, arguments.max_k),
-            ARTICLE_NOTE,
+            GUIDE_NOTE,
         ]
     if arguments.target_params is not None:
         parts.append(_shown(recommend(_situation(arguments))))
@@ -103,7 +103,7 @@ def _verdict(question: Question) -> str:
         if best.num_draft_tokens:
             lines.append(f"{where}k = {best.num_draft_tokens}, {best.speed_up:.2f} × plain steps")
         else:
-            lines.append(where + "speculation off: no number of guesses pays")
+            lines.append(where + "speculation off: no k pays")
     return "Best: " + "; ".join(lines) + "."
 
 
@@ -136,31 +136,38 @@ def _rows_and_time(text: str) -> tuple[int, float]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec plan",
-        description="What speculation would come to, by formula. Without an acceptance: what a "
+        description="Predict by formula what speculation gains. Without an acceptance: what a "
         "guide states for ten kinds of task, at your costs. With --target-params: which kind of "
-        "draft to try. To measure instead of asking what if: `specdec evaluate`.",
+        "draft to try. To measure instead: `specdec evaluate`.",
     )
     given = parser.add_argument_group("acceptance (one of them)").add_mutually_exclusive_group()
-    given.add_argument("--alpha", type=float, help="chance that a guess stands if those before do")
+    given.add_argument(
+        "--alpha", type=float, help="chance that a draft token is accepted if those before it are"
+    )
     given.add_argument(
         "--alphas", type=float, nargs="+", metavar="ALPHA", help="the same by position"
     )
     given.add_argument(
-        "--rate", type=float, help="accepted ÷ drafted at --at-k guesses (what the article calls α)"
+        "--rate", type=float, help="accepted ÷ drafted at k = --at-k (what the guide calls α)"
     )
     given.add_argument(
-        "--tau", type=float, help="mean tokens of a round at --at-k guesses, the target's included"
+        "--tau", type=float, help="mean tokens of a round at k = --at-k, the target's included"
     )
     parser.add_argument(
         "--at-k", type=positive, default=NUM_DRAFT_TOKENS, metavar="K", help="default %(default)s"
     )
     costs = parser.add_argument_group("costs")
     costs.add_argument(
-        "--cost", type=float, default=0.1, help="of a guess, in target steps (default %(default)s)"
+        "--cost",
+        type=float,
+        default=0.1,
+        help="time of a draft token, in target steps (default %(default)s)",
     )
-    costs.add_argument("--target-ms", type=float, help="of a plain step; else times are in steps")
-    costs.add_argument("--draft-ms", type=float, help="of a guess, instead of --cost")
-    costs.add_argument("--overhead-ms", type=float, default=0.0, help="of a round, beside both")
+    costs.add_argument(
+        "--target-ms", type=float, help="time of a plain step (default: times are in steps)"
+    )
+    costs.add_argument("--draft-ms", type=float, help="time of a draft token, instead of --cost")
+    costs.add_argument("--overhead-ms", type=float, default=0.0, help="time of a round beside both")
     costs.add_argument(
         "--pass-ms",
         type=_rows_and_time,
@@ -173,25 +180,33 @@ def _parser() -> argparse.ArgumentParser:
         "--batch", type=positive, nargs="+", default=[1], metavar="N", help="requests in a pass"
     )
     parser.add_argument(
-        "--max-k", type=positive, default=8, metavar="K", help="guesses to look at (default 8)"
+        "--max-k", type=positive, default=8, metavar="K", help="largest k (default 8)"
     )
-    parser.add_argument("--tokens", type=positive, default=512, help="of an answer (default 512)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw it, too")
+    parser.add_argument(
+        "--tokens", type=positive, default=512, help="tokens of an answer (default 512)"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw it")
     _add_draft_options(parser.add_argument_group("kind of draft"))
     return parser
 
 
 def _add_draft_options(kind: argparse._ArgumentGroup) -> None:
     kind.add_argument("--target-params", type=float, metavar="B", help="billions of parameters")
-    kind.add_argument("--draft-params", type=float, metavar="B", help="of a model that could draft")
-    kind.add_argument("--other-tokenizer", action="store_true", help="the draft's is another")
-    kind.add_argument("--other-family", action="store_true", help="the draft is of another")
+    kind.add_argument(
+        "--draft-params", type=float, metavar="B", help="billions of a possible draft model"
+    )
+    kind.add_argument(
+        "--other-tokenizer", action="store_true", help="the draft model has another one"
+    )
+    kind.add_argument(
+        "--other-family", action="store_true", help="the draft model is of another one"
+    )
     kind.add_argument("--no-training", action="store_true", help="nothing can be trained")
     kind.add_argument("--text-repeats", action="store_true", help="answers quote their prompts")
-    kind.add_argument("--memory-gb", type=float, help="of the devices together")
+    kind.add_argument("--memory-gb", type=float, help="memory of all devices together")
     kind.add_argument("--other-gb", type=float, default=0.0, help="KV caches and the like")
-    kind.add_argument("--target-bits", type=int, default=16, help="of a weight (default 16)")
-    kind.add_argument("--draft-bits", type=int, default=16, help="of a weight (default 16)")
+    kind.add_argument("--target-bits", type=int, default=16, help="bits of a weight (default 16)")
+    kind.add_argument("--draft-bits", type=int, default=16, help="bits of a weight (default 16)")
 
 
 if __name__ == "__main__":

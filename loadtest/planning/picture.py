@@ -33,11 +33,11 @@ def plot_plan(question: Question, title: str, path: Path) -> None:
         ]
         right.plot(_ALPHAS, curve, color=colour, label=label)
     formula = [article_speed_up(rate_of(question.alphas[:k]), k) for k in lengths]
-    left.plot(lengths, formula, "--", color="#808080", linewidth=1.2, label="the article's formula")
+    left.plot(lengths, formula, "--", color="#808080", linewidth=1.2, label="the guide's formula")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left.set_xlabel("guesses a round, k (large mark: the best)")
+    left.set_xlabel("draft tokens a round, k (large mark: the best)")
     left.set_ylabel("speed-up over plain steps")
-    right.set_xlabel("α: chance that a guess stands if those before it do")
+    right.set_xlabel("α: chance that a draft token is accepted if those before it are")
     right.set_ylabel("speed-up with the best k")
     for axes in (left, right):
         axes.axhline(1.0, color="#404040", linewidth=1)

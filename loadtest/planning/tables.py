@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.article import NUM_DRAFT_TOKENS, TASKS
-from loadtest.bench.reporting import markdown_table
+from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
+from loadtest.lab.kit.results import markdown_table
 from loadtest.planning.costs import Costs, answer_time
 from specdec.control.expectation import (
     DraftLength,
@@ -62,12 +62,12 @@ def lengths_table(question: Question, batch_size: int) -> str:
                 "–" if rate is None else f"{article_speed_up(rate, k):.2f}",
             ]
         )
-    header = ["guesses k", "τ = E", "accepted ÷ drafted"]
+    header = ["k", "τ = E", "accepted ÷ drafted"]
     header += ["round, ms", f"{question.num_tokens} tokens, s", "tokens/s, all"]
     if not question.has_times:
         header[3:] = ["round, steps", f"{question.num_tokens} tokens, steps"]
         rows = [[*row[:5], *row[6:]] for row in rows]
-    return markdown_table([*header, "speed-up", "article's formula"], rows)
+    return markdown_table([*header, "speed-up", "guide's formula"], rows)
 
 
 def loads_table(question: Question) -> str:
@@ -101,7 +101,7 @@ def break_even(question: Question, batch_size: int) -> float:
 
 
 def guide_table(costs: Costs, max_draft_tokens: int) -> str:
-    """Return a table of the article's ten tasks, and what its acceptance gives at these costs."""
+    """Return a table of the guide's ten tasks, and what its acceptance gives at these costs."""
     round_ms, k = costs.round_ms(1), NUM_DRAFT_TOKENS
     rows = []
     for task, stated in TASKS.items():

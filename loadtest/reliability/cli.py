@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.reporting import (
+from loadtest.lab.kit.results import (
     RESULTS,
     command_line,
     conditions,

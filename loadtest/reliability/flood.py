@@ -11,7 +11,7 @@ from pathlib import Path
 
 from builder.parameters import set_parameters
 from clients import GenerationRequest
-from loadtest.bench.repository import with_drafts
+from loadtest.lab.kit.repository import with_drafts
 from loadtest.reliability.asking import Answer, Channels
 from loadtest.reliability.table import Row, spread
 from loadtest.reliability.watched import described, watched_server

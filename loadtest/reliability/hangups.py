@@ -16,7 +16,7 @@ import psutil
 
 from builder.parameters import set_parameters
 from clients import GenerationRequest
-from loadtest.bench.repository import with_drafts
+from loadtest.lab.kit.repository import with_drafts
 from loadtest.reliability.asking import WHOLE, Channels
 from loadtest.reliability.hangup_ways import (
     DRAFTERS,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.repository import add_front_door
+from loadtest.lab.kit.repository import add_front_door
 from loadtest.reliability.crashes import CrashWatch
 from specdec.serving.launcher import TritonServer, port_from_environment
 from tests.doubles.repository import add_narrow_engine, compiled_repository

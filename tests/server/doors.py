@@ -12,8 +12,8 @@ from pathlib import Path
 from builder.add_draft import add_draft
 from builder.parameters import parameters_of, set_parameters
 from clients import GenerationRequest, GrpcClient
-from loadtest.bench.hopeless import random_draft
-from loadtest.bench.repository import add_front_door
+from loadtest.lab.kit.random_weights import random_draft
+from loadtest.lab.kit.repository import add_front_door
 from specdec.serving.launcher import TritonServer
 from tests.doubles.repository import compiled_repository
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builder.parameters import set_parameters
-from loadtest.bench.repository import add_front_door
+from loadtest.lab.kit.repository import add_front_door
 from tests.doubles.repository import compiled_repository
 from tests.server.live import add_python_model, copy_repository
 

@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
 
 from builder.parameters import set_parameters
-from loadtest.bench.repository import with_drafts
+from loadtest.lab.kit.repository import with_drafts
 from specdec.serving.admin_key import ADMIN_HEADER, read_admin_key
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -12,7 +12,7 @@ from builder.assembly import WEIGHTS
 from builder.colocate import colocate
 from builder.heads import checkpoint, eagle3, medusa
 from clients import GenerationRequest, GrpcClient
-from loadtest.bench.repository import with_drafts
+from loadtest.lab.kit.repository import with_drafts
 from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY
 

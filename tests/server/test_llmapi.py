@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
-from loadtest.bench.repository import add_front_door
+from loadtest.lab.kit.repository import add_front_door
 from specdec.serving.launcher import TritonServer
 from specdec.serving.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository

@@ -4,8 +4,8 @@ import json
 
 from builder.parameters import parameters_of, set_parameters
 from builder.profiling.cli import PROFILE, main
-from loadtest.bench.hopeless import random_draft
-from loadtest.bench.repository import with_drafts
+from loadtest.lab.kit.random_weights import random_draft
+from loadtest.lab.kit.repository import with_drafts
 from specdec.control.costs import load_bucket
 from specdec.serving.launcher import TritonServer
 from tests.server.doors import Door, num_drafts

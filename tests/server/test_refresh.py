@@ -16,7 +16,7 @@ from builder.refresh import swapping
 from builder.refresh.trial import TrialSettings, Verdict
 from builder.refresh.triton import Server
 from clients import GenerationRequest, GrpcClient, collect
-from loadtest.bench.hopeless import random_draft
+from loadtest.lab.kit.random_weights import random_draft
 from specdec.serving.freshness import trained_on, write_trained_on
 from specdec.serving.launcher import TritonServer
 from specdec.serving.prompt_log import read_log

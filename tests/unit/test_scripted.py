@@ -1,13 +1,12 @@
 """The scripted drafter, whose acceptance is set in advance."""
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loadtest.bench.prompting import TokenPrompt
-from loadtest.bench.scripted import write_scripts
 from specdec.control.expectation import alpha_of_tau
 from specdec.drafting.scripted import ScriptedDrafter, Scripts
 from specdec.errors import ConfigurationError
@@ -21,8 +20,7 @@ ANSWER = [(7919 * n) % 49000 + 1 for n in range(6000)]
 def test_rounds_have_the_mean_length_asked_for(tmp_path, tau, k):
     """Over a long answer a round gives `tau` tokens on average, and no token is changed."""
     file = tmp_path / "scripts.jsonl"
-    prompt = TokenPrompt("p", "c", PROMPT)
-    write_scripts(file, [prompt], {"p": ANSWER}, alpha_of_tau(tau, k), vocab_size=49152)
+    write_script(file, alpha_of_tau(tau, k))
     ids = np.asarray(PROMPT, dtype=np.int32)
     drafter = ScriptedDrafter("s", 1, k, Scripts.load(file).guesses(ids), len(PROMPT))
     context = Context(ids, len(ANSWER))
@@ -31,6 +29,16 @@ def test_rounds_have_the_mean_length_asked_for(tmp_path, tau, k):
 
     assert context.tokens[len(PROMPT) :].tolist() == ANSWER
     assert len(ANSWER) / len(rounds) == pytest.approx(tau, rel=0.03)
+
+
+def write_script(file, alpha):
+    """Write the answer to PROMPT with each token, independently, left right with chance `alpha`."""
+    draw = random.Random(0)
+    guesses = [
+        token if draw.random() < alpha else (token + draw.randrange(1, 1000)) % 49152
+        for token in ANSWER
+    ]
+    file.write_text(json.dumps({"prompt": list(PROMPT), "guesses": guesses}) + "\n")
 
 
 def test_prompt_without_a_script_gets_no_draft(tmp_path):

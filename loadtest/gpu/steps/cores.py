@@ -11,12 +11,11 @@ from typing import Any
 
 from builder.parameters import set_parameters
 from clients import GrpcClient
-from loadtest.bench.arms import OFF
-from loadtest.bench.ramp import Streams, salted
-from loadtest.bench.ramp_report import AUTO
-from loadtest.bench.repository import with_drafts
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from loadtest.gpu.places import Places, home
+from loadtest.lab.kit.arms import AUTO, OFF
+from loadtest.lab.kit.repository import with_drafts
+from loadtest.lab.load.streams import Streams, salted
 from specdec.serving.launcher import TritonServer
 
 
@@ -40,27 +39,27 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
     """Serve with `num_threads` threads an engine; return one row for each number of streams."""
-    seconds, lead_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 1.0, 12)
+    seconds, warm_up_s, num_learning = (1.0, 0.5, 1) if options.is_rehearsal else (3.0, 1.0, 12)
     loads = (1,) if options.is_rehearsal else (1, 8)
     repository = Places(home()).model_repository
     checkpoint = repository / "target" / "1" / "checkpoint"
     numbers = itertools.count()
     rows = []
     with TemporaryDirectory(prefix="specdec-gpu-") as scratch:
-        copy = with_drafts(repository, Path(scratch), [])
+        copy = with_drafts(repository, Path(scratch))
         for engine in ("target", "draft"):
             set_parameters(
                 copy / engine, device="cpu", kernels="native", num_threads=str(num_threads)
             )
         with TritonServer(copy) as server, GrpcClient(server.grpc_url, timeout_s=60.0) as client:
-            streams = Streams(client, server.pid, 48, lead_s, seconds)
+            streams = Streams(client, 48, warm_up_s, seconds)
             for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
                 streams.ask(prompt, AUTO)
             for num_streams in loads:
                 seed = next(numbers)
                 off, auto = (
-                    streams.run(num_streams, 0, arm, salted(11, checkpoint, seed, place))
-                    for place, arm in enumerate((OFF, AUTO))
+                    streams.run(num_streams, 0, arm, salted(11, checkpoint, seed, turn))
+                    for turn, arm in enumerate((OFF, AUTO))
                 )
                 rows.append(
                     {

@@ -8,12 +8,11 @@ import random
 import sys
 
 from clients import GrpcClient
-from loadtest.bench.arms import OFF
-from loadtest.bench.ramp import Streams, salted
-from loadtest.bench.ramp_report import AUTO, Pass
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from loadtest.gpu.places import Places, home
 from loadtest.gpu.serving import gpu_memory_mib, served_pair
+from loadtest.lab.kit.arms import AUTO, OFF
+from loadtest.lab.load.streams import Pass, Streams, salted
 
 MAX_STREAMS = 128
 
@@ -24,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     report = StepReport(options.out)
     loads = (1, 2) if options.is_rehearsal else (1, 16, 64, MAX_STREAMS)
     # In a rehearsal, a pass with `kernels: graph` takes most of a second on two CPU cores.
-    seconds, lead_s, num_learning = (3.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
+    seconds, warm_up_s, num_learning = (3.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
     num_rounds, max_tokens = (1, 8) if options.is_rehearsal else (2, 48)
     checkpoint = Places(home()).model_repository / "target" / "1" / "checkpoint"
     order, numbers, found = random.Random(1), itertools.count(), list[Pass]()
@@ -35,17 +34,17 @@ def main(argv: list[str] | None = None) -> int:
     ):
         report.add("seconds_to_start", round(options.seconds - options.remaining_s, 1))
         report.add("gpu_memory_mib", {"before": before_mib, "started": gpu_memory_mib()})
-        streams = Streams(client, server.pid, max_tokens, lead_s, seconds)
+        streams = Streams(client, max_tokens, warm_up_s, seconds)
         for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
             streams.ask(prompt, AUTO)
         # The second round begins after all loads, so that a cut in it leaves each measured once.
         for number, num_streams in itertools.product(range(num_rounds), loads):
-            needed_s = 2 * (lead_s + seconds + 2.0)
+            needed_s = 2 * (warm_up_s + seconds + 2.0)
             if options.remaining_s < needed_s:
                 return report.finish(Verdict.CUT, _figure(found))
             seed = next(numbers)
-            for place, arm in enumerate(order.sample((OFF, AUTO), 2)):
-                prompts = salted(11, checkpoint, seed, place)
+            for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
+                prompts = salted(11, checkpoint, seed, turn)
                 found.append(streams.run(num_streams, number, arm, prompts))
             report.add("passes", found)
         report.add("gpu_memory_mib", {"before": before_mib, "loaded": gpu_memory_mib()})

@@ -18,8 +18,8 @@ from builder.distill.measure import Acceptance
 from builder.heads import checkpoint as heads
 from builder.heads.features import with_features
 from builder.heads.learner import accepted
-from loadtest.bench.ratios import Ratio, resampled
 from loadtest.gpu.training.bundle import read_contents, restore
+from loadtest.lab.kit.ratios import Ratio, resampled
 
 NUM_DRAFT = 4
 """Draft tokens per round, as in the pair's cards."""

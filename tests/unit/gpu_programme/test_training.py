@@ -9,11 +9,11 @@ from safetensors.torch import load_file, save_file
 
 from builder.distill import arithmetic, prompts, separation
 from builder.distill.evaluate import Conversation
-from loadtest.bench.ratios import Ratio
 from loadtest.gpu.training import bundle, keeping
 from loadtest.gpu.training.bundle import Bundle, Contents, read_contents, restore
 from loadtest.gpu.training.keeping import Comparison, compare, keep_better
 from loadtest.gpu.training.prompts import FILE, NUM_FEW, prepare_prompts
+from loadtest.lab.kit.ratios import Ratio
 
 HELD_OUT = (Conversation("short", [1, 2], [3] * 16),)
 

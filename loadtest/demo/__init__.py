@@ -1,0 +1,1 @@
+"""`make demo`: a short comparison of speculation on and off on a server of its own."""

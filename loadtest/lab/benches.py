@@ -1,0 +1,63 @@
+"""The table of benches, and the command that runs them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+
+from clients.errors import SpecdecError
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A measurement: the module of `loadtest` whose `main` runs it, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+BENCHES = {
+    "acceptance": Bench("lab.speed.acceptance", "acceptance by task, drafter, verification mode"),
+    "classify": Bench("lab.controller.classify", "how often the rules find the task of a request"),
+    "control": Bench("lab.controller.control", "the controller against fixed choices, live"),
+    "counters": Bench("lab.exactness.counters", "the server's counters against clients' counts"),
+    "exact": Bench("lab.exactness.exact", "answers with each drafter against the target's own"),
+    "peers": Bench("lab.peers.peers", "other engines on the same weights and prompts"),
+    "ramp": Bench("lab.load.ramp", "speculation on and off while the load of one server grows"),
+    "record": Bench("lab.controller.record", "record acceptance and costs of a pair, for replay"),
+    "reliability": Bench("reliability.cli", "stops, deaths, refusals and overload of a server"),
+    "replay": Bench("lab.controller.replay", "the controller on recorded requests, simulated"),
+    "speed": Bench("lab.speed.speed", "one stream: speculation on, off and the target alone"),
+    "step": Bench("lab.speed.step", "a target pass against the time that reading its bytes takes"),
+    "tasks": Bench("lab.speed.tasks", "ten kinds of task, each drafter: acceptance and speed"),
+}
+GONE = {"hop": "speed", "memory": "reliability", "truth": "counters", "users": "ramp"}
+"""Benches of earlier versions, with the bench to use instead."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the bench that the first argument names and return its exit status.
+
+    The status is 1 if the server refuses a request, and 2 for an unknown bench.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    name = arguments[0] if arguments else ""
+    if name in {"", "-h", "--help"}:
+        print(_usage())
+        return 0 if name else 2
+    if name not in BENCHES:
+        instead = f"; use {GONE[name]}" if name in GONE else ""
+        print(f"unknown bench {name!r}{instead}\n{_usage()}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"loadtest.{BENCHES[name].module}")
+    try:
+        return int(module.main(arguments[1:]))
+    except SpecdecError as error:
+        print(f"specdec bench {name}: {error}", file=sys.stderr)
+        return 1
+
+
+def _usage() -> str:
+    lines = [f"  {name:<11} {each.summary}" for name, each in BENCHES.items()]
+    return "\n".join(["usage: specdec bench BENCH [options]", "", *lines])

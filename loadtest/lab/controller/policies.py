@@ -1,0 +1,162 @@
+"""Policies of a replay: the real controller, a fixed choice, or an oracle that knows the best."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from loadtest.lab.controller.trace import Answer
+from loadtest.lab.controller.world import HEADS, TREES, Outcome
+from specdec.control.acceptance_book import Offer
+from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
+from specdec.control.controller import Controller
+from specdec.control.copying import CopyWatch
+from specdec.control.settings import ControlSettings
+from specdec.control.steering import Seen, Steering
+from specdec.control.traffic import Traffic
+
+LEADS = (
+    Lead("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
+    Lead("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
+    Lead("draft", (1, 2, 3, 4, 5, 6)),
+)
+"""The drafters of the default pair, as DrafterFactory describes them."""
+
+LEADS_BY_NAME = {lead.name: lead for lead in LEADS}
+
+DEFAULT = Choice("eagle3", 3)
+
+FIXED = (
+    OFF_CHOICE,
+    Choice(COPY),
+    *(Choice("eagle3", length) for length in (1, 2, 3, 4, 6)),
+    Choice("eagle3_tree", 8),
+    *(Choice("draft", length) for length in (1, 2, 4)),
+)
+"""The choices that an operator could have configured."""
+
+
+class Fixed:
+    """Makes the same choice for every request and round."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> Fixed:  # noqa: ARG002
+        return self
+
+    def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:  # noqa: ARG002
+        return self._choice, num_left
+
+    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+        """Do nothing: there is nothing to learn."""
+
+    def finish(self) -> None:
+        """Do nothing: there is nothing to learn."""
+
+    def leave(self) -> None:
+        """Do nothing: there is nothing to forget."""
+
+
+class Oracle:
+    """Makes for each task the fixed choice that is best for it in this phase."""
+
+    def __init__(self, best: Mapping[str, Choice]) -> None:
+        self._best = {task: Fixed(choice) for task, choice in best.items()}
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> Fixed:  # noqa: ARG002
+        return self._best[answer.task]
+
+
+class Controlled:
+    """Lets the real controller decide, and tells it of simulated rounds."""
+
+    def __init__(self, settings: ControlSettings, seed: int, clock: Callable[[], float]) -> None:
+        self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
+        self.traffic = Traffic()
+
+    def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
+        self.traffic.set_inflight(num_streams)
+        situation = Situation(task, "greedy", LEADS, True, DEFAULT)
+        steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
+        return _Steered(steering, answer, CopyWatch(LEADS))
+
+
+@dataclass(slots=True)
+class _Steered:
+    """One simulated request, which tells the controller what SteeredDrafter would tell it."""
+
+    steering: Steering
+    answer: Answer
+    watch: CopyWatch
+    position: int = 0
+    has_looked_back: bool = False
+    can_read: bool = True
+    num_rounds: int = 0
+    num_streamed: int = 0
+    was_head_asked: bool = False
+
+    def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
+        self.num_streamed = 0
+        self.has_looked_back = self.steering.is_due and self._look_back()
+        choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
+        if choice.lead not in HEADS and not (self.steering.is_trial and not choice.is_off):
+            self.can_read = False
+        return choice, self.steering.stretch or num_left
+
+    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+        is_head = choice.lead in HEADS
+        is_first = self.num_rounds == 0
+        lead = LEADS_BY_NAME.get(choice.lead)
+        if choice.is_off or is_first or (outcome.is_copy and not is_head):
+            lead = None
+        self.steering.seen(
+            Seen(
+                outcome.seconds,
+                outcome.num_tokens,
+                num_context,
+                offers=() if choice.is_off or is_first else self._offers(choice, outcome),
+                num_rows=1 + outcome.num_drafted,
+                lead=lead,
+                num_drafted=choice.num_tokens if lead is not None else 0,
+                draft_s=outcome.drafting_s,
+                is_clean=self.num_streamed > 0 if choice.is_off else not self.has_looked_back,
+                has_head=is_head,
+            )
+        )
+        self.position += outcome.num_tokens
+        if is_first:
+            self.watch.begin(self.position)
+        self.was_head_asked = is_head
+        self.num_rounds += 1
+        self.num_streamed += 1
+
+    def finish(self) -> None:
+        self._look_back()
+        self.steering.finish()
+        self.leave()
+
+    def leave(self) -> None:
+        self.steering.leave()
+
+    def _look_back(self) -> bool:
+        num_tokens = self.steering.num_to_look_back if self.steering.looks_back else 0
+        if not (num_tokens and self.num_rounds):
+            return False
+
+        def find(position: int) -> list[tuple[int, int]]:
+            accepted = self.answer.right[COPY][position]
+            return [(self.answer.copied[position], min(accepted, self.position - position))]
+
+        self.steering.looked_back(self.watch.look_back(self.position, num_tokens, find))
+        return True
+
+    def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
+        if outcome.beyond and not outcome.is_copy:
+            self.watch.said(self.position, outcome.num_tokens)
+        was_asked = choice.lead not in HEADS or self.was_head_asked
+        if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
+            return ()
+        counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
+        return (Offer(choice.lead, *counts),)

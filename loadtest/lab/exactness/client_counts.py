@@ -1,0 +1,114 @@
+"""Requests of all kinds, and what their clients count by the names of the server's counters."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from loadtest.lab.kit.prompts import TokenPrompt
+
+BEHAVIOURS = {
+    "grpc stream": 30,
+    "grpc whole": 14,
+    "http stream": 20,
+    "http whole": 12,
+    "grpc leaving": 8,
+    "http leaving": 6,
+    "overdue": 5,
+    "refused": 5,
+}
+"""The client's behaviour, with its share in percent."""
+
+LEFT, OVERDUE = "left", "overdue"
+"""Tasks of requests whose clients get no statistics, so that their counts are known apart."""
+
+DRAFTERS = ("auto", "none", "lookup", "suffix", "draft", "eagle3", "eagle3_tree", "lookup+draft")
+LONG_ANSWER = 3000
+
+Counts = Counter[tuple[str, tuple[str, ...]]]
+"""Counts by counter and values of its labels."""
+
+DRAFT_COUNTERS = {
+    "specdec_num_drafts_total": "num_spec_steps",
+    "specdec_num_draft_tokens_total": "num_draft_tokens",
+    "specdec_num_accepted_tokens_total": "num_accepted_draft_tokens",
+}
+"""Counters by task and drafter, with the fields of the response's statistics."""
+TOKENS = "specdec_generation_tokens_total"
+LABELS: dict[str, tuple[str, ...]] = {
+    "specdec_requests_total": ("outcome",),
+    "specdec_prompt_tokens_total": (),
+    TOKENS: ("task",),
+    **dict.fromkeys(DRAFT_COUNTERS, ("task", "drafter")),
+}
+"""The counters that clients count too, with the labels of their label sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request and its client's behaviour."""
+
+    behaviour: str
+    request: GenerationRequest
+    num_chunks: int
+    """Chunks after which a leaving client hangs up."""
+
+
+def random_visit(draw: random.Random, prompt: TokenPrompt) -> Visit:
+    """Return a request with random settings for a prompt."""
+    behaviour = draw.choices(list(BEHAVIOURS), list(BEHAVIOURS.values()))[0]
+    is_leaving, is_overdue = "leaving" in behaviour, behaviour == "overdue"
+    is_long = is_leaving or is_overdue
+    length = LONG_ANSWER if is_long else draw.randint(1, 24)
+    request = GenerationRequest(
+        input_ids=list(prompt.token_ids),
+        task=LEFT if is_leaving else OVERDUE if is_overdue else prompt.column,
+        drafter=draw.choice(DRAFTERS),
+        num_draft_tokens=draw.choice([None, None, 1, 3, 5]),
+        temperature=draw.choice([0.0, 0.0, 0.8]),
+        seed=draw.randrange(1000),
+        max_tokens=0 if behaviour == "refused" else length,
+        stop_words=None if is_long else draw.choice([None, None, [" the"], ["\n"]]),
+        deadline_ms=draw.randint(100, 900) if is_overdue else None,
+        return_perf_metrics=True,
+    )
+    return Visit(behaviour, request, draw.randint(1, 8))
+
+
+def ask(visit: Visit, grpc: GrpcClient, http: HttpClient) -> Counts:
+    """Send the request and return what its client counts."""
+    client: GrpcClient | HttpClient = http if visit.behaviour.startswith("http") else grpc
+    counts, outcome = Counter[tuple[str, tuple[str, ...]]](), "ok"
+    num_tokens, final = 0, None
+    try:
+        if visit.behaviour.endswith("whole"):
+            result = client.generate(visit.request)
+            num_tokens, final = len(result.token_ids), result.final
+        else:
+            for number, chunk in enumerate(client.stream(visit.request), start=1):
+                num_tokens, final = num_tokens + len(chunk.token_ids), chunk.final
+                is_last = visit.behaviour.endswith("leaving") and number == visit.num_chunks
+                if is_last and final is None:
+                    outcome = "cancelled"
+                    break
+    except SpecdecError as error:
+        outcome = error.error_type
+    task = str(visit.request.task)
+    counts["specdec_requests_total", (outcome,)] = 1
+    counts[TOKENS, (task,)] = num_tokens
+    if visit.behaviour != "refused":
+        counts["specdec_prompt_tokens_total", ()] = len(visit.request.input_ids or ())
+    return counts + _draft_counts(final, task) if final is not None else counts
+
+
+def _draft_counts(final: Final, task: str) -> Counts:
+    drafters = (final.speculative_decoding or {})["drafters"]
+    return Counter(
+        {
+            (counter, (task, drafter)): own[name]
+            for drafter, own in drafters.items()
+            for counter, name in DRAFT_COUNTERS.items()
+        }
+    )

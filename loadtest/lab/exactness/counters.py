@@ -1,0 +1,124 @@
+"""`specdec bench counters`: compare the server's counters with what its clients counted.
+
+Clients send all kinds of requests at once, over gRPC and HTTP. Some are refused, some run out of
+time, and some clients hang up. Then the metrics page is compared with the clients' counts, label
+set by label set.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import GenerationRequest, GrpcClient, HttpClient
+from loadtest.lab.exactness.client_counts import (
+    LABELS,
+    LEFT,
+    OVERDUE,
+    TOKENS,
+    Counts,
+    ask,
+    random_visit,
+)
+from loadtest.lab.kit.options import bench_parser, finish
+from loadtest.lab.kit.prompts import CHECKPOINT, load_token_prompts
+from loadtest.lab.kit.results import table_of
+from loadtest.load.settings import SHIPPED_PROMPTS
+from loadtest.observe.history import History, Scrape
+from loadtest.observe.sources import LiveServer
+from specdec.serving.launcher import TritonServer
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One counter as clients and server counted it, summed over its label sets."""
+
+    counter: str
+    num_label_sets: int
+    by_clients: float
+    by_server: float
+    different: tuple[str, ...]
+    """Label sets with different counts."""
+
+
+def main(argv: list[str]) -> int:
+    """Send the requests and compare; return 1 if a counter differs."""
+    parser = bench_parser("counters", __doc__)
+    parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--concurrency", type=int, default=12, help="requests at once")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
+    draw = random.Random(arguments.seed)
+    visits = [random_visit(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
+    with TritonServer(arguments.model_repository) as server, ExitStack() as stack:
+        grpc = stack.enter_context(GrpcClient(server.grpc_url, timeout_s=300.0))
+        http = stack.enter_context(HttpClient(f"http://{server.http_url}", timeout_s=300.0))
+        page = LiveServer(server.metrics_url, watch_s=0.0, every_s=0.0)
+        # The page has specdec's counters from the first answer on.
+        grpc.generate(GenerationRequest(text_input="Hello", max_tokens=1))
+        before = _settled(page)
+        with ThreadPoolExecutor(arguments.concurrency) as threads:
+            parts = threads.map(lambda visit: ask(visit, grpc, http), visits)
+            clients: Counts = sum(parts, Counter())
+        counted = compared(clients, History((before, _settled(page))))
+    behaviours = Counter(visit.behaviour for visit in visits)
+    asked = ", ".join(f"{count} {name}" for name, count in sorted(behaviours.items()))
+    table = table_of(
+        {
+            "counter": lambda each: each.counter,
+            "label sets": lambda each: str(each.num_label_sets),
+            "clients": lambda each: f"{each.by_clients:g}",
+            "server": lambda each: f"{each.by_server:g}",
+            "sets that differ": lambda each: str(len(each.different)),
+        },
+        counted,
+    )
+    facts = {"behaviours": behaviours, "counters": counted}
+    faults = [f"{each.counter}: {text}" for each in counted for text in each.different]
+    return finish(arguments, argv, facts, f"{table}\n\nAsked: {asked}.", faults=faults)
+
+
+def compared(clients: Counts, history: History) -> list[Counted]:
+    """Compare every counter.
+
+    To a client that hung up, the server may have sent more tokens than were read. The label set of
+    these is left out, and so are the drafts of all clients without statistics.
+    """
+    found = []
+    for counter, labels in LABELS.items():
+        server = history.total(counter, *labels)
+        own = {key: float(count) for (name, key), count in clients.items() if name == counter}
+        hidden = {LEFT} if counter == TOKENS else {LEFT, OVERDUE}
+        keys = {key for key in own.keys() | server.keys() if not hidden & set(key)}
+        pairs = {key: (own.get(key, 0.0), server.get(key, 0.0)) for key in sorted(keys)}
+        different = tuple(
+            f"{', '.join(key)}: {ours:g} counted by clients, {theirs:g} by the server"
+            for key, (ours, theirs) in pairs.items()
+            if ours != theirs
+        )
+        sums = sum(ours for ours, _ in pairs.values()), sum(theirs for _, theirs in pairs.values())
+        name = f"{counter} by {', '.join(labels)}" if labels else counter
+        found.append(Counted(name, len(keys), *sums, different))
+    return found
+
+
+def _settled(page: LiveServer) -> Scrape:
+    """Return the page once its counters have not changed for a second."""
+
+    def counters(scrape: Scrape) -> dict[object, float]:
+        return {each: value for each, value in scrape.samples.items() if each.name in LABELS}
+
+    last = page.scrape()
+    while True:
+        time.sleep(1.0)
+        now = page.scrape()
+        if counters(now) == counters(last):
+            return now
+        last = now

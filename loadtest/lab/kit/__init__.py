@@ -1,0 +1,1 @@
+"""Parts that all benches share: arms, prompts, alternation, intervals, tables, result files."""

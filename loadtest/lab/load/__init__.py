@@ -1,0 +1,1 @@
+"""The bench of a server with many streams, while their number grows."""

@@ -1,0 +1,111 @@
+"""The peers that are measured, and their modes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class PeerError(Exception):
+    """A peer could not be installed, started or asked; the message is the note in its row."""
+
+
+class Drafting(str, Enum):
+    """The kind of draft of an arm; arms with the same kind are compared with each other."""
+
+    PLAIN = "plain"
+    LOOKUP = "prompt lookup"
+    DRAFT = "our draft"
+    HEAD = "our EAGLE-3 head"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmName:
+    """One engine in one mode: a row of the table."""
+
+    peer: str
+    mode: str
+    drafting: Drafting
+    label: str
+    has_load: bool = True
+    """True to measure the arm with many streams too.
+
+    False for engines that answer one prompt at a time, and for every arm with a draft model or a
+    head. Of our other arms, only `off` and `auto` are measured so, to save time.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An engine that is not ours; its packages are in NAME.txt, its worker in workers/NAME.py."""
+
+    name: str
+    arms: tuple[ArmName, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    preload: str | None = None
+    """A library to load first, relative to the peer's virtual environment."""
+
+    @property
+    def requirements(self) -> Path:
+        return Path(__file__).parent / f"{self.name}.txt"
+
+
+OURS = "specdec"
+OUR_ARMS = (
+    ArmName(OURS, "off", Drafting.PLAIN, "specdec, off"),
+    ArmName(OURS, "lookup", Drafting.LOOKUP, "specdec, lookup", has_load=False),
+    ArmName(OURS, "draft", Drafting.DRAFT, "specdec, draft", has_load=False),
+    ArmName(OURS, "suffix", Drafting.OTHER, "specdec, suffix", has_load=False),
+    ArmName(OURS, "eagle3", Drafting.HEAD, "specdec, eagle3", has_load=False),
+    ArmName(OURS, "auto", Drafting.OTHER, "specdec, auto"),
+    ArmName(OURS, "off@colocated", Drafting.PLAIN, "specdec colocated, off"),
+    ArmName(OURS, "lookup@colocated", Drafting.LOOKUP, "specdec colocated, lookup", has_load=False),
+    ArmName(OURS, "auto@colocated", Drafting.OTHER, "specdec colocated, auto"),
+)
+COMPARED = next(arm for arm in OUR_ARMS if arm.mode == "auto")
+"""The arm that every arm is compared with: our default."""
+REFERENCE = OUR_ARMS[0]
+"""The arm that gives the reference tokens: our target without speculation."""
+
+
+_DRAFTED = (Drafting.DRAFT, Drafting.HEAD)
+
+
+def _modes(
+    name: str, title: str, *modes: tuple[str, Drafting], has_load: bool = True
+) -> tuple[ArmName, ...]:
+    return tuple(
+        ArmName(name, mode, kind, f"{title}, {kind.value}", has_load and kind not in _DRAFTED)
+        for mode, kind in modes
+    )
+
+
+_ALL_KINDS = (("plain", Drafting.PLAIN), ("lookup", Drafting.LOOKUP), ("draft", Drafting.DRAFT))
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "transformers",
+            _modes("transformers", "transformers bf16", *_ALL_KINDS, has_load=False),
+        ),
+        Peer(
+            "vllm",
+            _modes("vllm", "vLLM bf16", *_ALL_KINDS, ("head", Drafting.HEAD)),
+            environment={
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # The worker itself is the engine.
+                "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+                "VLLM_CPU_OMP_THREADS_BIND": "{cores}",
+                "VLLM_CACHE_ROOT": "{cache}",
+                "VLLM_NO_USAGE_STATS": "1",
+                # Version 0.32.0 cannot load what it has compiled ahead of time.
+                "VLLM_USE_AOT_COMPILE": "0",
+                # This avoids a pool of processes that would stay.
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            },
+            preload="lib/libiomp5.so",  # Without it, vLLM warns that it is slower.
+        ),
+        Peer("openvino", _modes("openvino", "OpenVINO fp16", *_ALL_KINDS)),
+    )
+}

@@ -1,0 +1,138 @@
+"""Ask all arms the same questions in alternation, with only one of them running at a time."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadtest.lab.kit.prompts import TokenPrompt
+from loadtest.lab.kit.ratios import Timed
+from loadtest.lab.peers.catalogue import ArmName, PeerError
+from loadtest.lab.peers.protocol import Question, Reply
+
+WARM_UP_TOKENS = 16
+WARM_UP_LEN = 40
+
+
+class Contestant(Protocol):
+    """One arm, loaded: a `worker.Worker` or an `ours.OurServer`."""
+
+    def start(self) -> str: ...
+    def ask(self, question: Question) -> Reply: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One question to one arm; `question_id` is a prompt's id, or the number of a repetition."""
+
+    arm: ArmName
+    num_streams: int
+    question_id: str
+    reply: Reply
+
+    @property
+    def timed(self) -> Timed:
+        return Timed(self.reply.num_tokens, self.reply.seconds)
+
+
+class Contest:
+    """The arms that still run, the reasons why the others do not, and all measurements."""
+
+    def __init__(self, seed: int) -> None:
+        self.measurements: list[Measurement] = []
+        self.failures: dict[ArmName, str] = {}
+        self.versions: dict[str, str] = {}
+        self._running: dict[ArmName, Contestant] = {}
+        self._order = random.Random(seed)
+
+    @contextmanager
+    def running(self, contestants: Mapping[ArmName, Contestant]) -> Iterator[None]:
+        """Start the arms one after another, pausing each once it is loaded; stop them at the end.
+
+        An arm that cannot be started is left out, with its reason in `failures`.
+        """
+        try:
+            for arm, contestant in contestants.items():
+                _say(f"starting {arm.label}")
+                self._running[arm] = contestant
+                try:
+                    self.versions[arm.peer] = contestant.start()
+                    contestant.ask(_warm_up(1))
+                    contestant.pause()
+                except PeerError as error:
+                    self._give_up(arm, error)
+            yield
+        finally:
+            for contestant in self._running.values():
+                contestant.stop()
+
+    def one_stream(self, prompts: Sequence[TokenPrompt], max_tokens: int) -> None:
+        """Ask every arm each prompt, the arms in a new order each time."""
+        for number, prompt in enumerate(prompts, 1):
+            _say(f"one stream: prompt {number}/{len(prompts)}")
+            question = Question((prompt.token_ids,), max_tokens)
+            for arm in self._shuffled(list(self._running)):
+                self._measure(arm, 1, prompt.prompt_id, question)
+
+    def many_streams(
+        self, num_streams: int, repetitions: Sequence[Sequence[TokenPrompt]], max_tokens: int
+    ) -> None:
+        """Ask the arms with `has_load` each repetition's prompts, all prompts at once.
+
+        The other arms are stopped for good: many streams need their memory.
+        """
+        for arm in [arm for arm in self._running if not arm.has_load]:
+            self._running.pop(arm).stop()
+        for arm in list(self._running):
+            self._attempt(arm, _warm_up(num_streams))
+        for number, prompts in enumerate(repetitions, 1):
+            _say(f"{num_streams} streams: repetition {number}/{len(repetitions)}")
+            question = Question(tuple(each.token_ids for each in prompts), max_tokens)
+            for arm in self._shuffled(list(self._running)):
+                self._measure(arm, num_streams, str(number), question)
+
+    def _shuffled(self, arms: list[ArmName]) -> list[ArmName]:
+        return self._order.sample(arms, len(arms))
+
+    def _measure(
+        self, arm: ArmName, num_streams: int, question_id: str, question: Question
+    ) -> None:
+        reply = self._attempt(arm, question)
+        if reply is not None:
+            self.measurements.append(Measurement(arm, num_streams, question_id, reply))
+
+    def _attempt(self, arm: ArmName, question: Question) -> Reply | None:
+        contestant = self._running[arm]
+        contestant.resume()
+        try:
+            reply = contestant.ask(question)
+        except PeerError as error:
+            self._give_up(arm, error)
+            return None
+        contestant.pause()
+        return reply
+
+    def _give_up(self, arm: ArmName, error: PeerError) -> None:
+        self.failures[arm] = str(error)
+        _say(f"{arm.label}: {error}")
+        self._running.pop(arm).stop()
+
+
+def _warm_up(num_streams: int) -> Question:
+    """Return prompts of consecutive token ids, which no real prompt contains."""
+    prompts = (
+        tuple(range(1000 + i * WARM_UP_LEN, 1000 + (i + 1) * WARM_UP_LEN))
+        for i in range(num_streams)
+    )
+    return Question(tuple(prompts), WARM_UP_TOKENS)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

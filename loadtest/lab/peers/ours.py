@@ -1,0 +1,113 @@
+"""Our own arms: `specdec` on a real tritonserver, asked over gRPC."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from builder.colocate import colocate
+from builder.errors import BuildError
+from clients import GenerationRequest, GrpcClient, SpecdecError
+from loadtest.lab.kit.arms import Arm
+from loadtest.lab.kit.prompts import TokenPrompt
+from loadtest.lab.kit.repository import COLOCATED
+from loadtest.lab.peers.catalogue import OURS, PeerError
+from loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
+from specdec import __version__
+from specdec.serving.drafter_names import AUTO
+from specdec.serving.launcher import LaunchError, TritonServer
+
+LEARNING_TOKENS = 64
+
+
+class OurServer:
+    """One server for one arm: a cache that another arm has filled would be an unfair advantage.
+
+    The server is not paused while others are measured: idle, its processes take 0.2 % of a core.
+    """
+
+    def __init__(
+        self,
+        model_repository: Path,
+        mode: str,
+        end_id: int,
+        cache: Path,
+        learning: Sequence[TokenPrompt] = (),
+    ) -> None:
+        """Prepare the server of one arm.
+
+        `mode` is a drafter or "off", with an optional suffix ":K" for the draft tokens of a round,
+        and "@colocated" for engines in the orchestrator's process. The server's log is written to
+        `cache`. `learning` are prompts that are asked first if the mode is `auto`, so that the
+        controller learns.
+        """
+        arm = Arm.parse(mode)
+        self._scratch = tempfile.TemporaryDirectory(prefix="specdec.")
+        self._source = model_repository if arm.model == COLOCATED else None
+        self._repository = (
+            Path(self._scratch.name) / COLOCATED if self._source else model_repository
+        )
+        directory = cache / OURS
+        directory.mkdir(parents=True, exist_ok=True)
+        self._server = TritonServer(self._repository, log_path=directory / f"{mode}.log")
+        self._fields = arm.fields()
+        self._learning = learning if arm.drafter == AUTO else ()
+        self._end_id = end_id
+        self._client: GrpcClient | None = None
+
+    def start(self) -> str:
+        """Start the server and return our version. Raises PeerError if it does not start."""
+        try:
+            if self._source is not None:
+                colocate(self._source, self._repository)
+            self._server.start()
+        except (LaunchError, BuildError) as error:
+            raise PeerError(" ".join(str(error).split())) from error
+        self._client = GrpcClient(self._server.grpc_url)
+        for prompt in self._learning:
+            self.ask(Question((prompt.token_ids,), LEARNING_TOKENS))
+        return f"specdec {__version__}"
+
+    def ask(self, question: Question) -> Reply:
+        """Stream all prompts at once, timed by the client. Raises PeerError if a request fails."""
+        with ThreadPoolExecutor(len(question.prompts)) as pool:
+            start_s = time.perf_counter()
+            try:
+                answers = tuple(
+                    pool.map(lambda ids: self._answer(ids, question.max_tokens), question.prompts)
+                )
+            except SpecdecError as error:
+                raise PeerError(f"{error}; log in {OURS}/{self._server.log_path.name}") from error
+            seconds = time.perf_counter() - start_s
+        return Reply(answers, seconds)
+
+    def pause(self) -> None:
+        """Do nothing: an idle server does not disturb others."""
+
+    def resume(self) -> None:
+        """Do nothing: the server was not paused."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server.stop()
+        self._scratch.cleanup()
+
+    def _answer(self, ids: tuple[int, ...], max_tokens: int) -> Answer:
+        assert self._client is not None
+        request = GenerationRequest(
+            input_ids=list(ids),
+            max_tokens=max_tokens,
+            **self._fields,
+        )
+        start_s = time.perf_counter()
+        first_s = 0.0
+        tokens: list[int] = []
+        for chunk in self._client.stream(request):
+            if chunk.token_ids and not first_s:
+                first_s = time.perf_counter() - start_s
+            tokens += chunk.token_ids
+        return Answer(without_end(tokens, self._end_id), first_s)

@@ -1,0 +1,157 @@
+"""A peer's worker process, from the bench's side."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.lab.peers import processes
+from loadtest.lab.peers.catalogue import ArmName, Peer, PeerError
+from loadtest.lab.peers.install import python_of
+from loadtest.lab.peers.protocol import Hello, Question, Reply, WorkerSettings
+from loadtest.lab.peers.weights import PairPaths
+
+ROOT = Path(__file__).parents[3]
+START_TIMEOUT_S = 300.0  # vLLM compiles when it is first started.
+ANSWER_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """The command that starts one arm of a peer, and its environment."""
+
+    peer: Peer
+    arm: ArmName
+    paths: PairPaths
+    end_id: int
+    cache: Path
+
+    @property
+    def words(self) -> list[str]:
+        """The command: the module of the peer's worker, in the peer's Python, with its settings."""
+        target, draft, head = str(self.paths.target), str(self.paths.draft), self.paths.head
+        given = WorkerSettings(
+            self.arm.mode, target, draft, str(head or ""), self.end_id, num_cores()
+        )
+        module = f"loadtest.lab.peers.workers.{self.peer.name}"
+        return [str(python_of(self.peer, self.cache)), "-m", module, given.line()]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables: all cores for every worker, and no look-ups on the network."""
+        directory = self.cache / self.peer.name
+        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+        own = {
+            name: value.format(cores=cores, cache=directory / "cache")
+            for name, value in self.peer.environment.items()
+        }
+        if self.peer.preload:
+            own["LD_PRELOAD"] = str(directory / "venv" / self.peer.preload)
+        path = f"{python_of(self.peer, self.cache).parent}:{os.environ.get('PATH', '')}"
+        common = {"OMP_NUM_THREADS": str(num_cores()), "HF_HUB_OFFLINE": "1", "PATH": path}
+        return {**os.environ, **common, **own}
+
+
+class Worker:
+    """Answers questions in a process of its own; `pause` it while others are measured."""
+
+    def __init__(self, command: WorkerCommand) -> None:
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._log_path = command.cache / command.peer.name / f"{command.arm.mode}.log"
+
+    def start(self) -> str:
+        """Load the model and return the peer's version. Raises PeerError if that fails."""
+        with self._log_path.open("wb") as log:
+            # With a session of its own it gets no Ctrl-C: the bench does, and ends its workers.
+            self._process = subprocess.Popen(
+                self._command.words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                cwd=ROOT,
+                env=self._command.environment,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+        hello = Hello.parse(self._next_line(START_TIMEOUT_S))
+        if hello.error:
+            raise PeerError(hello.error)
+        return hello.version
+
+    def ask(self, question: Question) -> Reply:
+        """Send a question and return the reply.
+
+        Raises PeerError if the peer fails, ends, or takes longer than ANSWER_TIMEOUT_S.
+        """
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # The missing answer tells more than a broken pipe.
+            self._process.stdin.write(question.line() + "\n")
+            self._process.stdin.flush()
+        reply = Reply.parse(self._next_line(ANSWER_TIMEOUT_S))
+        if reply.error:
+            raise PeerError(reply.error)
+        return reply
+
+    def pause(self) -> None:
+        if self._process is not None:
+            processes.pause(self._process.pid)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            processes.resume(self._process.pid)
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        processes.resume(process.pid)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    @property
+    def _log(self) -> str:
+        """The log's short path: this machine's folders must not end up in a results file."""
+        return f"log in {'/'.join(self._log_path.parts[-2:])}"
+
+    def _next_line(self, timeout_s: float) -> str:
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise PeerError(f"no answer within {timeout_s:g} s; {self._log}") from None
+        if not line:
+            raise PeerError(f"its process ended; {self._log}")
+        return line
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use, and with it every worker."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,88 @@
+"""`specdec bench acceptance`: the acceptance by task, drafter, verification mode and draw.
+
+τ is the mean number of tokens of a round with a draft, the target's own included. α̂ is the share
+accepted among the draft tokens that were compared with the target: Σ accepted ÷ Σ min(accepted + 1,
+k). Trees have no single k, and block verification compares no token alone: they have τ only.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+
+from clients import GenerationRequest, GrpcClient
+from loadtest.lab.kit.answers import Measurement, counts_of, of
+from loadtest.lab.kit.arms import Arm, Case
+from loadtest.lab.kit.asking import measure
+from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish, progress
+from loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
+from loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
+from loadtest.lab.kit.speed_tables import acceptance_table, acceptances
+
+ARMS = ("lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typical")
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; return 1 if an arm never had a token accepted."""
+    parser = bench_parser("acceptance", __doc__)
+    add_prompt_options(parser, max_tokens=64)
+    parser.add_argument("--cases", nargs="+", default=["0", "0.7", "1"], metavar="T[:TOP_P]")
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        default=ARMS,
+        metavar="DRAFTER[:K][/VERIFICATION]",
+        help="K draft tokens a round (default: configured); an arm with a verification mode is "
+        "asked at temperatures above 0 only",
+    )
+    add_draft_options(parser)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first prompt")
+    parser.add_argument("--concurrency", type=int, default=8, help="prompts asked at once")
+    arguments = parser.parse_args(argv)
+    prompts = load_token_prompts(arguments.prompts, CHECKPOINT)[0][:: arguments.every]
+    arms = [Arm.parse(text) for text in arguments.arms]
+    plan = {
+        f"{case}: {arm}": (case, arm)
+        for case in map(Case.parse, arguments.cases)
+        for arm in arms
+        if case.temperature > 0 or not arm.verification
+    }
+    found: list[Measurement] = []
+    with ExitStack() as stack:
+        server = stack.enter_context(serve_with_drafts(arguments))
+        client = stack.enter_context(GrpcClient(server.grpc_url))
+
+        def ask(seed: int, prompt: TokenPrompt, name: str) -> Measurement:
+            case, arm = plan[name]
+            request = GenerationRequest(
+                input_ids=list(prompt.token_ids),
+                max_tokens=arguments.max_tokens,
+                return_perf_metrics=True,
+                # With a tenant of its own, an arm's suffix drafter knows no other arm's answers.
+                tenant=name,
+                **case.fields(seed),
+                **arm.fields(),
+            )
+            return measure(client, request, (prompt.prompt_id, prompt.column, name))
+
+        def ask_all(seed: int, prompt: TokenPrompt) -> list[Measurement]:
+            # All requests with one prompt follow each other, so its prefix is computed once.
+            return [ask(seed, prompt, name) for name in plan]
+
+        pool = stack.enter_context(ThreadPoolExecutor(arguments.concurrency))
+        for number, answers in enumerate(pool.map(ask_all, count(arguments.seed), prompts), 1):
+            found += answers
+            progress(f"{number}/{len(prompts)} prompts")
+    print(file=sys.stderr)
+    results = acceptances(found, {name: arm for name, (_, arm) in plan.items()})
+    facts = {"max_tokens": arguments.max_tokens, "arms": results}
+    facts["concurrency"] = arguments.concurrency
+    idle = [
+        name
+        for name, (_, arm) in plan.items()
+        if arm.drafter and not counts_of(of(found, name)).num_accepted
+    ]
+    faults = [f"{name}: no token was accepted" for name in idle]
+    return finish(arguments, argv, facts, acceptance_table(results), raw=found, faults=faults)

@@ -1,0 +1,117 @@
+"""`specdec bench speed`: one stream with speculation on and off, and the target called directly.
+
+No arm profits from what another has computed: see `loadtest.lab.kit.alternating`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtest.lab.kit.alternating import ask_in_alternation, ask_salted
+from loadtest.lab.kit.answers import Measurement, of, rate_of
+from loadtest.lab.kit.arms import DIRECT, OFF, Arm, Case
+from loadtest.lab.kit.asking import Draw
+from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
+from loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
+from loadtest.lab.kit.repository import COLOCATED, add_colocated, with_drafts
+from loadtest.lab.kit.speed_tables import (
+    acceptance_table,
+    acceptances,
+    gains,
+    gains_table,
+    rates,
+    rates_table,
+    round_times,
+    times_table,
+)
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; return 1 if the first arm was not faster than without speculation."""
+    arguments = _parser().parse_args(argv)
+    prompts, end_id = load_token_prompts(arguments.prompts, CHECKPOINT)
+    prompts = lengthened(prompts[:: arguments.every], arguments.context)
+    arms = (DIRECT, OFF, *arguments.drafters)
+    case = Case.parse(arguments.case)
+    draw = Draw(arguments.max_tokens, case, arguments.seed, has_statistics=arguments.times)
+    with tempfile.TemporaryDirectory(prefix="specdec.") as scratch:
+        repository = _repository(arguments, Path(scratch))
+        if arguments.learning is None:
+            found = ask_in_alternation(repository, prompts, arms, draw, end_id)
+        else:
+            found = _ask_one_server(repository, arms, arguments, draw, end_id)
+    drafted = [arm for arm in arguments.drafters if Arm.parse(arm).drafter]
+    facts, table = report(found, arms, drafted, has_times=arguments.times)
+    facts = {"max_tokens": arguments.max_tokens, **facts}
+    own, *others = (rate_of(of(found, arm)) for arm in (arms[2], *arms[:2]))
+    faults = [] if own > max(others) else [f"{arms[2]} is slower than without speculation"]
+    return finish(arguments, argv, facts, table, raw=found, faults=faults)
+
+
+def report(
+    found: list[Measurement], arms: Sequence[str], drafted: Sequence[str], *, has_times: bool
+) -> tuple[dict[str, Any], str]:
+    """Return figures and tables; all arms after the first two are compared with these two."""
+    speeds, ratios = rates(found, arms), gains(found, arms[2:], arms[:2])
+    acceptance = acceptances(found, {arm: Arm.parse(arm) for arm in drafted})
+    times = round_times(found, drafted) if has_times else []
+    parts = [rates_table(speeds), gains_table(ratios), acceptance_table(acceptance)]
+    parts += [times_table(times)] if times else []
+    facts = {"rates": speeds, "gains": ratios, "acceptance": acceptance, "round_times": times}
+    return facts, "\n\n".join(part for part in parts if part)
+
+
+def _ask_one_server(
+    repository: Path, arms: Sequence[str], arguments: argparse.Namespace, draw: Draw, end_id: int
+) -> list[Measurement]:
+    """Ask all arms of one server, which first learns from prompts that are not measured."""
+
+    def salted(salt: str) -> Sequence[TokenPrompt]:
+        return load_token_prompts(arguments.prompts, CHECKPOINT, salt)[0][:: arguments.every]
+
+    others, _ = load_token_prompts(arguments.prompts, CHECKPOINT, "learn")
+    taken = set(others[:: arguments.every])
+    left = [prompt for prompt in others if prompt not in taken] or list(others)
+    learning = [(prompt, arm) for prompt in left[: arguments.learning] for arm in arms]
+    return ask_salted(repository, salted, arms, learning, draw, end_id)
+
+
+def _repository(arguments: argparse.Namespace, scratch: Path) -> Path:
+    """Return the repository, or a copy with a co-located orchestrator if an arm asks one."""
+    source: Path = arguments.model_repository
+    if all(Arm.parse(arm).model != COLOCATED for arm in arguments.drafters):
+        return source
+    copy = with_drafts(source, scratch / "repository")
+    add_colocated(copy, scratch)
+    return copy
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = bench_parser("speed", __doc__)
+    add_prompt_options(parser, max_tokens=128)
+    parser.add_argument(
+        "--drafters",
+        nargs="+",
+        default=["auto"],
+        metavar="DRAFTER[:K][/VERIFICATION][@MODEL]",
+        help="arms with speculation; the first decides the exit status (default: auto). @colocated "
+        "asks an orchestrator with the engines in its own process; off@colocated is an arm too",
+    )
+    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
+    parser.add_argument(
+        "--context", type=int, default=0, metavar="N", help="lengthen prompts to N tokens"
+    )
+    parser.add_argument(
+        "--learning",
+        type=int,
+        metavar="N",
+        help="use one server for all arms, which first gets N other prompts in each arm "
+        "(default: a new server for each pass over the prompts)",
+    )
+    parser.add_argument("--times", action="store_true", help="report the parts of a round's time")
+    parser.add_argument("--seed", type=int, default=1, help="seed of draws and prompt order")
+    return parser

@@ -1,0 +1,53 @@
+"""`specdec bench tasks`: ten kinds of task and each drafter, beside the ranges of a guide.
+
+The prompts are ours that no training saw (`builder.distill.prompts.held_out`). There is one stream,
+and no arm profits from what another has computed: see `loadtest.lab.kit.alternating`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from loadtest.lab.kit.alternating import ask_in_alternation
+from loadtest.lab.kit.arms import DIRECT, OFF
+from loadtest.lab.kit.asking import Draw
+from loadtest.lab.kit.guide import TASKS
+from loadtest.lab.kit.options import bench_parser, finish
+from loadtest.lab.kit.prompts import as_tokens, held_out_prompts
+from loadtest.lab.kit.speed_tables import rates, rates_table
+from loadtest.lab.speed.task_picture import plot_tasks
+from loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
+
+DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
+
+
+def main(argv: list[str]) -> int:
+    """Measure and report; return 1 if a drafter never had a token accepted."""
+    parser = bench_parser("tasks", __doc__)
+    parser.add_argument("--per-task", type=int, metavar="N", help="prompts per task (default: all)")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--drafters", nargs="+", default=DRAFTERS, metavar="DRAFTER[:K]")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of prompts")
+    arguments = parser.parse_args(argv)
+    checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
+    prompts, end_id = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
+    arms = (DIRECT, OFF, *arguments.drafters)
+    draw = Draw(arguments.max_tokens, seed=arguments.seed, has_statistics=True)
+    found = sorted(
+        ask_in_alternation(arguments.model_repository, prompts, arms, draw, end_id),
+        key=lambda each: list(TASKS).index(each.column),
+    )
+    known, speeds = outcomes(found, arguments.drafters), rates(found, arms)
+    facts = {
+        "max_tokens": arguments.max_tokens,
+        "num_prompts": Counter(prompt.column for prompt in prompts),
+        "outcomes": figures(known),
+        "rates": speeds,
+    }
+    table = "\n\n".join([tables(known), distance_table(known), rates_table(speeds)])
+    idle = [each for each in arguments.drafters if not known[None, each].counts.num_accepted]
+    faults = [f"{drafter}: no token was accepted" for drafter in idle]
+    status = finish(arguments, argv, facts, table, raw=found, faults=faults)
+    title = f"{len(prompts)} held-out prompts, greedy, {arguments.max_tokens} tokens"
+    plot_tasks(known, title, arguments.out / f"{arguments.name}.png")
+    return status

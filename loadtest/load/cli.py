@@ -1,0 +1,164 @@
+"""`specdec load`: run a load test, write its report, and check its limits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from clients import SpecdecError
+from loadtest.load.gates import Thresholds, find_violations
+from loadtest.load.report import write_report
+from loadtest.load.run import run_load
+from loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
+
+_REQUEST_OPTIONS: dict[str, type] = {
+    "max_tokens": int,
+    "num_draft_tokens": int,
+    "drafter": str,
+    "verification": str,
+    "temperature": float,
+    "deadline_ms": int,
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the command and return its exit status.
+
+    The status is 1 if a limit was broken, nothing was answered, or the test did not run.
+    """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        settings = _settings(args)
+    except ValueError as error:
+        parser.error(str(error))
+    thresholds = Thresholds(**{item.name: getattr(args, item.name) for item in fields(Thresholds)})
+    try:
+        samples, summary = run_load(settings)
+    except (OSError, RuntimeError, SpecdecError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    violations = find_violations(summary, thresholds)
+    print(write_report(settings, samples, summary, violations))
+    print(f"everything recorded lies in {settings.out}", file=sys.stderr)
+    for violation in violations:
+        print(f"BROKEN {violation}", file=sys.stderr)
+    return 1 if violations else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="specdec load",
+        description="Put the model under load with Locust users and check the result. Leaves raw "
+        "samples (requests.csv, chunks.csv), summary.json, summary.md, latency.png and Locust's "
+        "own CSV and HTML in --out. Exit code 1 when a limit is broken or nothing was answered.",
+    )
+    server = parser.add_argument_group("server")
+    server.add_argument("--protocol", choices=("grpc", "http"), default="grpc")
+    server.add_argument("--url", help="host:port (gRPC) or http://host:port (default: 127.0.0.1)")
+    server.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
+    _add_load_arguments(parser.add_argument_group("load"))
+    _add_prompt_arguments(parser.add_argument_group("prompts"))
+    request = parser.add_argument_group("request (the server's defaults hold for the rest)")
+    for name, kind in _REQUEST_OPTIONS.items():
+        request.add_argument(_flag(name), type=kind)
+    limits = parser.add_argument_group("limits, from raw samples")
+    for item in fields(Thresholds):
+        text = f"default {item.default}" if item.default is not None else "default: none"
+        limits.add_argument(
+            _flag(item.name), type=float, default=item.default, metavar="X", help=text
+        )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/scratch/load"),
+        help="folder (default: %(default)s)",
+    )
+    return parser
+
+
+def _add_load_arguments(load: argparse._ArgumentGroup) -> None:
+    load.add_argument(
+        "--arrivals",
+        choices=("closed", "poisson"),
+        default="closed",
+        help="closed: users who wait for each answer; poisson: starts that wait for nothing",
+    )
+    load.add_argument("--users", type=int, default=1, help="closed: how many (default 1)")
+    load.add_argument("--spawn-rate", type=float, help="users a second (default: all at once)")
+    load.add_argument("--rate", type=float, help="poisson: requests a second")
+    load.add_argument("--duration", type=float, metavar="S", help="start requests for this long")
+    load.add_argument("--requests", type=int, metavar="N", help="start N requests")
+    load.add_argument(
+        "--warmup", type=float, default=0.0, metavar="S", help="leave the first seconds out"
+    )
+    load.add_argument(
+        "--grace",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="requests in flight may end after --duration (default %(default)s)",
+    )
+    load.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="a request that takes longer is given up and failed (default %(default)s)",
+    )
+    load.add_argument("--seed", type=int, default=1, help="of prompt order and arrival times")
+
+
+def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL: question_id, category, turns"
+    )
+    group.add_argument("--raw", action="store_true", help="send as text_input, not as a message")
+    group.add_argument(
+        "--salt", action="store_true", help="begin every prompt differently, to defeat caches"
+    )
+    group.add_argument("--tasks", action="store_true", help="send the category as the task")
+    group.add_argument(
+        "--verify",
+        action="store_true",
+        help="first get each answer without speculation, then compare every answer's tokens",
+    )
+
+
+def _settings(args: argparse.Namespace) -> LoadSettings:
+    grpc_url = f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
+    http_url = f"http://127.0.0.1:{os.environ.get('HTTP_PORT', '8000')}"
+    given = {name: getattr(args, name) for name in _REQUEST_OPTIONS}
+    return LoadSettings(
+        out=args.out,
+        protocol=args.protocol,
+        url=args.url or (grpc_url if args.protocol == "grpc" else http_url),
+        model=args.model,
+        users=args.users,
+        spawn_rate_per_s=args.spawn_rate,
+        duration_s=args.duration,
+        num_requests=args.requests,
+        warmup_s=args.warmup,
+        timeout_s=args.timeout,
+        grace_s=args.grace,
+        arrivals=args.arrivals,
+        rate_per_s=args.rate,
+        prompts=args.prompts,
+        request={name: value for name, value in given.items() if value is not None},
+        is_chat=not args.raw,
+        is_salted=args.salt,
+        has_tasks=args.tasks,
+        is_verified=args.verify,
+        seed=args.seed,
+    )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

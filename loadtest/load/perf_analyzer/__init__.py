@@ -1,0 +1,1 @@
+"""Compares our load test with Triton's own load tool, `perf_analyzer`."""

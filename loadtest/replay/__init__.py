@@ -1,1 +1,0 @@
-"""The controller on recorded answers: a simulated server that answers as a real one did."""

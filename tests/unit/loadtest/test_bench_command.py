@@ -1,0 +1,50 @@
+"""Tests of the command `specdec bench`: its benches, and how it fails."""
+
+import importlib
+
+import pytest
+
+from clients.errors import SpecdecError
+from loadtest import bench
+from loadtest.lab.benches import BENCHES, GONE
+from loadtest.lab.speed import acceptance
+
+
+def test_refusal_by_the_server_is_one_line_without_a_traceback(monkeypatch, capsys):
+    """The line has the server's own words, and the exit status is 1."""
+
+    def refused(argv):
+        raise SpecdecError("num_draft_tokens must be at most 16", error_type="invalid_request")
+
+    monkeypatch.setattr(acceptance, "main", refused)
+    assert bench.main(["acceptance", "--arms", "eagle3_tree:24"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("specdec bench acceptance: invalid_request: num_draft_tokens must")
+    assert error.count("\n") == 1
+
+
+def test_help_has_a_line_for_each_bench(capsys):
+    """Each line has the bench's name and what it measures."""
+    assert bench.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split()[0] for line in lines] == list(BENCHES)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_bench_has_help(name, capsys):
+    """`specdec bench NAME --help` names the bench and exits with status 0."""
+    module = importlib.import_module(f"loadtest.{BENCHES[name].module}")
+
+    with pytest.raises(SystemExit) as exit_request:
+        module.main(["--help"])
+
+    assert exit_request.value.code == 0
+    assert f"specdec bench {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "instead"), GONE.items())
+def test_bench_of_an_earlier_version_names_the_one_to_use(name, instead, capsys):
+    """The exit status is 2, as for every unknown bench."""
+    assert bench.main([name]) == 2
+    assert f"unknown bench '{name}'; use {instead}" in capsys.readouterr().err

@@ -1,0 +1,23 @@
+"""Tests of copies of a model repository."""
+
+import pytest
+
+from builder.errors import BuildError
+from builder.parameters import set_parameters
+from loadtest.lab.kit.repository import add_front_door
+
+
+def test_copied_orchestrator_has_its_own_parameters(tmp_path):
+    """The copy has another name and other parameters; an unknown parameter is refused."""
+    door = tmp_path / "specdec"
+    door.mkdir()
+    text = 'name: "specdec"\nparameters { key: "a" value { string_value: "1" } }\n'
+    (door / "config.pbtxt").write_text(text)
+
+    add_front_door(tmp_path, "second", a="2")
+
+    assert (door / "config.pbtxt").read_text() == text
+    expected = text.replace("specdec", "second").replace('"1"', '"2"')
+    assert (tmp_path / "second" / "config.pbtxt").read_text() == expected
+    with pytest.raises(BuildError, match="parameter b 0 times"):
+        set_parameters(door, b="2")
