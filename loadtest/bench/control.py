@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.assembly import WEIGHTS
 from builder.parameters import set_parameters
+from builder.repository.weights import WEIGHTS
 from loadtest.bench.alternating import ask_salted
 from loadtest.bench.arms import OFF
 from loadtest.bench.hopeless import random_draft

@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.add_draft import add_draft
-from builder.assembly import HEAD, WEIGHTS
-from builder.colocate import colocate
 from builder.description.engine import TRANSLATIONS
 from builder.parameters import set_parameters
+from builder.repository.add_draft import add_draft
+from builder.repository.colocate import colocate
+from builder.repository.weights import HEAD, WEIGHTS
 
 COLOCATED = "colocated"
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from builder.checks import read_config
+from builder.checkpoints.files import read_config
 from builder.parameters import set_parameters
 from loadtest.bench.alternating import ask_in_alternation, ask_salted
 from loadtest.bench.arms import OFF, ORCHESTRATOR, Arm

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from builder.colocate import colocate
 from builder.errors import BuildError
+from builder.repository.colocate import colocate
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.bench.arms import Arm
 from loadtest.bench.prompting import TokenPrompt

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.assembly import HEAD
-from builder.pair import load_pair
-from builder.sources import fetch, file_sha256
+from builder.hashes import file_sha256
+from builder.importing.packages import fetch
+from builder.repository.pair_weights import load_pair
+from builder.repository.weights import HEAD
 from loadtest.peers.errors import PeerError
 
 MODELS_CACHE = Path(".cache/models")

@@ -14,8 +14,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from builder import cli
-from builder.llama2c_import import import_llama2c
-from builder.vocabulary import restrict, shared_vocabulary
+from builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from builder.importing.llama2c import import_llama2c
 from specdec.serving.strangers import Stranger
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.model import LlamaModel, Segment
