@@ -93,7 +93,7 @@ def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
     work.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         install(patch, work / "site", pair.runtime.version)
-        toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+        toolkit = find_toolkit(pair.runtime)
         found = compile_steps(plan_steps(pair, work, toolkit, ""), work)
     engines = dict(zip(pair.engines, found, strict=True))
     for engine, directory in engines.items():

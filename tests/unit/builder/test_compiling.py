@@ -64,7 +64,7 @@ def installed(tmp_path, monkeypatch):
 
 def steps_of(pair, work):
     """Return the steps that compile a pair with the installed TensorRT-LLM."""
-    toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+    toolkit = find_toolkit(pair.runtime)
     return plan_steps(pair, work, toolkit, "cnn_dailymail")
 
 
@@ -175,7 +175,7 @@ def test_second_compilation_at_the_same_time_is_refused(pair, installed, tmp_pat
     )
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(BuildError, match="another compilation is at work"):
+        with pytest.raises(BuildError, match="another compilation is running"):
             compile_steps(steps_of(pair, work), work)
         holder.stdin.close()
 
@@ -226,7 +226,7 @@ def test_release_with_unknown_flags_is_refused(pair, version, tmp_path):
 def test_missing_tensorrt_llm_names_the_container():
     """Without TensorRT-LLM the message names the container to run the command in."""
     with pytest.raises(BuildError, match=r"not installed: run this in nvcr\.io.*:26\.07-trtllm"):
-        find_toolkit(VERSION, "26.07")
+        find_toolkit(Runtime(VERSION, "26.07"))
 
 
 def test_other_release_than_that_of_the_pair_is_refused(installed):
@@ -234,7 +234,7 @@ def test_other_release_than_that_of_the_pair_is_refused(installed):
     installed("1.1.0")
 
     with pytest.raises(BuildError, match=r"this is TensorRT-LLM 1\.1\.0, the pair is for 1\.2\.1"):
-        find_toolkit(VERSION, "26.07")
+        find_toolkit(Runtime(VERSION, "26.07"))
 
 
 def test_python_on_path_goes_before_our_own(installed, tmp_path, monkeypatch):
@@ -249,7 +249,7 @@ def test_python_on_path_goes_before_our_own(installed, tmp_path, monkeypatch):
     theirs.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([str(theirs.parent), os.environ["PATH"]]))
 
-    assert find_toolkit(VERSION, "26.07").python == str(theirs)
+    assert find_toolkit(Runtime(VERSION, "26.07")).python == str(theirs)
 
 
 @pytest.mark.parametrize("mode", ["eagle", "medusa", "redrafter", "lookahead"])

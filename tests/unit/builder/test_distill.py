@@ -10,7 +10,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from builder.distill import answers, checkpoint, cli, data, evaluate, measure, prompts
+from builder import cli
+from builder.distill import checkpoint, data, evaluate, measure, prompts
+from builder.distill.answers import answering
 from builder.distill.answers.answering import done_indices, save_shard
 from builder.distill.answers.teacher import Teacher, top_logprobs
 from builder.distill.answers.writer import Job, WriterSettings, Written, loops, write
@@ -267,9 +269,9 @@ def test_prompts_are_tokenized_only_one_span_ahead(monkeypatch: pytest.MonkeyPat
         read.append(len(span))
         return [[1] * (4 - prompt.index % 4) for prompt in span]
 
-    monkeypatch.setattr(prompts, "all_tokens", tokens)
+    monkeypatch.setattr(answering, "all_tokens", tokens)
     asked = [prompts.Prompt(i, "sampled", []) for i in range(40)]
-    jobs = answers._jobs(asked, None, answers.AnswerSettings(sort_span=4))
+    jobs = answering._jobs(asked, None, answering.AnswerSettings(sort_span=4))
 
     assert [next(jobs).index for _ in range(5)] == [3, 2, 1, 0, 7]
     jobs.close()
@@ -377,5 +379,5 @@ def test_command_line_refuses_a_missing_target(tmp_path: Path) -> None:
     """A wrong --target ends with exit code 2, before any work."""
     work = tmp_path / "work"
 
-    assert cli.main(["all", "--target", str(tmp_path), "--work", str(work)]) == 2
+    assert cli.main(["distill", "all", "--target", str(tmp_path), "--work", str(work)]) == 2
     assert not work.exists()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from builder import cli
 from builder.heads import checkpoint, eagle3, medusa
 from tests.unit.tiny_llama import HIDDEN, VOCAB, save_tiny_llama
 
@@ -111,6 +113,49 @@ def test_incomplete_heads_are_refused(missing, target, tmp_path):
     with pytest.raises(ValueError, match=f"has no {missing}"):
         checkpoint.assemble(tmp_path / "stored", target, tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("medusa", lambda config, _: config.pop("medusa_num_heads"), "no medusa_num_heads"),
+        ("medusa", lambda _, tensors: tensors.pop("1.0.linear.weight"), "no 1.0.linear.weight"),
+        ("eagle3", lambda config, _: config.pop("draft_vocab_size"), "no draft_vocab_size"),
+        ("eagle3", lambda config, _: config.update(architectures=["Other"]), "known heads are"),
+    ],
+)
+def test_add_head_names_what_a_head_lacks(kind, change, message, target, tmp_path, capsys):
+    """The command ends with one line, and the target gets no head."""
+    stored = tmp_path / "stored"
+    checkpoint.store(kind, make(kind, target), target, stored, NOTES)
+    config = json.loads((stored / "config.json").read_text())
+    tensors = load_file(stored / checkpoint.WEIGHTS[kind])
+    change(config, tensors)
+    (stored / "config.json").write_text(json.dumps(config))
+    save_file(tensors, stored / checkpoint.WEIGHTS[kind])
+
+    assert add_head(stored, target, tmp_path) == 1
+
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "repository/target/1/head").exists()
+
+
+def test_add_head_names_a_file_that_is_cut_off(target, tmp_path, capsys):
+    """The message of an interrupted download names the file."""
+    checkpoint.store("eagle3", make("eagle3", target), target, tmp_path / "stored", NOTES)
+    weights = tmp_path / "stored" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+    assert add_head(tmp_path / "stored", target, tmp_path) == 1
+
+    assert "stored/model.safetensors cannot be read" in capsys.readouterr().err
+
+
+def add_head(head: Path, target: Path, directory: Path) -> int:
+    """Run `specdec build add-head` on a repository with the target; return its exit status."""
+    repository = directory / "repository"
+    shutil.copytree(target, repository / "target" / "1" / "checkpoint")
+    return cli.main(["add-head", "own", str(head), "--model-repository", str(repository)])
 
 
 def test_heads_of_other_targets_are_refused(target, tmp_path):

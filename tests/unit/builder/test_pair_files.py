@@ -157,8 +157,22 @@ def test_check_prints_a_report_and_exits_0(capsys):
     assert "70,553,706,496" in shown
     assert re.search(r"GPU 0,1,2,3 +target +34\.3 +20\.2 ", shown)
     assert re.search(r"draft +0\.9\d +\d{6}", shown)
-    assert "A published guide's rule (activations = 4 × weights × batch 64) asks" in shown
+    assert "By a published guide (activations = 4 × weights × batch 64) the whole pair" in shown
     assert shown.splitlines()[-1].startswith("can be built")
+
+
+def test_check_takes_a_head_and_compares_its_sizes(tmp_path, capsys):
+    """`--checkpoint head=DIR` is a folder with the head's config.json; another size is an error."""
+    (tmp_path / "config.json").write_text('{"hidden_size": 576, "vocab_size": 49152}')
+    arguments = ["check", "smollm2_135m", "--checkpoint", f"head={tmp_path}"]
+    assert cli.main(arguments) == 0
+    (tmp_path / "config.json").write_text('{"hidden_size": 64}')
+
+    assert cli.main(arguments) == 1
+
+    assert "its hidden_size is 64, the target's is 576" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["check", "llama31_8b_1b", "--checkpoint", f"head={tmp_path}"]) == 1
+    assert "no engine 'head' in llama31_8b_1b" in capsys.readouterr().err
 
 
 def test_check_exits_1_for_a_pair_that_cannot_be_built(tmp_path, capsys):

@@ -245,9 +245,10 @@ def test_training_choosing_and_judging_share_no_prompt():
         for index in range(40)
     ]
 
-    parts = learning.parted(examples)
+    parts = learning.split(examples)
 
-    indices = [{e.index for e in some} for some in (parts.training, parts.choosing, parts.judging)]
+    sets = (parts.training, parts.choosing, parts.measuring)
+    indices = [{example.index for example in some} for some in sets]
     assert [len(some) for some in indices] == [32, 4, 4]
     assert len(set.union(*indices)) == 40
 
@@ -283,9 +284,9 @@ def test_refreshed_draft_learns_the_targets_present_answers(tmp_path):
             )
         )
 
-    how = replace(learning.SETTINGS, epochs=8, batch_tokens=512, matrix_learning_rate=2e-2)
-    parts, run, new = learning.parted(examples), tmp_path / "run", tmp_path / "new"
-    outcome = learning.learn(DraftModel(), tmp_path / "served", target, parts, run, how, new)
+    settings = replace(learning.SETTINGS, epochs=8, batch_tokens=512, matrix_learning_rate=2e-2)
+    parts, run, new = learning.split(examples), tmp_path / "run", tmp_path / "new"
+    outcome = learning.learn(DraftModel(), tmp_path / "served", target, parts, run, settings, new)
 
     assert not outcome.fell
     assert outcome.num_steps > 0

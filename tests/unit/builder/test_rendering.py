@@ -257,6 +257,23 @@ def test_dry_run_writes_nothing(name, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("colocated", [False, True], ids=["apart", "colocated"])
+def test_dry_run_of_torch_engines_names_what_would_be_rendered(colocated, tmp_path, capsys):
+    """It converts no weights, and what it lists is all that a rendering writes."""
+    repository = rendered("smollm2_135m", tmp_path / "repository", colocated=colocated)
+    capsys.readouterr()
+    options = ["--output", str(tmp_path / "new"), "--cache", str(tmp_path / "cache"), "--dry-run"]
+
+    assert main(["render", "smollm2_135m", *options, *(["--colocate"] if colocated else [])]) == 0
+
+    lines = capsys.readouterr().out.split("start it:")[0].splitlines()
+    planned = [Path(line.partition(":")[0]).relative_to(tmp_path / "new") for line in lines]
+    assert all((repository / path).exists() for path in planned)
+    written = [path.relative_to(repository) for path in repository.rglob("*") if path.is_file()]
+    assert all(any(path.is_relative_to(each) for each in planned) for path in written)
+    assert {path.name for path in tmp_path.iterdir()} == {"repository"}
+
+
 def test_folder_that_was_not_rendered_is_not_replaced(tmp_path):
     """Render replaces only what it rendered, and refuses options that do not fit the engines."""
     (tmp_path / "mine").mkdir()
