@@ -1,6 +1,6 @@
 """Attention over sequences of different lengths, grouped by similar length.
 
-The rows of a batch's sequences lie one after another. A GPU wants few large products, so sequences
+The rows of a batch's sequences follow one another. A GPU wants few large products, so sequences
 of similar length share one, with little padding. A CPU gains nothing from that, so there each
 sequence has a product of its own.
 """

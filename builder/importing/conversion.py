@@ -12,7 +12,7 @@ from builder.outputs import is_current, replaced, reported
 from specdec.serving.freshness import write_fingerprint
 
 IMPORT_FORMAT = "2"
-"""Version of the written folders; folders of another version are written anew."""
+"""Version of the written folders; folders of another version are written again."""
 
 
 def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool = False) -> bool:

@@ -30,7 +30,7 @@ from specdec.serving.manifest import (
 )
 
 RECORDED = ("checkpoint", "checkpoints", "head", "engine")
-"""Folders of a model whose files are recorded, because nobody edits them. Parameters in
+"""Folders of a model whose files are recorded, because they are not edited by hand. Parameters in
 config.pbtxt are compared by meaning when the server loads, not by bytes."""
 COLOCATED = Path("specdec") / "checkpoints"
 """Folder in a repository with the weights of colocated engines."""

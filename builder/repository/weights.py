@@ -15,7 +15,7 @@ HEAD = Path("1") / versions.HEAD
 """Folder of the target's EAGLE-3 or Medusa head, relative to the target."""
 
 ASSEMBLY_FORMAT = "1"
-"""Version of the written folders; folders of another version are written anew."""
+"""Version of the written folders; folders of another version are written again."""
 
 
 def assemble_draft(stored: Path, target: Path, output: Path) -> None:

@@ -6,7 +6,7 @@ arrays over its answers: `index` int64 [n] (prompt index), `prompt_len` and `ans
 float16 [tokens, num_top]. The last two are the teacher's most likely tokens at temperature 1, so
 that training need not run the teacher again.
 
-To train heads, NAME.features lies beside NAME.safetensors: `features` bf16 [inputs, taps, hidden].
+For heads, NAME.features is kept with NAME.safetensors: `features` bf16 [inputs, taps, hidden].
 The inputs of an answer are its prompt and all of its tokens but the last.
 """
 
