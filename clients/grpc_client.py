@@ -61,7 +61,7 @@ class GrpcClient:
         return collect(self._run(request, stream=False, timeout_s=timeout_s))
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Return whether the model takes requests; false without an answer within `timeout_s` seconds.
+        """Return whether the model takes requests; false if no answer comes in `timeout_s` seconds.
 
         This also opens the connection.
         """

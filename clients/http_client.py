@@ -95,7 +95,7 @@ class HttpClient:
             )
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Return whether the model takes requests; false without an answer within `timeout_s` seconds.
+        """Return whether the model takes requests; false if no answer comes in `timeout_s` seconds.
 
         This also opens a connection.
         """

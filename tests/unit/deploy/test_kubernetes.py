@@ -185,14 +185,6 @@ def test_engine_build_runs_valid_build_commands():
         assert checkpoints(step).keys() == {each.name for each in pair.engines}
 
 
-def test_refresh_runs_a_valid_build_command():
-    """The nightly command is `specdec build refresh`."""
-    (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
-
-    assert job["command"] == ["specdec", "build", "refresh"]
-    parser("refresh").parse_args(["refresh", *job["args"]])
-
-
 def test_autoscaler_uses_the_metric_that_the_adapter_serves():
     """It also scales the right deployment."""
     spec = OBJECTS["HorizontalPodAutoscaler specdec"]["spec"]
