@@ -63,9 +63,9 @@ def reported(output: Path, name: str) -> Iterator[None]:
     print(f"{output}: {name}, written in {time.monotonic() - started_s:.1f} s")
 
 
-def link_or_copy(source: str, place: str) -> None:
-    """Hard-link `place` to the file `source`, or copy it if the file system has no such links."""
+def link_or_copy(source: str, copy: str) -> None:
+    """Hard-link `copy` to the file `source`, or copy it if the file system has no such links."""
     try:
-        os.link(source, place)
+        os.link(source, copy)
     except OSError:
-        shutil.copy2(source, place)
+        shutil.copy2(source, copy)

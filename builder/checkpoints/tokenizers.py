@@ -31,7 +31,7 @@ class Difference:
     """One difference between two tokenizers."""
 
     kind: str
-    """What differs: "probe", "vocabulary", "special tokens" or "chat template"."""
+    """Kind of difference: "probe", "vocabulary", "special tokens" or "chat template"."""
     text: str
     """Description for people, with the first few differing tokens."""
 

@@ -44,9 +44,9 @@ def _write_answers(
 ) -> list[list[int]]:
     jobs = (Job(i, prompt, 0.0, max_new) for i, prompt in enumerate(prompts))
     stop = frozenset(tokenizer.all_special_ids)
-    how = WriterSettings(stop, num_top=1, cut_loops=False)
+    writing = WriterSettings(stop, num_top=1, cut_loops=False)
     answers: list[list[int]] = [[] for _ in prompts]
-    for done in write(teacher, jobs, how):
+    for done in write(teacher, jobs, writing):
         answers[done.job.index] = done.tokens
     return answers
 

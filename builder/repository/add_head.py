@@ -37,10 +37,10 @@ def add_head(repository: Path, name: str, head: Path) -> str:
     """
     if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
         raise BuildError(f"a head cannot be named {name!r}: the name is reserved or malformed")
-    target, place = repository / "target" / WEIGHTS, repository / "target" / HEAD
+    target, output = repository / "target" / WEIGHTS, repository / "target" / HEAD
     if not target.is_dir():
         raise BuildError(f"{target} has no weights: run `specdec build pair` first")
-    fill_head(head, target, place)
+    fill_head(head, target, output)
     set_parameters(repository / "target", head_dir=HEAD.name)
     set_parameters(repository / "specdec", target_head_name=name)
-    return str(read_config(place)["architectures"][0])
+    return str(read_config(output)["architectures"][0])

@@ -31,18 +31,18 @@ def assemble_draft(stored: Path, target: Path, output: Path) -> None:
         raise BuildError(f"the stored draft {stored} does not fit: {error}") from error
 
 
-def fill_head(head: Path, target: Path, place: Path, *, force: bool = False) -> None:
-    """Write the head in the engine's format to `place`, unless it is there and up to date.
+def fill_head(head: Path, target: Path, output: Path, *, force: bool = False) -> None:
+    """Write the head in the engine's format to `output`, unless it is there and up to date.
 
     Raises BuildError if the head is incomplete or made for another target.
     """
     made_from = {"head": directory_sha256(head), "format": ASSEMBLY_FORMAT}
-    if not force and is_current(place, made_from):
-        print(f"{place}: up to date")
+    if not force and is_current(output, made_from):
+        print(f"{output}: up to date")
         return
     from builder.heads import checkpoint  # noqa: PLC0415 - torch is slow to import
 
-    with reported(place, head.name), replaced(place, made_from) as new:
+    with reported(output, head.name), replaced(output, made_from) as new:
         try:
             checkpoint.assemble(head, target, new)
         except (OSError, ValueError) as error:

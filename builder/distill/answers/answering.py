@@ -178,7 +178,7 @@ def _answer_worker(
     teacher = Teacher(model_dir, settings.num_slots, max_len, device, taps)
     teacher.set_prefix(user_header_ids(tokenizer))
     stop = frozenset(tokenizer.all_special_ids)
-    how = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
+    writing = WriterSettings(stop, num_top=settings.num_top, seed=settings.seed + worker)
     start, tokens, count = time.monotonic(), 0, 0
     numbers = itertools.count(len(list(folder.glob(f"w{worker}-*.safetensors"))))
 
@@ -186,7 +186,7 @@ def _answer_worker(
         return time.monotonic() - start < settings.minutes * 60
 
     written = tqdm(
-        write(teacher, _jobs(todo, tokenizer, settings), how, keep_going),
+        write(teacher, _jobs(todo, tokenizer, settings), writing, keep_going),
         desc=f"answers, worker {worker}",
         total=len(todo),
         unit="answer",
