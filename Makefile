@@ -30,6 +30,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMPS)/packages: requirements.lock | $(BIN)/python
+	@echo "installing the packages of requirements.lock, which takes about two minutes"
 	$(BIN)/python -m pip install --quiet -r requirements.lock
 	@mkdir -p $(STAMPS) && touch $@
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a target: a hash that is the same wherever the weights are the same."""
+"""The fingerprint of a target: a hash that stays the same if its files are split differently."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from builder.checks import read_config, safetensors_header
+from builder.checkpoints.files import read_config, tensor_headers
 from builder.errors import BuildError
-from builder.sources import CHUNK_BYTES
+from builder.hashes import CHUNK_BYTES
 
 _CONFIG_KEYS = ("hidden_act", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
 
@@ -22,17 +22,9 @@ def fingerprint(checkpoint: Path) -> str:
     Raises BuildError without a safetensors file or a readable config.json, or for a file that ends
     too early.
     """
-    files = sorted(checkpoint.glob("*.safetensors"))
-    if not files:
-        raise BuildError(f"{checkpoint} holds no safetensors file")
-    places = {
-        name: (file, tensor)
-        for file in files
-        for name, tensor in safetensors_header(file).items()
-        if name != "__metadata__"
-    }
+    tensors = tensor_headers(checkpoint)
     digest = hashlib.sha256(_arithmetic(read_config(checkpoint)).encode())
-    for name, (file, tensor) in sorted(places.items()):
+    for name, (file, tensor) in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor['dtype']} {tensor['shape']}\n".encode())
         _add_bytes(digest, file, *tensor["data_offsets"])
     return digest.hexdigest()

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from builder.errors import BuildError
 
-MANIFEST = "built_from.json"
+RECORD = "built_from.json"
+"""File in an output directory that records its input and the sizes of its files."""
 
 
 def is_current(directory: Path, made_from: dict[str, str]) -> bool:
     """Return whether `directory` was made from `made_from` and its files kept their sizes."""
     try:
-        manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
-        files: dict[str, int] = manifest["files"]
-        return manifest["made_from"] == made_from and all(
+        record = json.loads((directory / RECORD).read_text("utf-8"))
+        files: dict[str, int] = record["files"]
+        return record["made_from"] == made_from and all(
             (directory / name).stat().st_size == num_bytes for name, num_bytes in files.items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -44,8 +48,24 @@ def replaced(directory: Path, made_from: dict[str, str]) -> Iterator[Path]:
             if path.is_file():
                 path.chmod(0o644)  # safetensors writes 0600; the server may be another user
                 files[str(path.relative_to(new))] = path.stat().st_size
-        manifest = {"made_from": made_from, "files": files}
-        (new / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+        record = {"made_from": made_from, "files": files}
+        (new / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
         if directory.exists():
             directory.rename(Path(scratch) / "old")
         new.rename(directory)
+
+
+@contextmanager
+def reported(output: Path, name: str) -> Iterator[None]:
+    """Print how long the block took to write `name` to `output`."""
+    started_s = time.monotonic()
+    yield
+    print(f"{output}: {name}, written in {time.monotonic() - started_s:.1f} s")
+
+
+def link_or_copy(source: str, copy: str) -> None:
+    """Hard-link `copy` to the file `source`, or copy it if the file system has no such links."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copy2(source, copy)

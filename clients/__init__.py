@@ -1,4 +1,7 @@
-"""gRPC and HTTP clients of the model `specdec`, and the commands that use them."""
+"""gRPC and HTTP clients of the model `specdec`, and the commands `specdec chat` and `generate`.
+
+`request` and `response` define what is sent and received; both clients share them.
+"""
 
 from clients.errors import SpecdecError
 from clients.grpc_client import GrpcClient

@@ -1,4 +1,4 @@
-"""Tell which part of an answer's text came from which drafter.
+"""Attribution of an answer's text to the target and its drafters.
 
 The server sends the source of each *token*, but text only for each chunk. With the target's
 tokenizer the text is split by token. Without it the text of a chunk stays one piece, with the
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of text and the sources of its tokens.
+    """A piece of text, and the sources of its tokens.
 
     `source` is 0 for the target, n for the n-th drafter, and None for several sources.
     `num_drafted` of the `num_tokens` tokens came from drafters.
@@ -34,7 +34,7 @@ class Piece:
 
 
 class Attribution(Protocol):
-    """Splits the chunks of one answer into pieces; each answer needs a new one."""
+    """A splitter of the chunks of one answer into pieces; each answer needs a new one."""
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
         """Yield the pieces of the chunk's text in order; joined they are the text."""
@@ -45,10 +45,10 @@ Decode = Callable[[int], "str | None"]
 
 
 class ChunkAttribution:
-    """Splits by chunk: one piece for each chunk that has text."""
+    """Attribution by chunk: one piece for each chunk that has text."""
 
     def __init__(self) -> None:
-        # Sources of tokens without text so far, such as half a character; the next text is theirs.
+        # Sources of tokens without text so far, such as half a character: the next text has them.
         self._waiting: list[int] = []
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
@@ -60,7 +60,7 @@ class ChunkAttribution:
 
 
 class TokenAttribution:
-    """Splits by token: one piece for each run of tokens from the same source.
+    """Attribution by token: one piece for each run of tokens from the same source.
 
     It decodes the tokens itself. If its text differs from the server's, it attributes the rest of
     the answer by chunk and sets `is_by_token` to false. Reasons are another tokenizer, or a

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from clients.attribution import Decode
 
 _HELP = """\
-/new     start the conversation anew
-/k N     draft N tokens per round from now on (0: no speculation; nothing: the server decides)
-/help    this text
+/new     start a new conversation
+/k N     draft N tokens per round from now on (0: no speculation; no N: the server decides)
+/help    show this text
 Ctrl-C cancels an answer, Ctrl-D leaves."""
 
 
 class Chat:
-    """One conversation; the shown part of a cancelled answer belongs to it."""
+    """A conversation; the part of a cancelled answer that was shown belongs to it."""
 
     def __init__(
         self, client: Client, args: argparse.Namespace, new_decoder: Callable[[], Decode] | None
@@ -47,9 +47,9 @@ class Chat:
         self._new_decoder = new_decoder
         self._style: marks.MarkStyle = marks.default_style() if args.marks == "auto" else args.marks
         self._messages: list[dict[str, str]] = []
-        self._start_anew()
+        self._start()
 
-    def _start_anew(self) -> None:
+    def _start(self) -> None:
         system = self._args.system
         self._messages = [{"role": "system", "content": system}] if system else []
 
@@ -62,21 +62,21 @@ class Chat:
         legend = marks.legend(self._style, is_by_token=self._new_decoder is not None)
         if legend:
             print(legend)
-        is_fine = True
+        has_answer = True
         while True:
             try:
                 line = input("> " if is_interactive else "").strip()
             except EOFError:
                 if is_interactive:
                     print()
-                return 0 if is_fine or is_interactive else 1
+                return 0 if has_answer or is_interactive else 1
             except KeyboardInterrupt:
-                print("\nCtrl-D leaves, /help helps")
+                print("\nCtrl-D leaves, /help shows the commands")
                 continue
             if line.startswith("/"):
-                self._obey(line)
+                self._run_command(line)
             elif line:
-                is_fine = self.answer(line)
+                has_answer = self.answer(line)
 
     def answer(self, text: str) -> bool:
         """Send the conversation with `text` added and show the answer; return false if it failed.
@@ -86,7 +86,7 @@ class Chat:
         messages = [*self._messages, {"role": "user", "content": text}]
         attribution = self._new_attribution()
         shown: list[str] = []
-        remark = ""
+        note = ""
         num_tokens = 0
         start = first = time.perf_counter()
         try:
@@ -99,9 +99,9 @@ class Chat:
                     print(marks.render(piece, self._style), end="", flush=True)
                 if chunk.final:
                     total_s = time.perf_counter() - start
-                    remark = describe_answer(chunk.final, num_tokens, first - start, total_s)
+                    note = describe_answer(chunk.final, num_tokens, first - start, total_s)
         except KeyboardInterrupt:
-            remark = f"cancelled after {num_tokens} tokens"
+            note = f"cancelled after {num_tokens} tokens"
         except SpecdecError as error:
             if shown:
                 print()
@@ -109,24 +109,26 @@ class Chat:
             return False
         print()
         if isinstance(attribution, TokenAttribution) and not attribution.is_by_token:
-            self._remark("the tokenizer here wrote other text: marked by chunk from there on")
-        self._remark(remark)
+            self._print_note(
+                "this tokenizer decodes to other text, so from there on chunks are marked"
+            )
+        self._print_note(note)
         self._messages = [*messages, {"role": "assistant", "content": "".join(shown)}]
         return True
 
     def _new_attribution(self) -> Attribution:
         return TokenAttribution(self._new_decoder()) if self._new_decoder else ChunkAttribution()
 
-    def _obey(self, line: str) -> None:
+    def _run_command(self, line: str) -> None:
         command, _, value = line.partition(" ")
         if command == "/new":
-            self._start_anew()
+            self._start()
         elif command == "/k" and (not value or value.isdigit()):
             self._args.num_draft_tokens = int(value) if value else None
         else:
             print(_HELP)
 
-    def _remark(self, text: str) -> None:
+    def _print_note(self, text: str) -> None:
         if text:
             print(marks.dim(f"[{text}]", self._style))
 

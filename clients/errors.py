@@ -30,10 +30,10 @@ class SpecdecError(Exception):
     """A request that failed, on the server or on the way to it.
 
     `error_type` is the stable word with which the server's message begins. Errors of Triton itself
-    have no such word; their type is `triton`. Errors that the client finds are `client_timeout`,
-    `connection_failed`, `client_invalid_request` and `client_broken_answer`. `message` is the text
-    without the type. `status` is the name of the Triton code (`INVALID_ARG`, `UNAVAILABLE`, …), or
-    None if it is unknown.
+    have no such word; their type is `triton`. The types of the client's own errors are
+    `client_timeout`, `connection_failed`, `client_invalid_request` and `client_broken_answer`.
+    `message` is the text without the type. `status` is the name of the Triton code (`INVALID_ARG`,
+    `UNAVAILABLE`, …), or None if it is unknown.
     """
 
     def __init__(self, message: str, *, error_type: str, status: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Describe one answer in figures, for `specdec chat`, `specdec generate` and the load tests."""
+"""Figures that describe an answer, for `specdec chat`, `specdec generate` and the load tests."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("prompt", help="the prompt, used as it is; - reads standard input")
     parser.add_argument("--chat", action="store_true", help="send it as a user's chat message")
-    parser.add_argument("--no-stream", action="store_true", help="wait for one response")
-    parser.add_argument("--json", action="store_true", help="print everything known, as JSON")
+    parser.add_argument("--no-stream", action="store_true", help="wait for the whole answer")
+    parser.add_argument("--json", action="store_true", help="print answer and figures as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no figures")
     add_server_arguments(parser)
     add_request_arguments(parser)
@@ -87,9 +87,9 @@ def _run(client: Client, request: GenerationRequest, args: argparse.Namespace) -
 def _watch(
     chunks: Iterable[Chunk], start: float, arrivals_s: list[float], *, show: bool
 ) -> Iterator[Chunk]:
-    """Pass chunks on, show them, and append the arrival of each with tokens to `arrivals_s`.
+    """Pass chunks on, show them, and append arrival times of chunks with tokens to `arrivals_s`.
 
-    Arrivals are seconds since `start`, a reading of time.perf_counter().
+    The times are seconds since `start`, a reading of time.perf_counter().
     """
     for chunk in chunks:
         if chunk.token_ids:

@@ -61,7 +61,7 @@ class GrpcClient:
         return collect(self._run(request, stream=False, timeout_s=timeout_s))
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Say whether the model takes requests; false without an answer within `timeout_s` seconds.
+        """Return whether the model takes requests; false if no answer comes in `timeout_s` seconds.
 
         This also opens the connection.
         """
@@ -99,7 +99,9 @@ class GrpcClient:
         if error_text:
             raise SpecdecError.from_server(error_text)
         if not is_complete:
-            raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
+            raise SpecdecError(
+                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
+            )
 
     def close(self) -> None:
         """Close the connection; requests that still run on it are cancelled."""

@@ -90,10 +90,12 @@ class HttpClient:
             else:
                 response.close()
         if not is_complete:
-            raise SpecdecError("the stream ended in mid-answer", error_type=BROKEN_ANSWER)
+            raise SpecdecError(
+                "the stream ended before the answer was complete", error_type=BROKEN_ANSWER
+            )
 
     def is_ready(self, timeout_s: float = 5.0) -> bool:
-        """Say whether the model takes requests; false without an answer within `timeout_s` seconds.
+        """Return whether the model takes requests; false if no answer comes in `timeout_s` seconds.
 
         This also opens a connection.
         """

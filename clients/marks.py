@@ -1,4 +1,4 @@
-"""Mark draft tokens in text, by colour on a terminal or by brackets in plain text."""
+"""Marks for draft tokens in text: colours on a terminal, brackets elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_style() -> MarkStyle:
 
 
 def render(piece: Piece, style: MarkStyle) -> str:
-    """Return a piece's text with its marks; text from the target alone has none."""
+    """Return a piece's text with its marks; text of the target's own tokens has none."""
     if style == "none" or piece.num_drafted == 0:
         return piece.text
     count = f"{piece.num_drafted}/{piece.num_tokens}"
@@ -39,7 +39,7 @@ def render(piece: Piece, style: MarkStyle) -> str:
 
 
 def dim(text: str, style: MarkStyle) -> str:
-    """Return a remark, dimmed where there is colour to set it apart from the answer."""
+    """Return a note, dimmed in colour style to set it apart from the answer."""
     return f"{_DIM}{text}{_RESET}" if style == "color" else text
 
 

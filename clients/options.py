@@ -36,16 +36,19 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     group.add_argument(
-        "--timeout-s", type=float, help="give up on an answer after this long (default: never)"
+        "--timeout-s", type=float, help="longest wait for an answer, in seconds (default: no limit)"
     )
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for a request's parameters; the server has the defaults."""
-    group = parser.add_argument_group("request (the server's defaults hold for what is not given)")
+    group = parser.add_argument_group("request (the server has the defaults)")
     group.add_argument("--max-tokens", type=int, metavar="N")
     group.add_argument(
-        "--num-draft-tokens", type=int, metavar="K", help="drafted per round; 0: no speculation"
+        "--num-draft-tokens",
+        type=int,
+        metavar="K",
+        help="draft tokens per round; 0: no speculation",
     )
     group.add_argument("--drafter", help="name of a configured drafter, auto, or none")
     group.add_argument("--verification", help="exact, rejection, block or typical (lossy)")
@@ -56,8 +59,10 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stop", action="append", dest="stop_words", metavar="TEXT", help="may be repeated"
     )
-    group.add_argument("--task", help="label under which acceptance is tracked")
-    group.add_argument("--deadline-ms", type=int, metavar="MS", help="the server gives up then")
+    group.add_argument("--task", help="label by which acceptance is recorded")
+    group.add_argument(
+        "--deadline-ms", type=int, metavar="MS", help="time after which the server gives up"
+    )
 
 
 _REQUEST_NAMES = (
@@ -76,7 +81,7 @@ _REQUEST_NAMES = (
 
 
 def open_client(args: argparse.Namespace) -> Client:
-    """Return a client as the options say; without --url, the port comes from the environment."""
+    """Return the client that the options describe; without --url, the environment has the port."""
     if args.protocol == "grpc":
         url = args.url or f"127.0.0.1:{os.environ.get('GRPC_PORT', '8001')}"
         return GrpcClient(url, model_name=args.model, timeout_s=args.timeout_s)

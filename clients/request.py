@@ -25,7 +25,7 @@ _FP32_MAX = 3.4028234e38
 
 @dataclass(frozen=True, slots=True)
 class WireTensor:
-    """One input as it is sent: a scalar has `shape` [1, 1], a list of n values [1, n]."""
+    """An input as it is sent: a scalar has `shape` [1, 1], a list of n values [1, n]."""
 
     name: str
     datatype: DataType

@@ -38,9 +38,9 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One response: new text and new tokens.
+    """A response: new text and new tokens.
 
-    `sources` has the proposer of each token: 0 for the target, n for the n-th drafter. Text may
+    `sources` has the source of each token: 0 for the target, n for the n-th drafter. Text may
     come some characters later than its tokens, because it has whole characters only. The server
     holds back what may be the start of a stop word. `log_probs` is None unless the request asks for
     them. `final` is None in all chunks but the last.

@@ -1,4 +1,4 @@
-"""Checks of a pair before anything is downloaded or compiled: can it be built, and will it pay off?
+"""`specdec build check`: find out whether a pair can be built and will pay off, before building it.
 
 `check_description` checks a pair file. If checkpoints are given, it also checks their
 configuration, weights and tokenizers. Each `Finding` says what is wrong, why, and what to do.

@@ -47,14 +47,15 @@ def check_description(
 ) -> Report:
     """Run all checks on a pair and return the report.
 
-    `checkpoints` are Hugging Face directories by engine name. They replace those of the pair file,
-    and the file's shapes are compared with theirs. If basic values are wrong, the other checks are
-    left out. Raises BuildError for a checkpoint of an engine that the pair does not have.
+    `checkpoints` are Hugging Face directories by engine name, or HEAD for the head of
+    [self_speculation]. They replace those of the pair file, and the file's shapes are compared with
+    theirs. If basic values are wrong, the other checks are left out. Raises BuildError for a
+    checkpoint of an engine that the pair does not have.
     """
     pair, found = with_checkpoints(pair, checkpoints or {})
-    wrong = list(check_values(pair))
-    if wrong:
-        return Report(pair, _sorted([*found, *wrong]), None)
+    impossible = list(check_values(pair))
+    if impossible:
+        return Report(pair, _sorted([*found, *impossible]), None)
     for check in CHECKS:
         found += check(pair)
     found += check_checkpoints(pair)

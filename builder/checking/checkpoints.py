@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from builder.checking.findings import Finding, error, note, warning
-from builder.checks import SPECIAL_IDS, count_parameters, read_config
+from builder.checkpoints.compatibility import SPECIAL_IDS
+from builder.checkpoints.files import count_parameters, read_config
+from builder.checkpoints.tokenizers import TOKENIZER, count_tokens, differences
+from builder.checkpoints.vocabulary import shared_vocabulary
 from builder.description import EngineDescription, ModelShape, PairDescription
 from builder.errors import BuildError
-from builder.tokenizer_match import TOKENIZER, count_tokens, differences
-from builder.vocabulary import shared_vocabulary
+
+HEAD = "head"
+"""Name in --checkpoint for the head of [self_speculation]."""
 
 KEY_OF = {
     "num_layers": "num_hidden_layers",
@@ -35,13 +39,18 @@ def with_checkpoints(
 ) -> tuple[PairDescription, list[Finding]]:
     """Return the pair with the shapes of its checkpoints, and errors where these differ.
 
-    `checkpoints` are directories by engine name; they take precedence over those of the pair file.
-    Raises BuildError for a name that is not an engine of the pair.
+    `checkpoints` are directories by engine name, or HEAD. They take precedence over those of the
+    pair file. Raises BuildError for a name that is not an engine of the pair.
     """
     names = [engine.name for engine in pair.engines]
+    own = pair.self_speculation
+    if own is not None:
+        names.append(HEAD)
     unknown = sorted(set(checkpoints) - set(names))
     if unknown:
         raise BuildError(f"no engine {unknown[0]!r} in {pair.name}; known: {', '.join(names)}")
+    if own is not None and HEAD in checkpoints:
+        pair = replace(pair, self_speculation=replace(own, checkpoint=checkpoints[HEAD]))
     found: list[Finding] = []
     engines = [
         _with_checkpoint(engine, checkpoints.get(engine.name), found) for engine in pair.engines
@@ -55,8 +64,8 @@ def check_checkpoints(pair: PairDescription) -> Iterator[Finding]:
         if engine.checkpoint is None:
             yield note(
                 "skipped",
-                f"{engine.name}: no checkpoint at hand: its published shape was taken as it "
-                "stands, and weights and tokenizer were not looked at",
+                f"{engine.name}: no checkpoint given: the shape of the pair file was used, and "
+                "weights and tokenizer were not checked",
                 f"--checkpoint {engine.name}=DIRECTORY",
             )
         else:
@@ -64,6 +73,27 @@ def check_checkpoints(pair: PairDescription) -> Iterator[Finding]:
     for draft in pair.drafts:
         if pair.target.checkpoint is not None and draft.checkpoint is not None:
             yield from _check_tokenizers(pair.target.checkpoint, draft)
+    own = pair.self_speculation
+    if own is not None and own.checkpoint is not None:
+        yield from _check_head(own.checkpoint, pair.target)
+
+
+def _check_head(directory: Path, target: EngineDescription) -> Iterator[Finding]:
+    """Compare the sizes in the head's config.json, where it has them, with the target's."""
+    try:
+        config = read_config(directory)
+    except BuildError as problem:
+        yield error("checkpoint", f"head: {problem}", "name the folder of an EAGLE or Medusa head")
+        return
+    for key in ("hidden_size", "vocab_size"):
+        found, expected = config.get(key), getattr(target.shape, key)
+        if found not in (None, expected):
+            yield error(
+                "head",
+                f"head: {directory} was made for another target: its {key} is {found}, the "
+                f"target's is {expected}",
+                "choose a head that was trained for this target",
+            )
 
 
 def _with_checkpoint(
@@ -128,8 +158,8 @@ def _check_weights(engine: EngineDescription) -> Iterator[Finding]:
         yield error(
             "weights",
             f"{engine.name}: {engine.checkpoint} stores {stored:,} numbers, its shape has "
-            f"{expected:,}: it is incomplete, or of another kind of model",
-            "complete the checkpoint; models beside Llama and Qwen2 are not described",
+            f"{expected:,}: it is incomplete, or another kind of model",
+            "complete the checkpoint; only Llama and Qwen2 models can be described",
         )
     try:
         count_tokens(engine.checkpoint)
@@ -148,25 +178,25 @@ def _check_tokenizers(target: Path, draft: EngineDescription) -> Iterator[Findin
         configs = [read_config(directory) for directory in (target, draft.checkpoint)]
     except BuildError:  # reported by _check_weights
         return
-    others = [each.text for each in found if each.what != "chat template"]
+    others = [each.text for each in found if each.kind != "chat template"]
     if others:
         yield _other_tokenizer(target, draft, others)
     if draft.translation is not None:
         return
     for each in found:
-        if each.what == "chat template":
+        if each.kind == "chat template":
             yield warning(
                 "chat_template",
-                f"{draft.name}: {each.text}: a draft that learned another framing guesses worse",
-                "take a draft with the target's template, or distil one (`specdec build distill`)",
+                f"{draft.name}: {each.text}: a draft trained with another template drafts worse",
+                "use a draft with the target's template, or distil one (`specdec build distill`)",
             )
     for key in SPECIAL_IDS:
         mine, other = (config.get(key) for config in configs)
         if mine != other:
             yield error(
                 "special_ids",
-                f"{draft.name}: {key} is {other}, the target's is {mine}: it would end, or go on, "
-                "where the target does not",
+                f"{draft.name}: {key} is {other}, the target's is {mine}: it would end an answer "
+                "where the target goes on, or go on where it ends",
                 f"set {key} = {mine} in the draft's config.json, if the tokens are the same",
             )
 
@@ -180,10 +210,10 @@ def _other_tokenizer(target: Path, draft: EngineDescription, others: list[str]) 
         f"the target's {shared.num_target:,}"
     )
     if draft.translation is not None:
-        return note("vocabulary", f"{common}; they meet by {draft.translation}")
+        return note("vocabulary", f"{common}; drafts are translated by {draft.translation}")
     return error(
         "tokenizer",
         f"{draft.name}: another tokenizer than the target's: {'; '.join(others)}",
-        f"choose a draft with the target's tokenizer, or say how they meet: {common}, which "
+        f"choose a draft with the target's tokenizer, or let drafts be translated: {common}, which "
         f'suggests translation = "{shared.translation}" (compiled engines: "text")',
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.checking.findings import Finding, error, note, warning
-from builder.checking.limits import COPYING
+from builder.checking.limits import COPY_DRAFTERS
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
 from specdec.serving.drafter_names import PREDICTION
 
@@ -30,12 +30,12 @@ def check_drafters(pair: PairDescription) -> Iterator[Finding]:
 
 
 def drafter_names(pair: PairDescription) -> list[str]:
-    """Return the names that `drafters` may have; none for an llmapi engine, which drafts inside."""
+    """Return the names that `drafters` may hold; none for an llmapi engine, which drafts inside."""
     if pair.engine == LLMAPI:
         return []
     own = pair.self_speculation
     heads = [own.mode] if own is not None and pair.engine == TORCH else []
-    return [*(draft.name for draft in pair.drafts), *COPYING, *heads]
+    return [*(draft.name for draft in pair.drafts), *COPY_DRAFTERS, *heads]
 
 
 def _check_names(pair: PairDescription) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def _check_names(pair: PairDescription) -> Iterator[Finding]:
         if name not in known:
             yield error(
                 "drafter",
-                f"drafters names {name!r}, which is no draft of this pair and no way to copy",
+                f"drafters names {name!r}, which is no draft of this pair and no copy drafter",
                 f"one of: {', '.join(known) or 'none: an llmapi engine speculates inside'}",
             )
     yield from _check_tasks(pair, [name for name in known if name != PREDICTION])
@@ -65,7 +65,7 @@ def _check_tasks(pair: PairDescription, known: list[str]) -> Iterator[Finding]:
         if name not in known:
             yield error(
                 "task",
-                f"[tasks]: {task} goes to {name!r}, which drafts for no task of this pair",
+                f"[tasks]: {task} goes to {name!r}, which is not a drafter of this pair for tasks",
                 f"one of: {', '.join(known)}",
             )
         if not task or set(task) & set('=,"'):
@@ -91,7 +91,7 @@ def _check_mode(pair: PairDescription, own: SelfSpeculation) -> Iterator[Finding
             yield error(
                 "mode",
                 f"a compiled target has one mode: built for {own.mode} it takes no draft tokens "
-                f"from outside, and {', '.join(dict.fromkeys(used))} could not guess for it",
+                f"from outside, so {', '.join(dict.fromkeys(used))} could not draft for it",
                 "leave the drafts and drafters out, or [self_speculation]",
             )
     if own.mode == "draft_target" and len(pair.drafts) != 1:
@@ -127,8 +127,8 @@ def _check_eagle(pair: PairDescription, own: SelfSpeculation) -> Iterator[Findin
 
 
 def _check_lookahead(own: SelfSpeculation) -> Iterator[Finding]:
-    window, ngram, guesses = own.window_size, own.ngram_size, own.verification_set_size
-    if not (window and ngram and guesses is not None):
+    needed = own.num_lookahead_tokens
+    if needed is None:
         yield error(
             "mode",
             "[self_speculation]: lookahead needs window_size, ngram_size and verification_set_size "
@@ -136,22 +136,14 @@ def _check_lookahead(own: SelfSpeculation) -> Iterator[Finding]:
             "for example 7, 7 and 7",
         )
         return
-    needed = lookahead_draft_len(window, ngram, guesses)
     if own.max_draft_len is not None and own.max_draft_len < needed:
         yield error(
             "max_draft_len",
-            f"[self_speculation]: lookahead with (W, N, G) = ({window}, {ngram}, {guesses}) "
-            f"verifies {needed} tokens; max_draft_len is {own.max_draft_len}",
+            f"[self_speculation]: lookahead with (W, N, G) = ({own.window_size}, "
+            f"{own.ngram_size}, {own.verification_set_size}) verifies {needed} tokens; "
+            f"max_draft_len is {own.max_draft_len}",
             f"set max_draft_len = {needed}, or leave it out",
         )
-
-
-def lookahead_draft_len(window: int, ngram: int, guesses: int) -> int:
-    """Return the tokens that lookahead decoding verifies in one pass, for its W, N and G.
-
-    Source: TensorRT-LLM's lookahead README.
-    """
-    return max(ngram - 2, 0) + (window - 1 + guesses) * (ngram - 1)
 
 
 def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
@@ -170,7 +162,7 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
                 yield error(
                     "devices",
                     f"{draft.name} is placed on its own, but in an llmapi engine draft and target "
-                    "are one",
+                    "are one engine",
                     "give it the target's placement",
                 )
         if own is None:
@@ -183,14 +175,14 @@ def _check_engine_kind(pair: PairDescription) -> Iterator[Finding]:
     if pair.engine == TENSORRTLLM and pair.drafts and not pair.speculation.draft_logits:
         yield note(
             "sampled_requests",
-            "draft_logits is false: compiled engines then speculate for greedy requests alone, and "
-            "those with a temperature run without",
+            "draft_logits is false: compiled engines then speculate for greedy requests only; "
+            "requests with a temperature run without speculation",
         )
     if pair.engine == TORCH and pair.speculation.draft_logits:
         yield warning(
             "draft_logits",
-            "draft_logits is for compiled engines: torch engines draw by shared noise and verify "
-            "sampled requests exactly without it",
+            "draft_logits is for compiled engines: torch engines share their random numbers and "
+            "verify sampled requests exactly without it",
             "leave draft_logits out",
         )
 

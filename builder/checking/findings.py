@@ -13,7 +13,7 @@ class Finding:
     """A problem or fact that a check found, why it matters, and what to do about it."""
 
     severity: str
-    """ERROR (the pair cannot be built or loaded), WARNING (likely not as wished) or NOTE."""
+    """ERROR (the pair cannot be built or loaded), WARNING (works, hardly as intended) or NOTE."""
     code: str
     """Short name of the problem, stable for tests and scripts."""
     message: str
@@ -28,7 +28,7 @@ def error(code: str, message: str, remedy: str) -> Finding:
 
 
 def warning(code: str, message: str, remedy: str) -> Finding:
-    """Return a finding about something that works, but likely not as wished."""
+    """Return a finding about something that works, but hardly as intended."""
     return Finding(WARNING, code, message, remedy)
 
 

@@ -33,8 +33,8 @@ def check_hardware(pair: PairDescription) -> Iterator[Finding]:
     if highest >= GPUS_PER_NODE:
         yield note(
             "nodes",
-            f"GPU {highest} is not the first node's: {GPUS_PER_NODE} GPUs a node; engines that "
-            "span nodes are started by MPI on each",
+            f"GPU {highest} is beyond the first node, if a node has {GPUS_PER_NODE} GPUs; engines "
+            "that span nodes are started by MPI on each",
         )
 
 
@@ -55,7 +55,7 @@ def _check_parallelism(engine: EngineDescription) -> Iterator[Finding]:
         yield error(
             "tensor_parallel",
             f"{engine.name}: {kv_heads} KV heads can be neither divided among {tensor} ranks nor "
-            "kept the same number of times",
+            "copied to them evenly",
             f"choose a tensor_parallel that divides {kv_heads} or is a multiple of it",
         )
     elif tensor > kv_heads:
@@ -125,21 +125,21 @@ def _check_loaded_precision(engine: EngineDescription) -> Iterator[Finding]:
     if engine.precision.kv_cache == "int8":
         yield error(
             "kv_cache",
-            f"{engine.name}: an llmapi engine keeps no INT8 KV cache",
+            f"{engine.name}: an llmapi engine has no INT8 KV cache",
             'kv_cache = "auto", or "fp8"',
         )
     if engine.precision.quantization != "none":
         yield note(
             "quantization",
-            f"{engine.name}: an llmapi engine does not quantise: {engine.precision.quantization} "
-            "is what its checkpoint must hold already",
-            f"--checkpoint {engine.name}=DIRECTORY of one that ModelOpt wrote "
+            f"{engine.name}: an llmapi engine does not quantise: its checkpoint must be in "
+            f"{engine.precision.quantization} already",
+            f"--checkpoint {engine.name}=DIRECTORY, a checkpoint that ModelOpt wrote "
             "(hf_quant_config.json)",
         )
 
 
 def _check_kv_cache(pair: PairDescription, engine: EngineDescription) -> Iterator[Finding]:
-    """Check for KV caches that make trtllm-build switch off paged context FMHA, without a message.
+    """Check for KV caches for which trtllm-build silently switches paged context FMHA off.
 
     KV reuse needs paged context FMHA.
     """
@@ -164,7 +164,7 @@ def _check_kv_cache(pair: PairDescription, engine: EngineDescription) -> Iterato
     else:
         yield warning(
             "kv_cache",
-            f"{what}, and with it KV reuse: the draft reads the whole text again in each round",
+            f"{what}, and with it KV reuse: the draft computes the whole context in each round",
             remedy,
         )
 
@@ -183,8 +183,7 @@ def _check_same_parallelism(pair: PairDescription) -> Iterator[Finding]:
         elif other != mine:
             yield note(
                 "same_parallelism",
-                f"target and {draft.name} have tensor_parallel {mine} and {other}. That is fine as "
-                "they "
-                "are here: two engines that exchange token ids. Fast logits and engines that run "
-                "both in one need the same",
+                f"target and {draft.name} have tensor_parallel {mine} and {other}. That works, "
+                "because the two engines exchange token ids. Fast logits, or one engine that runs "
+                "both models, would need the same value",
             )

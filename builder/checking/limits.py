@@ -8,14 +8,14 @@ from builder.checking.findings import Finding, error, note, warning
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
 from specdec.serving.drafter_names import LOOKUP, PREDICTION, SUFFIX
 
-COPYING = (LOOKUP, SUFFIX, PREDICTION)
+COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)
 """Names of the copy drafters."""
 
 
 def check_limits(pair: PairDescription) -> Iterator[Finding]:
     """Check lengths, draft tokens in a round, rows in a pass, and the load."""
     yield from _check_lengths(pair)
-    yield from _check_guesses(pair)
+    yield from _check_draft_lengths(pair)
     yield from _check_rows(pair)
     limits, load = pair.limits, pair.load
     if load.sequence_len > limits.max_seq_len:
@@ -23,7 +23,7 @@ def check_limits(pair: PairDescription) -> Iterator[Finding]:
             "load",
             f"[load]: sequence_len is {load.sequence_len:,}, but a request may have "
             f"{limits.max_seq_len:,} tokens (max_seq_len)",
-            "plan memory for sequences that can be: lower sequence_len or raise max_seq_len",
+            "lower sequence_len, or raise max_seq_len",
         )
     if load.num_sequences > limits.max_batch_size:
         yield warning(
@@ -66,17 +66,17 @@ def _check_lengths(pair: PairDescription) -> Iterator[Finding]:
         )
 
 
-def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
+def _check_draft_lengths(pair: PairDescription) -> Iterator[Finding]:
     limits, speculation = pair.limits, pair.speculation
-    asked = []
+    lengths = []
     if any(draft.name in speculation.drafters for draft in pair.drafts):
-        asked.append(("num_draft_tokens", speculation.num_draft_tokens))
-    if any(name in speculation.drafters for name in COPYING):
-        asked.append(("lookup_num_draft_tokens", speculation.lookup_num_draft_tokens))
+        lengths.append(("num_draft_tokens", speculation.num_draft_tokens))
+    if any(name in speculation.drafters for name in COPY_DRAFTERS):
+        lengths.append(("lookup_num_draft_tokens", speculation.lookup_num_draft_tokens))
     own = pair.self_speculation
     if own is not None and (pair.engine == LLMAPI or own.mode in speculation.drafters):
-        asked.append(("[self_speculation]: num_draft_tokens", own.num_draft_tokens))
-    for what, count in asked:
+        lengths.append(("[self_speculation]: num_draft_tokens", own.num_draft_tokens))
+    for what, count in lengths:
         if count < 1:
             yield error(
                 "num_draft_tokens",
@@ -86,9 +86,9 @@ def _check_guesses(pair: PairDescription) -> Iterator[Finding]:
         elif count > limits.max_draft_len:
             yield error(
                 "max_draft_len",
-                f"{what} is {count}, but the target is built for {limits.max_draft_len} guesses in "
-                "a round (max_draft_len): it would refuse the round",
-                f"set max_draft_len = {count}, or fewer guesses",
+                f"{what} is {count}, but the target is built for {limits.max_draft_len} draft "
+                "tokens in a round (max_draft_len): it would refuse the round",
+                f"set max_draft_len = {count}, or draft fewer tokens",
             )
 
 
@@ -101,16 +101,15 @@ def _check_rows(pair: PairDescription) -> Iterator[Finding]:
         yield error(
             "max_num_tokens",
             f"max_num_tokens is {limits.max_num_tokens:,}, but verifying {limits.max_draft_len} "
-            f"guesses of {limits.max_batch_size} sequences takes max_batch_size × (max_draft_len + "
-            f"1) = {rows:,} rows in one step",
+            f"draft tokens of {limits.max_batch_size} sequences takes max_batch_size × "
+            f"(max_draft_len + 1) = {rows:,} rows in one step",
             f"set max_num_tokens = {rows} or more, or lower max_batch_size or max_draft_len",
         )
     elif pair.engine == TENSORRTLLM and limits.max_num_tokens < limits.max_seq_len - 1:
         yield warning(
             "max_num_tokens",
             f"max_num_tokens is {limits.max_num_tokens:,}, below max_seq_len "
-            f"{limits.max_seq_len:,}: "
-            "without chunked context an engine refuses inputs longer than one step, and a round's "
-            "input is the prompt with the answer so far",
+            f"{limits.max_seq_len:,}: without chunked context an engine refuses inputs longer than "
+            "one step, and a round's input is the prompt with the answer so far",
             f"set max_num_tokens = {limits.max_seq_len}, or deploy with enable_chunked_context",
         )

@@ -1,11 +1,11 @@
-"""Checks that target and drafts fit each other, by their shapes."""
+"""Checks of shapes: do target and drafts fit each other?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from builder.checking.findings import Finding, error, note, warning
-from builder.checks import MAX_SIZE_RATIO
+from builder.checkpoints.compatibility import MAX_SIZE_RATIO
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from builder.description.engine import TOKENS, TRANSLATIONS
 
@@ -33,8 +33,8 @@ def _check_count(engine: EngineDescription) -> Iterator[Finding]:
         yield error(
             "parameter_count",
             f"{engine.name}: the shape has {shape.total_parameters:,} parameters, but "
-            "num_parameters "
-            f"says {shape.num_parameters:,}: one of its sizes is wrong, or tied_embeddings",
+            f"num_parameters says {shape.num_parameters:,}: one of its sizes is wrong, or "
+            "tied_embeddings",
             "compare the shape with the model's config.json",
         )
     if shape.num_tokens > shape.vocab_size:
@@ -55,22 +55,22 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
     if share > MAX_SIZE_RATIO:
         yield error(
             "size_ratio",
-            f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay: k guesses cost k of "
-            "its steps",
+            f"{sizes}: {share:.0%}, and at most {MAX_SIZE_RATIO:.0%} can pay off: k draft tokens "
+            "cost k of its steps",
             choose,
         )
     elif share > COSTLY_SHARE:
         yield warning(
             "size_ratio",
-            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps mostly eat what "
+            f"{sizes}: {share:.0%}; above {COSTLY_SHARE:.0%} the draft's steps cost most of what "
             "they gain",
-            f"{choose}; few guesses (num_draft_tokens = 1 or 2) lose least",
+            f"{choose}; short drafts (num_draft_tokens = 1 or 2) lose least",
         )
     elif not MIN_RATIO <= ratio <= MAX_RATIO:
         why = (
-            "its guesses are cheap, but fewer of them stand"
+            "its draft tokens are cheap, but fewer are accepted"
             if ratio > MAX_RATIO
-            else "its guesses are good, but dear"
+            else "its draft tokens are good, but expensive"
         )
         yield warning(
             "size_ratio",
@@ -82,9 +82,9 @@ def _check_size(target: EngineDescription, draft: EngineDescription) -> Iterator
         yield warning(
             "small_draft",
             f"{draft.name} has {small / 1e6:.1f}M parameters; below "
-            f"{MIN_DRAFT_PARAMETERS / 1e6:.0f}M "
-            "acceptance collapses, unless it was distilled from this target",
-            "distil it from the target's own answers (`specdec build distill`), or take a larger "
+            f"{MIN_DRAFT_PARAMETERS / 1e6:.0f}M acceptance collapses, unless it was distilled from "
+            "this target",
+            "distil it from the target's own answers (`specdec build distill`), or choose a larger "
             "one",
         )
 
@@ -100,18 +100,18 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
         yield error(
             "vocabulary",
             f"{draft.name} ({other.family}) has {other.num_tokens:,} tokens, the target "
-            f"({mine.family}) {mine.num_tokens:,}: a token id does not mean the same to both",
-            'choose a draft of the target\'s family, or say how they meet: translation = "text"',
+            f"({mine.family}) {mine.num_tokens:,}: a token id means another token in each",
+            'choose a draft of the target\'s family, or set translation = "text"',
         )
         return
     if mine.family != other.family:
         yield warning(
             "family",
-            f"{draft.name} is of the family {other.family}, the target of {mine.family}: the same "
-            "number of tokens is no proof of the same tokens, and other training text costs "
+            f"{draft.name} is of the family {other.family}, the target of {mine.family}: with the "
+            "same number of tokens they may still have other tokens, and other training text costs "
             "acceptance",
-            "let their tokenizers be compared: --checkpoint target=DIR --checkpoint "
-            f'{draft.name}=DIR; or set translation = "text"',
+            "compare their tokenizers with --checkpoint target=DIR --checkpoint "
+            f'{draft.name}=DIR, or set translation = "text"',
         )
     if pair.engine == TORCH or other.draft_vocab_size is not None:
         return
@@ -124,8 +124,8 @@ def _check_vocabulary(pair: PairDescription, draft: EngineDescription) -> Iterat
             "vocabulary_padding",
             f"the target's logits have {columns[0]:,} columns, those of {draft.name} "
             f"{columns[1]:,}: the same {mine.num_tokens:,} tokens, padded to different sizes. "
-            "Token ids fit; the draft's logits, which a target refuses at another width "
-            "(TensorRT-LLM issue 2789), are brought to the target's by the orchestrator",
+            "Token ids fit. A target refuses draft logits of another width (TensorRT-LLM issue "
+            "2789), so the orchestrator cuts or pads them to the target's",
         )
 
 
@@ -143,21 +143,21 @@ def _check_translation(
         yield warning(
             "translation",
             f"{draft.name} has the target's vocabulary, and translation = {draft.translation!r} "
-            "cuts its guesses into tokens anew for nothing",
+            "would tokenize its drafts again for nothing",
             "leave translation out",
         )
     if pair.engine == LLMAPI:
         yield error(
             "translation",
-            f"{draft.name}: draft and target of an llmapi engine meet inside it, by token ids "
-            "alone",
+            f"{draft.name}: draft and target of an llmapi engine exchange token ids inside it, and "
+            "cannot translate them",
             "choose a draft with the target's vocabulary",
         )
     elif pair.engine == TENSORRTLLM and draft.translation == TOKENS:
         yield error(
             "translation",
-            f'{draft.name}: translation = "tokens" takes rows out of the draft\'s head, which a '
-            "compiled engine keeps",
+            f'{draft.name}: translation = "tokens" removes rows of the draft\'s output head, '
+            "which a compiled engine keeps",
             'set translation = "text"',
         )
     if pair.speculation.draft_logits:
@@ -174,12 +174,12 @@ def _check_context(pair: PairDescription, draft: EngineDescription) -> Iterator[
         return
     if draft.translation is not None:
         yield note(
-            "context", f"{draft.name} reads {positions:,} tokens: what is longer is cut for it"
+            "context", f"{draft.name} reads {positions:,} tokens: a longer context is cut to fit"
         )
         return
     yield error(
         "context",
         f"{draft.name} reads {positions:,} tokens, requests may have {length:,} (max_seq_len): it "
-        "would fail where the text becomes longer",
+        "would fail on longer contexts",
         f"set max_seq_len = {positions}, or choose a draft that reads more",
     )

@@ -58,8 +58,8 @@ def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterato
     fractions = {each.engine: each.fraction for each in device.engines if each.fraction is not None}
     if not fractions:
         return
-    remedy = "leave kv_cache_fraction out: each cache then gets what the load needs, and its part "
-    remedy += "of the rest"
+    remedy = "leave kv_cache_fraction out: each cache then gets what the load needs and a share of "
+    remedy += "the rest"
     caches = caches_in_turn(device, fractions, {each.engine: each.max_tokens for each in shares})
     before = ""
     for engine in device.engines:
@@ -69,7 +69,7 @@ def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterato
                 "kv_fraction",
                 f"{device.name}: {before}leaves {_gib(max(0, engine.fixed + cache))} for "
                 f"{engine.engine}, whose weights and buffers take {_gib(engine.fixed)}; a fraction "
-                "is of what is free when an engine loads, and 0.9 of it twice does not fit",
+                "applies to what is free when an engine loads, so 0.9 twice does not fit",
                 remedy,
             )
             return

@@ -77,16 +77,15 @@ def as_data(report: Report) -> dict[str, Any]:
 def _title(pair: PairDescription) -> str:
     drafts = " and ".join(draft.model for draft in pair.drafts)
     own = pair.self_speculation
-    guess = [f"draft {drafts}"] if drafts else []
-    guess += [own.mode] if own is not None else []
-    guess += (
-        [f"drafters {', '.join(pair.speculation.drafters)}"] if pair.speculation.drafters else []
-    )
+    drafters = ", ".join(pair.speculation.drafters)
+    proposers = [f"draft {drafts}"] if drafts else []
+    proposers += [own.mode] if own is not None else []
+    proposers += [f"drafters {drafters}"] if drafters else []
     where = "on CPU" if pair.gpu is None else f"on {pair.gpu.name}"
     release = f" of TensorRT-LLM {pair.runtime.version}" if pair.engine != TORCH else ""
     return _wrapped(
-        f"{pair.name}: {pair.target.model} with {'; '.join(guess) or 'no drafter'}; {pair.engine} "
-        f"engines{release}, {where}"
+        f"{pair.name}: {pair.target.model} with {'; '.join(proposers) or 'no drafter'}; "
+        f"{pair.engine} engines{release}, {where}"
     )
 
 
@@ -127,34 +126,32 @@ def _memory(report: Report) -> str:
     for names, device in _alike(report.plan.devices):
         for i, each in enumerate(device.engines):
             sizes = [getattr(each, part) for part in PARTS]
-            place = names if i == 0 else ""
-            rows.append((place, each.engine, *map(_gib, sizes), _gib(each.total)))
+            name = names if i == 0 else ""
+            rows.append((name, each.engine, *map(_gib, sizes), _gib(each.total)))
         rows.append(("", _verdict_of(device), "", "", "", "", "", _gib(device.needed)))
     load, limits = pair.load, pair.limits
     title = (
         f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in "
-        "steps "
-        f"of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the shapes, "
-        "the rest is estimated:"
+        f"steps of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
+        "shapes, the rest is estimated:"
     )
     guide = (
-        f"A published guide's rule (activations = 4 × weights × batch {limits.max_batch_size}) "
-        "asks "
-        f"{guide_bytes(pair) / GIB:,.0f} GiB of the whole pair. It is shown to compare, not used: "
-        "activations grow with the rows of a step, not with weights."
+        f"By a published guide (activations = 4 × weights × batch {limits.max_batch_size}) the "
+        f"whole pair would need {guide_bytes(pair) / GIB:,.0f} GiB. That is shown for comparison "
+        "only: activations grow with the rows of a step, not with weights."
     )
     return "\n".join([_wrapped(title), table(rows), _wrapped(guide)])
 
 
 def _verdict_of(device: DeviceMemory) -> str:
     if device.capacity is None or device.spare is None:
-        return "in all"
+        return "total"
     state = f"{_gib(device.spare)} free" if device.fits else f"{_gib(-device.spare)} TOO MUCH"
     return f"of {_gib(device.capacity)}: {state}"
 
 
 def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]]:
-    """Yield one device of each group with the same engines, and a name with all their numbers."""
+    """Yield a device of each group with the same engines, and a name with all their numbers."""
     groups: dict[tuple[object, ...], list[DeviceMemory]] = {}
     for device in devices:
         groups.setdefault(device.engines, []).append(device)
@@ -168,7 +165,7 @@ def _shares(report: Report) -> str:
         return ""
     if report.pair.engine == LLMAPI:
         (share,) = report.shares
-        return f"KV cache: {share.fraction:g} of what is free, about {share.max_tokens:,} tokens"
+        return f"KV cache: {share.fraction:g} of the free memory, about {share.max_tokens:,} tokens"
     rows: list[Sequence[str]] = [
         ("KV cache", "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache")
     ]
@@ -176,8 +173,8 @@ def _shares(report: Report) -> str:
     return "\n".join(
         [
             _wrapped(
-                "KV caches: the count of tokens divides the memory; the fraction, of what is free "
-                "when an engine loads, reaches it even for the one that loads last."
+                "KV caches: the number of tokens divides the memory. The fraction applies to the "
+                "memory that is free when an engine loads; it suffices even for the last one."
             ),
             table(rows),
         ]

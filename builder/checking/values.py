@@ -1,4 +1,4 @@
-"""Checks that each value by itself is possible. The other checks need this."""
+"""Checks of single values, which the other checks rely on: is each possible by itself?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_values(pair: PairDescription) -> Iterator[Finding]:
         yield error(
             "value",
             f"[limits]: max_draft_len must be 0 or more; given: {pair.limits.max_draft_len}",
-            "set it to the most guesses that a round may have, for example 8",
+            "set it to the most draft tokens that a round may have, for example 8",
         )
     for engine in pair.engines:
         yield from _check_engine(pair, engine)
@@ -57,8 +57,8 @@ def _check_engine(pair: PairDescription, engine: EngineDescription) -> Iterator[
         yield error(
             "kv_fraction",
             f"{name}: kv_cache_fraction must be above 0 and below 1; given: {fraction}: it is a "
-            "share of what is free, and TensorRT-LLM refuses 1",
-            "leave it out, and it is computed",
+            "share of the free memory, and TensorRT-LLM refuses 1",
+            "leave it out, so that it is computed",
         )
     if placement.tensor_parallel > 0 and placement.pipeline_parallel > 0:
         yield from _check_devices(pair, engine)
@@ -115,8 +115,8 @@ def _check_name(name: str) -> Iterator[Finding]:
     if name in (*RESERVED, ORCHESTRATOR, TARGET) or not re.fullmatch(r"[\w.-]+", name):
         yield error(
             "draft_name",
-            f"a draft cannot be named {name!r}: it is a model's name, and requests would mean "
-            "something else by it",
+            f"a draft cannot be named {name!r}: it becomes a model's name, and requests would "
+            "mean something else by it",
             "use letters, digits, '_', '-' and '.', and none of "
             + ", ".join((*RESERVED, ORCHESTRATOR, TARGET)),
         )

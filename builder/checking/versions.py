@@ -34,7 +34,9 @@ def check_versions(pair: PairDescription) -> Iterator[Finding]:
     version, container = pair.runtime.version, pair.runtime.container
     if _parsed(version) is None:
         yield error(
-            "version", f"[runtime]: {version!r} is no version", 'write it as "1.2.1" or "1.3.0rc20"'
+            "version",
+            f"[runtime]: {version!r} is not a version",
+            'write it as "1.2.1" or "1.3.0rc20"',
         )
         return
     if container in VERSION_OF and VERSION_OF[container] != version:
@@ -43,7 +45,7 @@ def check_versions(pair: PairDescription) -> Iterator[Finding]:
         yield error(
             "container",
             f"the container {container} holds TensorRT-LLM {VERSION_OF[container]}, not {version}: "
-            "an engine is loaded by the version that built it alone",
+            "an engine is loaded only by the version that built it",
             f'{fitting}version = "{VERSION_OF[container]}"',
         )
     if pair.engine == TENSORRTLLM:
@@ -60,26 +62,28 @@ def _check_engine_path(version: str, container: str) -> Iterator[Finding]:
             '(engine = "llmapi")',
         )
     elif not re.fullmatch(r"\d\d\.\d\d", container):
-        yield error("container", f"[runtime]: {container!r} is no release", 'write it as "26.07"')
+        yield error(
+            "container", f"[runtime]: {container!r} is not a release", 'write it as "26.07"'
+        )
     elif container in FAULTY:
         yield error(
             "container",
-            f"the container {container} frees what an asynchronous call between models still reads "
-            "(use after free; mended in 26.07): the server dies under load",
+            f"the container {container} frees memory that an asynchronous call between models "
+            "still reads (use after free; fixed in 26.07): the server crashes under load",
             'container = "26.07"',
         )
     elif container > NEWEST_CONTAINER:
         yield error(
             "container",
             f"no container {container} with the tensorrtllm backend is known; {NEWEST_CONTAINER} "
-            "is the newest that is",
+            "is the newest known one",
             'container = "26.07"',
         )
     elif container < OLDEST_CONTAINER:
         yield warning(
             "container",
-            f"the container {container} is older than {OLDEST_CONTAINER}: its engine still calls "
-            "min_tokens and seed by other names",
+            f"the container {container} is older than {OLDEST_CONTAINER}: its engine has other "
+            "names for min_tokens and seed",
             'container = "26.07"',
         )
 

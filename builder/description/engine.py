@@ -14,7 +14,7 @@ KV_CACHES = ("auto", "fp8", "int8")
 """Formats of the KV cache. `auto` is the dtype of the engine."""
 TEXT, TOKENS = "text", "tokens"
 TRANSLATIONS = (TEXT, TOKENS)
-"""Ways to translate the tokens of a cross-vocabulary draft (builder/vocabulary.py)."""
+"""Ways to translate the tokens of a cross-vocabulary draft (builder/checkpoints/vocabulary.py)."""
 
 
 @dataclass(frozen=True, slots=True)

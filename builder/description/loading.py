@@ -38,7 +38,9 @@ def pair_file(pair: str | Path) -> Path:
     """Return the path of the pair file. Raises BuildError for a name that is not shipped."""
     is_file = str(pair).endswith(".toml")
     if not is_file and len(Path(pair).parts) != 1:
-        raise BuildError(f"{pair} is no pair file: name one that ends in .toml, or a shipped pair")
+        raise BuildError(
+            f"{pair} is not a pair file: name one that ends in .toml, or a shipped pair"
+        )
     file = Path(pair) if is_file else PAIRS_DIRECTORY / f"{pair}.toml"
     if file.parent == PAIRS_DIRECTORY and not file.is_file():
         raise BuildError(f"no pair {file.stem!r}; known: {', '.join(known_pairs())}")
@@ -48,19 +50,19 @@ def pair_file(pair: str | Path) -> Path:
 def description_from(table: dict[str, Any], file: Path) -> PairDescription:
     """Create the description from a pair file's tables. Raises BuildError for errors in them."""
     table = dict(table)
-    place = file.name
+    where = file.name
     if "target" not in table:
-        raise BuildError(f"{place} lacks 'target'")
-    target = _engine("target", table.pop("target"), f"{place}: [target]", file)
+        raise BuildError(f"{where} lacks 'target'")
+    target = _engine("target", table.pop("target"), f"{where}: [target]", file)
     drafts = tuple(
-        _engine(name, draft, f"{place}: [drafts.{name}]", file)
-        for name, draft in _table(table, "drafts", place).items()
+        _engine(name, draft, f"{where}: [drafts.{name}]", file)
+        for name, draft in _table(table, "drafts", where).items()
     )
-    tasks = tuple(_table(table, "tasks", place).items())
+    tasks = tuple(_table(table, "tasks", where).items())
     if isinstance(table.get("gpu"), str):
-        table["gpu"] = {"name": table["gpu"]} | _known(GPUS_FILE, table["gpu"], f"{place}: gpu")
+        table["gpu"] = {"name": table["gpu"]} | _known(GPUS_FILE, table["gpu"], f"{where}: gpu")
     pair = from_table(
-        PairDescription, table, place, name=file.stem, target=target, drafts=drafts, tasks=tasks
+        PairDescription, table, where, name=file.stem, target=target, drafts=drafts, tasks=tasks
     )
     head = pair.self_speculation
     if head is not None:
@@ -70,9 +72,9 @@ def description_from(table: dict[str, Any], file: Path) -> PairDescription:
     return dataclasses.replace(pair, self_speculation=head)
 
 
-def known_shape(name: str, place: str = "shape") -> ModelShape:
+def known_shape(name: str, where: str = "shape") -> ModelShape:
     """Return the shape of that name. Raises BuildError if shapes.toml does not have it."""
-    return from_table(ModelShape, _known(SHAPES_FILE, name, place), f"{SHAPES_FILE.name}: {name}")
+    return from_table(ModelShape, _known(SHAPES_FILE, name, where), f"{SHAPES_FILE.name}: {name}")
 
 
 @cache
@@ -86,21 +88,21 @@ def known_gpu(name: str) -> Gpu:
     return from_table(Gpu, _known(GPUS_FILE, name, "gpu"), GPUS_FILE.name, name=name)
 
 
-def _engine(name: str, table: Any, place: str, file: Path) -> EngineDescription:
+def _engine(name: str, table: Any, where: str, file: Path) -> EngineDescription:
     if not isinstance(table, dict):
-        raise BuildError(f"{place} must be a table; given: {table!r}")
+        raise BuildError(f"{where} must be a table; given: {table!r}")
     if isinstance(table.get("shape"), str):
-        table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{place}: shape")}
-    engine = from_table(EngineDescription, table, place, name=name)
+        table = table | {"shape": _known(SHAPES_FILE, table["shape"], f"{where}: shape")}
+    engine = from_table(EngineDescription, table, where, name=name)
     return dataclasses.replace(
         engine, checkpoint=_beside(file, engine.checkpoint), stored=_beside(file, engine.stored)
     )
 
 
-def _table(tables: dict[str, Any], key: str, place: str) -> dict[str, Any]:
+def _table(tables: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     found = tables.pop(key, {})
     if not isinstance(found, dict):
-        raise BuildError(f"{place}: {key} must be a table; given: {found!r}")
+        raise BuildError(f"{where}: {key} must be a table; given: {found!r}")
     return found
 
 
@@ -108,9 +110,9 @@ def _beside(file: Path, path: Path | None) -> Path | None:
     return None if path is None else file.parent / path
 
 
-def _known(file: Path, name: str, place: str) -> dict[str, Any]:
+def _known(file: Path, name: str, where: str) -> dict[str, Any]:
     tables = read_toml(file)
     if name not in tables:
-        raise BuildError(f"{place}: {name!r} is not in {file.name}; known: {', '.join(tables)}")
+        raise BuildError(f"{where}: {name!r} is not in {file.name}; known: {', '.join(tables)}")
     found: dict[str, Any] = tables[name]
     return found

@@ -101,6 +101,17 @@ class SelfSpeculation:
     stored: Path | None = None
     """Folder with the head, relative to the pair file (used by the default pair)."""
 
+    @property
+    def num_lookahead_tokens(self) -> int | None:
+        """Tokens that lookahead decoding verifies in one pass; None if W, N or G is missing.
+
+        Source: TensorRT-LLM's lookahead README.
+        """
+        window, ngram, verified = self.window_size, self.ngram_size, self.verification_set_size
+        if not window or not ngram or verified is None:
+            return None
+        return max(ngram - 2, 0) + (window - 1 + verified) * (ngram - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -109,7 +120,12 @@ class Runtime:
     version: str = "1.2.1"
     """Release of TensorRT-LLM."""
     container: str = "26.07"
-    """Release of the image nvcr.io/nvidia/tritonserver:…-trtllm-python-py3."""
+    """Release of Triton's container with TensorRT-LLM, as in `image`."""
+
+    @property
+    def image(self) -> str:
+        """Name of the container image."""
+        return f"nvcr.io/nvidia/tritonserver:{self.container}-trtllm-python-py3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +142,7 @@ class PairDescription:
     load: Load
     speculation: Speculation
     tasks: tuple[tuple[str, str], ...] = ()
-    """Pairs of (task label, drafter): the drafter for requests of that task."""
+    """Drafter for requests of a task, as (task label, drafter)."""
     self_speculation: SelfSpeculation | None = None
     gpu: Gpu | None = None
     """Kind of all GPUs; None if everything runs on the CPU."""
@@ -139,3 +155,14 @@ class PairDescription:
         Triton loads models in no fixed order.
         """
         return (self.target, *self.drafts)
+
+    @property
+    def speculates_inside(self) -> bool:
+        """Whether the target's engine speculates by itself and takes no draft tokens."""
+        has_own_mode = self.self_speculation is not None
+        return self.engine == LLMAPI or (self.engine == TENSORRTLLM and has_own_mode)
+
+    @property
+    def served_engines(self) -> tuple[EngineDescription, ...]:
+        """The engines that are Triton models; only the target if it speculates by itself."""
+        return (self.target,) if self.speculates_inside else self.engines

@@ -8,8 +8,8 @@ import torch
 def work_dtype(device: torch.device) -> torch.dtype:
     """Return bf16 where the device multiplies it fast, float32 elsewhere.
 
-    On a CPU without AVX-512, PyTorch has no bf16 product of its own: one takes a hundred times as
-    long as in float32.
+    On a CPU without AVX-512, PyTorch has no fast bf16 product: one takes a hundred times as long as
+    in float32.
     """
     is_fast = device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
     return torch.bfloat16 if is_fast else torch.float32

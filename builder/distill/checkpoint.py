@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
+from builder.checkpoints.tensors import read_tensors
 from builder.distill.student import Student, shape_of
 from builder.fingerprint import fingerprint
 from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20
-"""Largest part in bytes; a single tensor may be larger."""
+"""Largest file in bytes; a single tensor may be larger."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -60,7 +61,7 @@ def own_tensors(student: Student) -> dict[str, Tensor]:
 def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, Any]) -> None:
     """Write the stored form.
 
-    `notes` go into config.json. A file beside it records the target that taught the draft.
+    `notes` go into config.json. A file beside it records the target that the draft was trained on.
     """
     draft_dir.mkdir(parents=True, exist_ok=True)
     for old in draft_dir.glob("*.safetensors"):
@@ -94,21 +95,22 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
 def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return config.json and all tensors of a stored draft.
 
-    Raises ValueError for another format.
+    Raises ValueError for another format, and BuildError for tensors that cannot be read.
     """
     config = json.loads((draft_dir / "config.json").read_text())
     if config.get("format") != FORMAT:
         raise ValueError(f"{draft_dir}: format {config.get('format')!r}, expected {FORMAT!r}")
     tensors: dict[str, Tensor] = {}
     for path in sorted(draft_dir.glob("*.safetensors")):
-        tensors.update(load_file(path))
+        tensors.update(read_tensors(path))
     return config, tensors
 
 
 def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
     """Write the standalone Hugging Face directory of a stored draft and its target.
 
-    Raises ValueError if the draft was made for a target of other sizes.
+    Raises ValueError or KeyError if the draft is incomplete or was made for a target of other
+    sizes, and BuildError if tensors cannot be read.
     """
     stored, tensors = read_stored(draft_dir)
     config = json.loads((target_dir / "config.json").read_text())
@@ -117,7 +119,7 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
             raise ValueError(
                 f"the draft was made for a target of {key} {stored[key]}, given: {config[key]}"
             )
-    embed = load_file(target_dir / "model.safetensors")["model.embed_tokens.weight"]
+    embed = read_tensors(target_dir / "model.safetensors")["model.embed_tokens.weight"]
     embed = embed.to(torch.bfloat16)
     tensors["model.embed_tokens.weight"] = embed
     if "lm_head.weight" not in tensors:
@@ -144,7 +146,7 @@ def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
 def load_student(assembled_dir: Path) -> Student:
     """Return the draft of an assembled directory as a Student: bfloat16 values in float32."""
     config = json.loads((assembled_dir / "config.json").read_text())
-    tensors = load_file(assembled_dir / "model.safetensors")
+    tensors = read_tensors(assembled_dir / "model.safetensors")
     shape = shape_of(
         assembled_dir, int(config["num_hidden_layers"]), int(config["draft_vocab_size"])
     )
@@ -161,7 +163,7 @@ def transformers_argmax(assembled_dir: Path, tokens: Tensor) -> Tensor:
 
     This is the reference for `Student`: transformers' LlamaModel and the stored head, in float32.
     """
-    tensors = load_file(assembled_dir / "model.safetensors")
+    tensors = read_tensors(assembled_dir / "model.safetensors")
     model = LlamaModel(LlamaConfig.from_pretrained(assembled_dir)).float().eval()
     state = {k.removeprefix("model."): v.float() for k, v in tensors.items() if "model." in k}
     model.load_state_dict(state)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 HELD_OUT_EVERY = 20
-"""Prompts whose index is a multiple of it are never trained on."""
+"""Step between held-out prompts: those whose index is a multiple of it are not trained on."""
 
 
 class Features(Protocol):
@@ -28,7 +28,7 @@ class Features(Protocol):
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Features in a file; they are large, and read only when they are needed."""
+    """Features in a file, which are large and therefore read only when they are needed."""
 
     path: Path
     start: int
@@ -43,7 +43,7 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class Example:
-    """One answered prompt.
+    """An answered prompt.
 
     `prompt` and `answer` are int64 token ids. `top_ids` and `top_logprobs` [answer tokens, num_top]
     are the teacher's most likely tokens at each token of the answer.
@@ -105,9 +105,9 @@ def read_shards(folder: Path) -> list[Example]:
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Return (training, held out) examples; held out are greedy answers to every 20th prompt.
+    """Return (training, held out) examples; the latter are greedy answers to every 20th prompt.
 
-    Other answers to these prompts are in neither.
+    Other answers to these prompts are in neither list.
     """
     train = [e for e in examples if e.index % HELD_OUT_EVERY]
     held = [e for e in examples if e.index % HELD_OUT_EVERY == 0 and e.greedy]
@@ -186,9 +186,9 @@ def choose_vocabulary(
 
 def coverage(examples: list[Example], draft_ids: Tensor, vocab_size: int) -> float:
     """Return the share of answer tokens, 0 to 1, that are in the draft vocabulary."""
-    can_say = target_to_draft(draft_ids, vocab_size) >= 0
+    is_known = target_to_draft(draft_ids, vocab_size) >= 0
     answers = torch.cat([example.answer for example in examples])
-    return float(can_say[answers].double().mean())
+    return float(is_known[answers].double().mean())
 
 
 def target_to_draft(draft_ids: Tensor, vocab_size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Measures a draft's greedy acceptance by column, against kept answers of the target."""
+"""Measuring a draft's greedy acceptance by column, against kept answers of the target."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from transformers import AutoTokenizer
 
 from builder.distill import measure
-from builder.distill.answers import device_and_workers
+from builder.distill.answers.answering import device_and_workers
+from builder.distill.answers.teacher import Teacher
+from builder.distill.answers.writer import Job, WriterSettings, write
 from builder.distill.prompts import chat_ids
 from builder.distill.student import Student
-from builder.distill.teacher import Teacher
-from builder.distill.writer import Job, WriterSettings, write
 
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
@@ -27,7 +27,7 @@ MT_BENCH = frozenset(
 
 @dataclass(frozen=True)
 class Conversation:
-    """One prompt as token ids, the column it counts for, and the target's greedy answer."""
+    """A prompt as token ids, its column in the report, and the target's greedy answer."""
 
     column: str
     prompt: list[int]
@@ -44,9 +44,9 @@ def _write_answers(
 ) -> list[list[int]]:
     jobs = (Job(i, prompt, 0.0, max_new) for i, prompt in enumerate(prompts))
     stop = frozenset(tokenizer.all_special_ids)
-    how = WriterSettings(stop, num_top=1, cut_loops=False)
+    writing = WriterSettings(stop, num_top=1, cut_loops=False)
     answers: list[list[int]] = [[] for _ in prompts]
-    for done in write(teacher, jobs, how):
+    for done in write(teacher, jobs, writing):
         answers[done.job.index] = done.tokens
     return answers
 
@@ -102,7 +102,7 @@ def chained(
 ) -> measure.Acceptance:
     """Count the rounds of `measure.rounds` with a draft that reads its own draft tokens.
 
-    It is slow, and the reference for the faster count.
+    This is the slow reference for the faster count.
     """
     histogram, cut, pos = [0] * (num_draft + 1), 0, 1
     while pos < len(answer):

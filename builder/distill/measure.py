@@ -1,4 +1,4 @@
-"""Counts the accepted draft tokens of rounds, and derives the rates from the histogram."""
+"""Counting the accepted draft tokens of rounds, and the rates that follow from the histogram."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Acceptance:
     """A histogram of complete rounds: `histogram[a]` rounds accepted a of num_draft tokens.
 
-    Rounds cut short by the answer's end are counted in `num_cut` and enter no rate.
+    Rounds that the end of the answer cut short are counted in `num_cut` and in no rate.
     """
 
     num_draft: int
@@ -49,7 +49,7 @@ def rounds(matches: Sequence[bool], num_draft: int, start: int = 1) -> Acceptanc
 
     `matches[i]`: whether the draft, given the target's tokens before i, proposes the target's token
     i. Accepted draft tokens are the target's tokens. A draft that continues its own tokens
-    therefore reads the same text up to the first rejection, and both ways count the same rounds.
+    therefore reads the same tokens up to the first rejection, so both ways count the same rounds.
     Token 0 comes from the target's pass over the prompt, hence start = 1.
     """
     histogram = [0] * (num_draft + 1)

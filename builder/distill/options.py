@@ -1,15 +1,17 @@
-"""The command lines of training: every setting is an option."""
+"""The command lines of training, in which every setting is an option."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from builder.distill.answers import AnswerSettings
+from builder.distill.answers.answering import AnswerSettings
 from builder.distill.prompts import PromptSettings
-from builder.distill.train import TrainSettings
+from builder.distill.training.learner import TrainSettings
 
 STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
 SMOKE = {
@@ -31,32 +33,39 @@ SMOKE = {
     "batch_tokens": 1024,
     "eval_every": 5,
 }
-"""Settings of --smoke, with which the whole chain takes minutes."""
+"""Settings of --smoke, with which all steps together take minutes."""
 
 
-def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argparse.ArgumentParser:
-    """Return the command line `prog`, with an option for each field of the settings classes."""
-    top = argparse.ArgumentParser(
-        prog=prog,
-        description=f"{text} Work is kept under --work and resumed; a CPU takes about two hours "
-        "for the default set, a GPU minutes.",
-        epilog=f"Example: {prog} all --target TARGET_DIR --work WORK_DIR --draft DRAFT_DIR",
+def add_training_options(top: argparse.ArgumentParser, train_settings: type[TrainSettings]) -> None:
+    """Add the steps and an option for each field of the settings classes to the parser."""
+    top.description = (
+        f"{top.description} Work is kept in --work, and a later run resumes it. For the default "
+        "prompts a CPU takes about two hours, a GPU minutes."
     )
+    top.epilog = f"Example: {top.prog} all --target TARGET_DIR --work WORK_DIR --draft DRAFT_DIR"
     top.add_argument("step", choices=[*STEPS, "all"], help="one step, or all in order")
     top.add_argument("--target", type=Path, required=True, help="Hugging Face directory")
-    top.add_argument("--work", type=Path, required=True, help="prompts, shards, runs")
+    top.add_argument(
+        "--work", type=Path, required=True, help="folder for prompts, answers and training runs"
+    )
     top.add_argument(
         "--prompts",
         type=Path,
         nargs="*",
-        help='files with {"prompt": text} a line; default: the shipped ones',
+        help='files with {"prompt": text} on each line; default: the shipped ones',
     )
-    top.add_argument("--sources", type=Path, help="archives (default: WORK/sources)")
-    top.add_argument("--no-fetch", action="store_true", help="use only archives already there")
-    top.add_argument("--draft", type=Path, help="stored draft (default: WORK/draft)")
+    top.add_argument(
+        "--sources", type=Path, help="folder for archives of text (default: WORK/sources)"
+    )
+    top.add_argument(
+        "--no-fetch",
+        action="store_true",
+        help="download no text; use archives that are there already",
+    )
+    top.add_argument("--draft", type=Path, help="folder for the result (default: WORK/draft)")
     top.add_argument("--run", default="run", help="name of the training run under WORK")
     top.add_argument(
-        "--start", type=Path, help="a stored draft to train on, instead of one from the target"
+        "--start", type=Path, help="a stored draft to train further, instead of a new one"
     )
     top.add_argument(
         "--kinds", nargs="+", help="train on answers to prompts of these kinds; default: all"
@@ -66,16 +75,31 @@ def parser(prog: str, text: str, train_settings: type[TrainSettings]) -> argpars
         type=Path,
         help="jsonl to evaluate on (Spec-Bench format); default: held-out prompts",
     )
-    top.add_argument("--num-second", type=int, default=1200, help="second-wave prompts")
-    top.add_argument("--smoke", action="store_true", help="tiny settings: the chain in minutes")
-    top.add_argument("--minutes", type=float, help="time limit of answers and of train")
+    top.add_argument("--num-second", type=int, default=1200, help="number of second-wave prompts")
+    top.add_argument(
+        "--smoke", action="store_true", help="tiny settings, with which all steps take minutes"
+    )
+    top.add_argument("--minutes", type=float, help="time limit of answering and of training, each")
     top.add_argument("--seed", type=int, default=20)
     for settings in (PromptSettings, AnswerSettings, train_settings):
         group = top.add_argument_group(settings.__name__)
         for field in fields(settings):
             if field.name not in {"seed", "minutes", "features"}:
                 _add_option(group, field.name, field.default)
-    return top
+
+
+def run_steps(options: argparse.Namespace, start: Callable[[argparse.Namespace], Any]) -> int:
+    """Check the target and run the chosen steps; return 0, or 2 without a target.
+
+    `start` makes the object that has a method for each step.
+    """
+    if not (options.target / "model.safetensors").exists():
+        print(f"no model.safetensors in --target {options.target}", file=sys.stderr)
+        return 2
+    work = start(options)
+    for name in STEPS if options.step == "all" else (options.step,):
+        getattr(work, name)()
+    return 0
 
 
 def _add_option(group: Any, name: str, default: Any) -> None:

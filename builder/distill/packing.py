@@ -1,8 +1,8 @@
-"""Attention over sequences of different lengths, those of like length together.
+"""Attention over sequences of different lengths, grouped by similar length.
 
-The rows of a batch's sequences lie one after another. A GPU wants few large products, so sequences
-of like length share one, and little is padded. A CPU gains nothing from that: there each sequence
-has its own product.
+The rows of a batch's sequences follow one another. A GPU wants few large products, so sequences
+of similar length share one, with little padding. A CPU gains nothing from that, so there each
+sequence has a product of its own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 # cuDNN makes a plan for each new shape of attention, and here every batch has other shapes.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
-MOST_PADDING = 1.3
+MAX_PADDING = 1.3
 """Largest length of a sequence, relative to the shortest one of its piece."""
 
 
 class _Moved(torch.autograd.Function):
-    """Rows moved to other positions; the gradient is moved back.
+    """A function that moves rows to other positions, and the gradient back.
 
     `there` holds the source of each new row, or the number of rows for a row of zeros. `back` holds
     the inverse. PyTorch's own gradient would add rows up with atomics.
@@ -41,9 +41,9 @@ class _Moved(torch.autograd.Function):
         return _Moved.apply(grads[0], back, there), None, None
 
 
-def _at(rows: Tensor, places: Tensor) -> Tensor:
+def _at(rows: Tensor, indices: Tensor) -> Tensor:
     """Return the rows at these indices; the number of rows stands for a row of zeros."""
-    return torch.cat((rows, rows.new_zeros(1, *rows.shape[1:]))).index_select(0, places)
+    return torch.cat((rows, rows.new_zeros(1, *rows.shape[1:]))).index_select(0, indices)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _alike(lens: list[int], *, joined: bool) -> list[tuple[int, ...]]:
         return [(i,) for i in order]
     groups: list[list[int]] = []
     for number in sorted(order, key=lambda i: lens[i]):
-        if groups and lens[number] <= MOST_PADDING * lens[groups[-1][0]]:
+        if groups and lens[number] <= MAX_PADDING * lens[groups[-1][0]]:
             groups[-1].append(number)
         else:
             groups.append([number])

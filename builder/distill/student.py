@@ -1,8 +1,8 @@
-"""The draft: a few Llama layers on the target's frozen embedding, with fewer output rows.
+"""The network of a draft: a few Llama layers on the target's frozen embedding.
 
-The arithmetic is that of the target's family (RMSNorm, rotary embedding in halves, SwiGLU), so that
-any Llama engine runs the draft. The tokens of all sequences form one list of rows for the matrix
-products. Attention runs as `packing` explains.
+It has fewer output rows than the target. The arithmetic is that of the target's family (RMSNorm,
+rotary embedding in halves, SwiGLU), so that any Llama engine runs the draft. The tokens of all
+sequences form one list of rows for the matrix products. `packing` explains how attention runs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from builder.checkpoints.tensors import read_tensors
 from builder.distill.packing import Packing, attend, pack
-from builder.distill.target_layers import rotary_tables, rotate
+from builder.distill.rotary import rotary_tables, rotate
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def without_weights(
     target_dir: Path, num_layers: int, draft_ids: Tensor, train_head: bool
 ) -> Student:
     """Return a draft of the target's shape whose own layers are still random, in float32."""
-    embed = load_file(target_dir / "model.safetensors")["model.embed_tokens.weight"].float()
+    embed = read_tensors(target_dir / "model.safetensors")["model.embed_tokens.weight"].float()
     return Student(shape_of(target_dir, num_layers, len(draft_ids)), embed, draft_ids, train_head)
 
 
@@ -187,7 +187,7 @@ def start_from_target(
 
     Raises ValueError if they do not fit.
     """
-    raw = load_file(target_dir / "model.safetensors")
+    raw = read_tensors(target_dir / "model.safetensors")
     student = without_weights(target_dir, len(layers), draft_ids, train_head)
     state = {"norm.weight": raw["model.norm.weight"].float()}
     for new, old in enumerate(layers):

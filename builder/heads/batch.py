@@ -13,10 +13,10 @@ from builder.distill.data import Example
 
 @dataclass(frozen=True)
 class HeadBatch:
-    """The rows of all sequences, one after another; at some of them, the anchors, the head drafts.
+    """The rows of all sequences, one after another, and the rows at which the head drafts.
 
-    An anchor is the row just before an answer token a. The head knows a there, and its draft tokens
-    follow a.
+    Those are called anchors. An anchor is the row just before an answer token a; the head knows a,
+    and its draft tokens follow a.
     """
 
     states: Tensor
@@ -51,10 +51,10 @@ def collate(
     features, tokens, lens, anchors, counts = [], [], [], [], []
     answer_rows: list[Tensor] = []
     start, first_answer = 0, 0
-    none = sum(len(e.answer) for e in examples)
+    no_token = sum(len(e.answer) for e in examples)  # the last answer row
     for example in examples:
         if example.features is None:
-            raise ValueError("these answers were written without features: see --features")
+            raise ValueError("these answers were written without the target's hidden states")
         length, num_answer = len(example.inputs), len(example.answer)
         features.append(example.features.load())
         tokens.append(torch.cat((example.prompt[1:], example.answer)))
@@ -62,8 +62,8 @@ def collate(
         own = torch.arange(num_answer - 1)
         anchors.append(start + len(example.prompt) - 1 + own)
         counts.append(num_answer - 1)
-        guessed = own[None] + 1 + torch.arange(num_steps)[:, None]
-        answer_rows.append(torch.where(guessed < num_answer, guessed + first_answer, none))
+        drafted = own[None] + 1 + torch.arange(num_steps)[:, None]
+        answer_rows.append(torch.where(drafted < num_answer, drafted + first_answer, no_token))
         start, first_answer = start + length, first_answer + num_answer
     pad = -start % step
     if pad:
@@ -75,13 +75,13 @@ def collate(
     pad_anchors = -num_anchors % step
     anchors.append(torch.full((pad_anchors,), sum(lens) - 1))
     counts[-1] += pad_anchors
-    answer_rows.append(torch.full((num_steps, pad_anchors), none))
+    answer_rows.append(torch.full((num_steps, pad_anchors), no_token))
     tokens.append(torch.zeros(num_steps, dtype=torch.int64))
     num_top = examples[0].top_ids.shape[1]
-    laws_at = examples[0].top_ids.device
-    no_ids = torch.zeros(1, num_top, dtype=torch.int64, device=laws_at)
+    device_of_top = examples[0].top_ids.device
+    no_ids = torch.zeros(1, num_top, dtype=torch.int64, device=device_of_top)
     top_ids = [*(e.top_ids.long() for e in examples), no_ids]
-    nothing = torch.full((1, num_top), float("-inf"), device=laws_at)
+    nothing = torch.full((1, num_top), float("-inf"), device=device_of_top)
     return HeadBatch(
         states=torch.cat(features).to(device),
         tokens=torch.cat(tokens).to(device),

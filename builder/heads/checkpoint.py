@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from builder.distill.answers import feature_taps
+from builder.checkpoints.files import read_config
+from builder.checkpoints.tensors import read_tensors
+from builder.distill.answers.answering import feature_taps
 from builder.distill.checkpoint import offsets, target_ids
 from builder.distill.student import StudentShape, shape_of
+from builder.distill.target import embedding_and_output_rows
 from builder.fingerprint import fingerprint
 from builder.heads.eagle3 import Eagle3
 from builder.heads.learner import Head
 from builder.heads.medusa import Medusa
-from builder.heads.target import target_ends
 from specdec.serving.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
@@ -38,7 +40,7 @@ ARCHITECTURES = {"eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
 def store(kind: str, head: nn.Module, target_dir: Path, out: Path, notes: dict[str, Any]) -> None:
     """Write the head, its config.json with `notes`, and a record of the target it was trained on.
 
-    Raises TypeError for a module that is no head.
+    Raises TypeError for a module that is not a head.
     """
     out.mkdir(parents=True, exist_ok=True)
     if isinstance(head, Eagle3):
@@ -59,7 +61,7 @@ def shrink(folder: Path) -> None:
     Output rows that were not trained are left out; trained ones move to a file of their own.
     """
     config, kind = _config(folder)
-    tensors = load_file(folder / WEIGHTS[kind])
+    tensors = read_tensors(folder / WEIGHTS[kind])
     rows = tensors.pop("lm_head.weight", None)
     tensors.pop("t2d", None)
     if rows is not None and config["training"]["train_head"]:
@@ -70,23 +72,22 @@ def shrink(folder: Path) -> None:
 def assemble(folder: Path, target_dir: Path, out: Path) -> None:
     """Write the head as engines load it.
 
-    Raises ValueError for an unknown kind of head, one for a target of other sizes, and an EAGLE-3
-    head that is incomplete.
+    Raises ValueError for an unknown kind of head, a head for a target of other sizes, and an
+    incomplete head, and BuildError for files that cannot be read.
     """
     config, kind = _config(folder)
     target = json.loads((target_dir / "config.json").read_text())
     for key in ("hidden_size", "vocab_size"):
         if config.get(key) != target[key]:
             raise ValueError(f"its {key} is {config.get(key)}; this target has {target[key]}")
-    tensors = load_file(folder / WEIGHTS[kind])
+    tensors = read_tensors(folder / WEIGHTS[kind])
     if (folder / ROWS).exists():
-        tensors |= load_file(folder / ROWS)
+        tensors |= read_tensors(folder / ROWS)
     if kind == "eagle3" and "t2d" not in tensors and "d2t" in tensors:
         ids = target_ids(tensors["d2t"])
-        rows = target_ends(target_dir)[1][ids].to(torch.bfloat16)
+        rows = embedding_and_output_rows(target_dir)[1][ids].to(torch.bfloat16)
         tensors = {"lm_head.weight": rows, **tensors, "t2d": _known(ids, config)}
-    if kind == "eagle3":
-        _refuse_incomplete(tensors)
+    _refuse_incomplete(kind, tensors, config)
     out.mkdir(parents=True, exist_ok=True)
     _write(out / WEIGHTS[kind], tensors)
     for name in ("config.json", RECORD_FILE):
@@ -101,11 +102,13 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], str]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    config = read_config(folder)
     found = config.get("architectures") or []
     kind = next((k for k, v in ARCHITECTURES.items() if v in found), None)
     if kind is None:
-        raise ValueError(f"{folder}: no head of a known kind: {found}")
+        raise ValueError(
+            f"its architectures are {found}; known heads are {', '.join(ARCHITECTURES.values())}"
+        )
     return config, kind
 
 
@@ -119,11 +122,14 @@ def _known(ids: Tensor, config: dict[str, Any]) -> Tensor:
 def load(folder: Path, target_dir: Path) -> Head:
     """Return a stored head, its bf16 values in float32.
 
-    Raises ValueError for an unknown kind or an incomplete EAGLE-3 head, and KeyError for an
-    incomplete Medusa head.
+    Raises ValueError for an unknown kind of head or an incomplete one, and BuildError for files
+    that cannot be read.
     """
     config, kind = _config(folder)
-    tensors = load_file(folder / WEIGHTS[kind])
+    tensors = read_tensors(folder / WEIGHTS[kind])
+    _refuse_incomplete(kind, tensors, config)
+    if kind == "medusa" and "d2t" not in tensors:
+        raise ValueError("the medusa head has no d2t: only heads trained here can be read back")
     if kind == "eagle3":
         return _load_eagle3(tensors, target_dir)
     return _load_medusa(tensors, config, target_dir)
@@ -160,22 +166,32 @@ def _eagle3(head: Eagle3, target_dir: Path) -> tuple[dict[str, Tensor], dict[str
     return tensors, config
 
 
-EAGLE3_NEEDED = ("fc.weight", "norm.weight", "lm_head.weight", "t2d", "d2t")
-"""Tensors without which an EAGLE-3 head is incomplete."""
+EAGLE3_TENSORS = ("fc.weight", "norm.weight", "lm_head.weight", "t2d", "d2t")
+"""Tensors without which an EAGLE-3 head is incomplete; those of its layer are not listed."""
+CONFIG_KEYS = {"eagle3": ("draft_vocab_size",), "medusa": ("medusa_num_heads", "medusa_num_layers")}
+"""Keys of config.json that the engine needs, by kind."""
 
 
-def _refuse_incomplete(tensors: dict[str, Tensor]) -> None:
-    missing = [name for name in EAGLE3_NEEDED if name not in tensors]
+def _refuse_incomplete(kind: str, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
+    """Raise ValueError if the head lacks a key of config.json or a tensor."""
+    lacking = [key for key in CONFIG_KEYS[kind] if not isinstance(config.get(key), int)]
+    if lacking:
+        raise ValueError(f"its config.json has no {', '.join(lacking)}")
+    if kind == "eagle3":
+        needed: tuple[str, ...] = EAGLE3_TENSORS
+    else:
+        heads, layers = range(config["medusa_num_heads"]), range(config["medusa_num_layers"])
+        needed = tuple(f"{head}.{layer}.linear.weight" for head in heads for layer in layers)
+    missing = [name for name in needed if name not in tensors]
     if missing:
-        raise ValueError(f"the EAGLE-3 checkpoint has no {', '.join(missing)}")
+        raise ValueError(f"the {kind} head has no {', '.join(missing)}")
 
 
 def _load_eagle3(tensors: dict[str, Tensor], target_dir: Path) -> Eagle3:
-    _refuse_incomplete(tensors)
     ids = target_ids(tensors.pop("d2t"))
     tensors.pop("t2d")
     shape: StudentShape = shape_of(target_dir, 1, len(ids))
-    embed, rows = target_ends(target_dir)
+    embed, rows = embedding_and_output_rows(target_dir)
     head = Eagle3(shape, embed, rows[ids], ids, train_head=True)
     head.load_state_dict({name: t.float() for name, t in tensors.items()})
     return head.eval()
@@ -204,7 +220,7 @@ def _medusa(head: Medusa, target_dir: Path) -> tuple[dict[str, Tensor], dict[str
 def _load_medusa(tensors: dict[str, Tensor], config: dict[str, Any], target_dir: Path) -> Medusa:
     ids = target_ids(tensors.pop("d2t"))
     rows = tensors.pop("lm_head.weight", None)
-    rows = target_ends(target_dir)[1][ids] if rows is None else rows.float()
+    rows = embedding_and_output_rows(target_dir)[1][ids] if rows is None else rows.float()
     num_heads, num_layers = config["medusa_num_heads"], config["medusa_num_layers"]
     head = Medusa(rows, ids, num_heads, num_layers, train_head=True)
     state = {f"heads.{name}": t.float() for name, t in tensors.items()}

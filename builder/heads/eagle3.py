@@ -13,21 +13,21 @@ from itertools import repeat
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from builder.checkpoints.tensors import read_tensors
 from builder.distill.packing import Packing, pack, pack_like
+from builder.distill.rotary import rotary_tables, rotate
 from builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
-from builder.distill.target_layers import rotary_tables, rotate
+from builder.distill.target import embedding_and_output_rows
 from builder.heads.batch import HeadBatch
-from builder.heads.target import target_ends
 
 NUM_FUSED = 3
 """States of the target that are fused into one."""
 
 
 @dataclass(frozen=True)
-class Places:
+class AnchorLayout:
     """The anchors of a batch's sequences, laid out for attention."""
 
     anchors: Packing
@@ -61,7 +61,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         turn: tuple[Tensor, Tensor],
-        places: Places,
+        layout: AnchorLayout,
         first: tuple[list[Tensor], list[Tensor]],
         later: list[tuple[Tensor, Tensor]],
     ) -> Tensor:
@@ -74,10 +74,12 @@ class Attention(nn.Module):
         num, dim = len(x), self.shape.head_dim
         q = rotate(self.q_proj(x).view(num, -1, dim), *turn).to(first[0][0].dtype)
         own = [(q * k).sum(-1).float() * dim**-0.5 for k, _ in later]  # [anchors, heads] each
-        spread = places.anchors.spread
+        spread = layout.anchors.spread
         columns = zip(*map(spread, own), strict=True) if own else repeat(())
-        behind = zip(*(spread(v) for _, v in later), strict=True) if own else repeat(())
-        pieces = zip(first[0], first[1], spread(q), places.hidden, columns, behind, strict=False)
+        values_of_later = zip(*(spread(v) for _, v in later), strict=True) if own else repeat(())
+        pieces = zip(
+            first[0], first[1], spread(q), layout.hidden, columns, values_of_later, strict=False
+        )
         mixed = []
         for keys, values, queries, hidden, scores_of_own, values_of_own in pieces:
             scores = (queries.transpose(1, 2) @ keys).float() * dim**-0.5
@@ -89,7 +91,7 @@ class Attention(nn.Module):
             for step, v in enumerate(values_of_own):
                 out = out + weights[..., length + step, None] * v.transpose(1, 2)
             mixed.append(out.transpose(1, 2))
-        projected: Tensor = self.o_proj(places.anchors.gather(mixed).flatten(1))
+        projected: Tensor = self.o_proj(layout.anchors.gather(mixed).flatten(1))
         return projected
 
 
@@ -150,7 +152,7 @@ class Eagle3(nn.Module):
         shape, device = self.shape, batch.tokens.device
         longest = max(batch.lens) + num_steps
         cos, sin = rotary_tables(longest, shape.head_dim, shape.rope_theta, device)
-        place = torch.cat([torch.arange(n) for n in batch.lens]).to(device)
+        positions = torch.cat([torch.arange(n) for n in batch.lens]).to(device)
         rows, layer = batch.anchors, self.midlayer
         fused = self.fc(batch.states[:, :NUM_FUSED].flatten(1).to(self.fc.weight.dtype))
         x = layer.inputs(self.embed[batch.tokens[: len(fused)]], fused)
@@ -158,31 +160,31 @@ class Eagle3(nn.Module):
         anchors = pack_like(packing, batch.anchors_of, device)
         hidden = [
             torch.arange(longest, device=device) > at[:, None, :, None]
-            for at, longest in zip(anchors.spread(place[rows]), packing.longest, strict=True)
+            for at, longest in zip(anchors.spread(positions[rows]), packing.longest, strict=True)
         ]
-        places = Places(anchors, hidden)
-        turn = (cos[place][:, None], sin[place][:, None])
+        layout = AnchorLayout(anchors, hidden)
+        turn = (cos[positions][:, None], sin[positions][:, None])
         k, v = map(packing.spread, layer.self_attn.keys_values(x, turn))
         first = ([each.permute(0, 2, 3, 1) for each in k], [each.transpose(1, 2) for each in v])
         later: list[tuple[Tensor, Tensor]] = []
         x, state = x[rows], fused[rows]
         for step in range(num_steps):
-            at = place[rows] + step
+            at = positions[rows] + step
             turn = (cos[at][:, None], sin[at][:, None])
             if step:
                 x = layer.inputs(self.embed[batch.tokens[rows + step]], state)
                 later.append(layer.self_attn.keys_values(x, turn))
-            state = state + layer.self_attn(x, turn, places, first, later)
+            state = state + layer.self_attn(x, turn, layout, first, later)
             state = state + layer.mlp(layer.post_attention_layernorm(state))
             logits: Tensor = self.lm_head(self.norm(state))
             yield logits
 
 
 def start(target_dir: Path, draft_ids: Tensor, train_head: bool) -> Eagle3:
-    """Return a head that begins as the target's last layer, on the last of the fused states."""
+    """Return a head that begins as the target's last layer on the last of the fused states."""
     shape = shape_of(target_dir, 1, len(draft_ids))
-    raw = {k: v.float() for k, v in load_file(target_dir / "model.safetensors").items()}
-    embed, rows = target_ends(target_dir)
+    raw = {k: v.float() for k, v in read_tensors(target_dir / "model.safetensors").items()}
+    embed, rows = embedding_and_output_rows(target_dir)
     head = Eagle3(shape, embed, rows[draft_ids], draft_ids, train_head)
     last = max(int(k.split(".")[2]) for k in raw if k.startswith("model.layers."))
     prefix, width = f"model.layers.{last}.", shape.hidden_size

@@ -1,4 +1,4 @@
-"""The target's states over answers that exist already."""
+"""The target's hidden states over answers that were written before."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import torch
 
+from builder.distill.answers.reader import Reader
 from builder.distill.data import Example
 from builder.distill.evaluate import Conversation
-from builder.distill.reader import Reader
+from builder.distill.training.learner import device
 
 
 def with_features(
     target_dir: Path, items: Sequence[Conversation], taps: tuple[int, ...]
 ) -> Iterator[tuple[str, Example]]:
     """Yield (column, example) of each conversation whose answer has two tokens or more."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     items = [item for item in items if len(item.answer) > 1]
-    reader = Reader(target_dir, device, taps)
+    reader = Reader(target_dir, device(), taps)
     for item in items:
         nothing = torch.empty(len(item.answer), 0)
         bare = Example(0, torch.tensor(item.prompt), torch.tensor(item.answer), nothing, nothing)

@@ -1,4 +1,4 @@
-"""Trains a head: each step against the teacher's probabilities for the token it drafts."""
+"""The learner of a head: each step against the teacher's probabilities for its draft token."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from builder.distill import data, loss, measure, train
+from builder.distill import data, measure
 from builder.distill.data import Example
+from builder.distill.training import loss
+from builder.distill.training.learner import HeldOut, device
 from builder.heads.batch import HeadBatch, collate
 
 PAD_STEP = 256
-"""Rows of a batch are padded to a multiple of it."""
+"""Step to a multiple of which the rows of a batch are padded."""
 
 
 class Head(Protocol):
-    """A head of either kind."""
+    """An EAGLE-3 or Medusa head."""
 
     draft_ids: Tensor
 
@@ -31,7 +33,7 @@ class HeadLearner:
     def __init__(
         self, head: nn.Module, vocab_size: int, kind: str, num_steps: int, decay: float
     ) -> None:
-        self.device = train.device()
+        self.device = device()
         self.module = head.to(self.device)
         self.kind, self.num_steps, self.decay = kind, num_steps, decay
         self.table = data.target_to_draft(self._head.draft_ids.cpu(), vocab_size).to(self.device)
@@ -52,14 +54,14 @@ class HeadLearner:
             weight *= self.decay
         return total
 
-    def evaluate(self, held: Sequence[Example], num_draft: int) -> train.HeldOut:
+    def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
         parts, hits, num = [], 0, 0
         for group in data.batches(list(held), 4096, None):
             lengths = accepted(self._head, group, self.device, num_draft)
             parts += [measure.walk(one, num_draft) for one in lengths]
             hits += sum(count > 0 for one in lengths for count in one)
             num += sum(map(len, lengths))
-        return train.HeldOut(hits / max(num, 1), measure.total(parts, num_draft))
+        return HeldOut(hits / max(num, 1), measure.total(parts, num_draft))
 
 
 @torch.inference_mode()
@@ -75,7 +77,7 @@ def accepted(
     running = torch.ones(len(batch.anchors), dtype=torch.bool, device=device)
     counts = torch.zeros(len(batch.anchors), dtype=torch.int64, device=device)
     for number, logits in enumerate(head.steps(batch, num_draft)):
-        said = head.draft_ids[logits.argmax(dim=1)]
-        running = running & (said == batch.answer[batch.answer_rows[number]])
+        drafted = head.draft_ids[logits.argmax(dim=1)]
+        running = running & (drafted == batch.answer[batch.answer_rows[number]])
         counts += running
     return [one.tolist() for one in counts.cpu().split(batch.anchors_of)]

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from builder.distill.target import embedding_and_output_rows
 from builder.heads.batch import HeadBatch
-from builder.heads.target import target_ends
 
 LAST = -1
 """Index among the taps of the final norm's output."""
@@ -72,7 +72,7 @@ def start(
 ) -> Medusa:
     """Return heads that all begin as the target's own prediction of token t + 1.
 
-    The tokens that they draft come after that one.
+    They are trained to draft the tokens after that one.
     """
-    rows = target_ends(target_dir)[1][draft_ids]
+    rows = embedding_and_output_rows(target_dir)[1][draft_ids]
     return Medusa(rows, draft_ids, num_heads, num_layers, train_head)

@@ -86,5 +86,5 @@ def buffer_bytes(pair: PairDescription, engine: EngineDescription) -> int:
     total = num_rows * columns * per_logit
     if engine is pair.target and pair.speculation.draft_logits:
         total += limits.max_batch_size * limits.max_draft_len * columns * LOGIT_BYTES
-    places = limits.max_batch_size * (limits.max_seq_len + limits.max_draft_len)
-    return total + places * STATE_BYTES_PER_TOKEN
+    positions = limits.max_batch_size * (limits.max_seq_len + limits.max_draft_len)
+    return total + positions * STATE_BYTES_PER_TOKEN

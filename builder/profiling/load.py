@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from tqdm import tqdm
 
 from builder.errors import BuildError
 from clients import GenerationRequest, GrpcClient
@@ -19,27 +20,27 @@ from specdec.serving.settings import OrchestratorSettings
 SHIPPED = Path(__file__).parents[1] / "prompts"
 """Folder of the shipped prompts, one file for each task."""
 PROMPTS_PER_TASK = 4
-"""Shipped prompts taken of each task."""
-LENGTHS = {"copies": (1, 3, 7), "engine": (1, 2, 4), "head": (1, 3, 6)}
+"""Shipped prompts taken from each task."""
+LENGTHS = {"lookup": (1, 3, 7), "draft model": (1, 2, 4), "head": (1, 3, 6)}
 """Draft tokens in a round, by kind of drafter: enough values to fit a line through their times, and
-deviations from it."""
-LEAST_REQUESTS = 6
+to see deviations from it."""
+MIN_REQUESTS = 6
 """Fewest requests of a choice at a load."""
-TURNS = 2
-"""Requests of a choice by each stream, if that is more than LEAST_REQUESTS in all."""
+REQUESTS_PER_STREAM = 2
+"""Requests of a choice by each stream, if these are more than MIN_REQUESTS together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text of a request, and its task; if that is None, the server tells it from the text."""
+    """The text of a request and its task; if that is None, the server classifies the text."""
 
     text: str
     task: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A choice to ask for, drafter and draft tokens; without a drafter the controller chooses."""
+class Choice:
+    """A drafter and draft length to ask for; without a drafter the controller chooses."""
 
     drafter: str | None = None
     num_draft_tokens: int | None = None
@@ -51,8 +52,8 @@ class Way:
 def prompts_of(path: Path | None) -> list[Prompt]:
     """Return the prompts of a file with {"prompt": text} on each line, and "task" if it is known.
 
-    Without a file, return some shipped prompts of each task, the tasks in turn. Raises BuildError
-    that names the line.
+    Without a file, return some shipped prompts of each task, the tasks in turn. Raises BuildError,
+    which names a malformed line.
     """
     if path is not None:
         return _read(path, None)
@@ -78,7 +79,7 @@ def _read(path: Path, task: str | None) -> list[Prompt]:
             text = label = None
         if not isinstance(text, str) or not isinstance(label, str | None):
             raise BuildError(
-                f'{path}, line {number}: a line is {{"prompt": text}}, "task" beside it if known'
+                f'{path}, line {number}: a line is {{"prompt": text}}, with "task" if it is known'
             )
         found.append(Prompt(text, label))
     if not found:
@@ -86,7 +87,7 @@ def _read(path: Path, task: str | None) -> list[Prompt]:
     return found
 
 
-def ways(settings: OrchestratorSettings) -> tuple[Way, ...]:
+def choices_of(settings: OrchestratorSettings) -> tuple[Choice, ...]:
     """Return the choices to ask for, drafter by drafter.
 
     The first and the last leave the choice to the controller, which then also sees requests without
@@ -94,35 +95,39 @@ def ways(settings: OrchestratorSettings) -> tuple[Way, ...]:
     """
     limit = settings.max_draft_len
     kinds = (
-        *((LOOKUP, length) for length in LENGTHS["copies"]),
-        *itertools.product(settings.draft_models, LENGTHS["engine"]),
+        *((LOOKUP, length) for length in LENGTHS["lookup"]),
+        *itertools.product(settings.draft_models, LENGTHS["draft model"]),
         *itertools.product(settings.heads, LENGTHS["head"]),
         *((name, min(settings.head_tree_num_draft_tokens, limit)) for name in settings.head_trees),
     )
-    return (Way(), *(Way(name, length) for name, length in kinds if length <= limit), Way())
+    return (
+        Choice(),
+        *(Choice(name, length) for name, length in kinds if length <= limit),
+        Choice(),
+    )
 
 
-def put_on(
+def send_load(
     client: GrpcClient,
     prompts: Sequence[Prompt],
-    asked: Sequence[Way],
+    choices: Sequence[Choice],
     loads: Sequence[int],
     max_tokens: int,
 ) -> None:
     """Send requests with every choice at every load. Raises SpecdecError if one fails."""
     turn, salts = itertools.cycle(prompts), _salts()
-    for num_streams in loads:
-        for number, way in enumerate(asked, start=1):
-            where = f"\r{num_streams} streams: {way}, {number} of {len(asked)}"
-            print(f"{where:60}", end="", file=sys.stderr, flush=True)
-            num_requests = max(LEAST_REQUESTS, TURNS * num_streams)
+    pairs = itertools.product(loads, choices)
+    with tqdm(total=len(loads) * len(choices), unit="choice", disable=None) as bar:
+        for num_streams, choice in pairs:
+            bar.set_description(f"{num_streams} streams, {choice}")
+            num_requests = max(MIN_REQUESTS, REQUESTS_PER_STREAM * num_streams)
             requests = [
-                _request(prompt, way, salt, max_tokens)
+                _request(prompt, choice, salt, max_tokens)
                 for prompt, salt in itertools.islice(zip(turn, salts, strict=False), num_requests)
             ]
             with ThreadPoolExecutor(num_streams) as pool:
                 list(pool.map(lambda request: _drain(client, request), requests))
-    print(file=sys.stderr)
+            bar.update()
 
 
 def _salts() -> Iterator[str]:
@@ -134,12 +139,12 @@ def _salts() -> Iterator[str]:
     return (f"({run}-{number}) " for number in itertools.count())
 
 
-def _request(prompt: Prompt, way: Way, salt: str, max_tokens: int) -> GenerationRequest:
+def _request(prompt: Prompt, choice: Choice, salt: str, max_tokens: int) -> GenerationRequest:
     return GenerationRequest(
         messages=[{"role": "user", "content": salt + prompt.text}],
         max_tokens=max_tokens,
-        drafter=way.drafter,
-        num_draft_tokens=way.num_draft_tokens,
+        drafter=choice.drafter,
+        num_draft_tokens=choice.num_draft_tokens,
         task=prompt.task,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builder.errors import BuildError
-from builder.profiling.load import Way
+from builder.profiling.load import Choice
 from builder.tables import table
 from specdec.control.controller import Controller
 from specdec.control.memory import Memory
@@ -20,48 +20,49 @@ CONTEXT = 256
 
 
 def report(
-    path: Path, settings: OrchestratorSettings, asked: Sequence[Way], loads: Sequence[int]
+    path: Path, settings: OrchestratorSettings, choices: Sequence[Choice], loads: Sequence[int]
 ) -> str:
     """Return tables of milliseconds by load, and of acceptance by drafter.
 
-    Raises BuildError if no round was timed, and MemoryMismatchError for a file that is no profile.
+    Raises BuildError if no round was timed, and MemoryMismatchError for a file that is not a
+    profile.
     """
     controller = Controller(ControlSettings())
     Memory.found(path).load(controller, time.time())
     costs, book = controller.costs, controller.book
     if not costs.is_known:
         raise BuildError("no round was timed: ask for longer answers (--max-tokens)")
-    others = (way for way in asked if way.drafter not in (None, LOOKUP))
-    leads = [(str(way.drafter), way.num_draft_tokens or 0) for way in others]
-    silent = sorted({name for name, _ in leads if not costs.is_timed(name)})
-    leads = [each for each in leads if each[0] not in silent]
+    others = (each for each in choices if each.drafter not in (None, LOOKUP))
+    drafts = [(str(each.drafter), each.num_draft_tokens or 0) for each in others]
+    idle = sorted({name for name, _ in drafts if not costs.is_timed(name)})
+    drafts = [each for each in drafts if each[0] not in idle]
     rounds = [costs.pass_line(n, CONTEXT, is_streamed=False) for n in loads]
     rows = [
         ["milliseconds, streams:", *map(str, loads)],
-        ["a step of the target alone", *(_ms(costs.plain_s(n, CONTEXT)) for n in loads)],
+        ["a plain step", *(_ms(costs.plain_s(n, CONTEXT)) for n in loads)],
         [
-            "a round without guesses",
+            "a round without draft tokens",
             *(_ms(start_s + n * row_s) for n, (start_s, row_s) in zip(loads, rounds, strict=True)),
         ],
         [
-            "one more guess in everyone's",
+            "one more draft token for each request",
             *(_ms(n * row_s) for n, (_, row_s) in zip(loads, rounds, strict=True)),
         ],
         *(
             [
-                f"a round with {length} guesses of {name}",
+                f"a round with {length} draft tokens of {name}",
                 *(
                     _ms(start_s + n * (1 + length) * row_s + costs.draft_s(name, n, length))
                     for n, (start_s, row_s) in zip(loads, rounds, strict=True)
                 ),
             ]
-            for name, length in leads
+            for name, length in drafts
         ),
     ]
     known = [(name, *book.alpha("", name)) for name in settings.drafters]
     alphas = [[name, f"{alpha:.2f}", f"{num:.0f}"] for name, alpha, num in known if num]
-    said = [f"{name} has drafted nothing: the server's log says why" for name in silent]
-    return "\n".join([table(rows), "", table([["drafter", "α̂", "of guesses"], *alphas]), *said])
+    notes = [f"{name} has drafted nothing: the server's log says why" for name in idle]
+    return "\n".join([table(rows), "", table([["drafter", "α̂", "draft tokens"], *alphas]), *notes])
 
 
 def _ms(seconds: float) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.distill import prompts, separation
-from builder.distill.prompts import Prompt
+from builder.distill import prompts
+from builder.distill.prompts import Prompt, separation
 from builder.distill.seeding import seeded
 from builder.errors import BuildError
 from specdec.serving.prompt_log import read_log
 
 MIN_PROMPTS = 100
-"""Fewest different prompts for a refresh. One in ten judges the result, so fewer say too little."""
+"""Fewest different prompts for a refresh: one in ten measures the result, so fewer are too few."""
 
 
 def from_files(files: Sequence[Path]) -> list[Prompt]:
@@ -23,7 +23,7 @@ def from_files(files: Sequence[Path]) -> list[Prompt]:
     file cannot be read or a line is not of this form.
     """
     found = {text: path.stem for path in files for text in prompts.read(path)}
-    pairs = separation.unmeasured([(kind, text) for text, kind in found.items()])
+    pairs = separation.separate([(kind, text) for text, kind in found.items()])
     return [Prompt(0, kind, [{"role": "user", "content": text}]) for kind, text in pairs]
 
 
@@ -40,7 +40,7 @@ def from_log(directory: Path, tenants: Sequence[str], tokenizer: Any) -> list[Pr
         raise BuildError(f"the prompt log cannot be read: {error}") from error
     known = {one.input_ids: one.task for one in logged if not tenants or one.tenant in tenants}
     texts = {str(tokenizer.decode(list(ids))): (task, ids) for ids, task in known.items()}
-    kept = separation.unmeasured([(task, text) for text, (task, _) in texts.items()])
+    kept = separation.separate([(task, text) for text, (task, _) in texts.items()])
     return [Prompt(0, task, [], input_ids=list(texts[text][1])) for task, text in kept]
 
 
@@ -51,7 +51,7 @@ def chosen(found: Sequence[Prompt], max_prompts: int, seed: int) -> list[Prompt]
     """
     if len(found) < MIN_PROMPTS:
         raise BuildError(
-            f"at least {MIN_PROMPTS} different prompts are needed to train and to judge; "
+            f"at least {MIN_PROMPTS} different prompts are needed to train and to measure; "
             f"found: {len(found)}"
         )
     newest = list(found[-max_prompts:])

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import torch
 
-from builder.distill import train
 from builder.distill.arithmetic import autocast
 from builder.distill.data import Example
+from builder.distill.kinds import Kind
 from builder.distill.measure import Acceptance
-from builder.distill.train import Learner, TrainSettings
+from builder.distill.training.learner import Learner, TrainSettings, device
+from builder.distill.training.trainer import Trainer
 from builder.errors import BuildError
-from builder.refresh.kinds import Kind
 
 SETTINGS = TrainSettings(
     learning_rate=3e-4, matrix_learning_rate=3e-3, epochs=2, batch_tokens=2048, eval_every=20
 )
-"""Training settings with smaller steps than a first training, as the draft is trained already."""
+"""Training settings, with smaller steps than for a new draft."""
 
-PARTS, JUDGING, CHOOSING = 10, 0, 5
-"""Split of the prompts by number modulo PARTS: JUDGING measures the result, CHOOSING selects the
-checkpoint, the rest trains. So the figure that decides comes from answers that nothing was fitted
-to."""
+NUM_PARTS, MEASURING, CHOOSING = 10, 0, 5
+"""Split of the prompts by index modulo NUM_PARTS: part MEASURING measures the result, CHOOSING
+selects the checkpoint, the rest trains. The deciding figure thus comes from answers that
+influenced nothing else."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Answered:
     """Examples that the draft is trained with."""
     choosing: list[Example]
     """Examples by which the best checkpoint is chosen."""
-    judging: list[Example]
+    measuring: list[Example]
     """Examples by which the old and the new draft are compared."""
 
 
@@ -53,7 +53,7 @@ class Outcome:
         return self.after.tau < self.before.tau
 
 
-def parted(examples: list[Example]) -> Answered:
+def split(examples: list[Example]) -> Answered:
     """Split the examples by purpose. Raises BuildError if a part is empty.
 
     Examples with an answer of one token are left out.
@@ -61,12 +61,12 @@ def parted(examples: list[Example]) -> Answered:
     # The first token comes from the target, so an answer of one token has nothing to draft.
     some = [e for e in examples if len(e.answer) > 1]
     parts = Answered(
-        [e for e in some if e.index % PARTS not in {JUDGING, CHOOSING}],
-        [e for e in some if e.index % PARTS == CHOOSING],
-        [e for e in some if e.index % PARTS == JUDGING],
+        [e for e in some if e.index % NUM_PARTS not in {MEASURING, CHOOSING}],
+        [e for e in some if e.index % NUM_PARTS == CHOOSING],
+        [e for e in some if e.index % NUM_PARTS == MEASURING],
     )
-    if not (parts.training and parts.choosing and parts.judging):
-        raise BuildError(f"only {len(some)} prompts were answered; give it more --minutes")
+    if not (parts.training and parts.choosing and parts.measuring):
+        raise BuildError(f"only {len(some)} prompts were answered; give more --minutes")
     return parts
 
 
@@ -76,7 +76,7 @@ def learn(
     target: Path,
     answered: Answered,
     run: Path,
-    how: TrainSettings,
+    settings: TrainSettings,
     out: Path,
 ) -> Outcome:
     """Train the draft in `served` further and write the best one to `out`, as engines load it.
@@ -84,19 +84,19 @@ def learn(
     `run` is the folder of the training run, from which a later call resumes. Raises BuildError for
     a draft that cannot be trained further.
     """
-    before = acceptance(kind.served(served, target, how), answered.judging, how)
-    learner = kind.continued(served, target, how)
-    trainer = train.Trainer(learner, answered.training, answered.choosing, run, how)
+    before = acceptance(kind.served(served, target, settings), answered.measuring, settings)
+    learner = kind.continued(served, target, settings)
+    trainer = Trainer(learner, answered.training, answered.choosing, run, settings)
     trainer.run(is_continued=True)
     best = torch.load(run / "best.pt", map_location=trainer.device, weights_only=True)
     learner.module.load_state_dict(best["student"])
     kind.write(learner, target, {"steps_of_refresh": best["step"]}, out)
-    after = acceptance(kind.served(out, target, how), answered.judging, how)
+    after = acceptance(kind.served(out, target, settings), answered.measuring, settings)
     return Outcome(before, after, best["step"])
 
 
-def acceptance(learner: Learner, judging: list[Example], how: TrainSettings) -> Acceptance:
-    """Return the greedy acceptance on `judging`, with chains of `how.num_draft` draft tokens."""
+def acceptance(learner: Learner, measuring: list[Example], settings: TrainSettings) -> Acceptance:
+    """Return the greedy acceptance on `measuring`, with `settings.num_draft` tokens in a draft."""
     learner.module.eval()
-    with torch.inference_mode(), autocast(train.device()):
-        return learner.evaluate(judging, how.num_draft).acceptance
+    with torch.inference_mode(), autocast(device()):
+        return learner.evaluate(measuring, settings.num_draft).acceptance

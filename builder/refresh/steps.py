@@ -10,13 +10,14 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from builder.assembly import directory_sha256
-from builder.distill import answers, data, evaluate, prompts
-from builder.distill.answers import AnswerSettings
+from builder.distill import data, evaluate, prompts
+from builder.distill.answers.answering import AnswerSettings, answer
+from builder.distill.kinds import DraftModel, Kind
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
+from builder.hashes import directory_sha256
+from builder.heads.kind import TargetHead
 from builder.refresh import gathering, learning, swapping
-from builder.refresh.kinds import DraftModel, Kind, TargetHead
 from builder.refresh.learning import Outcome
 from builder.refresh.trial import TrialSettings, Verdict
 from builder.refresh.triton import Counters, Server
@@ -24,8 +25,8 @@ from specdec.serving.versions import CHECKPOINT, served_version
 
 EXIT_FELL, EXIT_ROLLED_BACK = 3, 4
 MIN_BASELINE_ROUNDS = 200
-"""Rounds of the old draft since the command began that are enough as the trial's baseline. With
-fewer, all rounds since the server started are the baseline."""
+"""Rounds of the old draft since the command began that suffice as the trial's baseline. With fewer,
+all rounds since the server started are the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +92,27 @@ class Refresh:
         print(evaluate.report({"before": outcome.before, "after": outcome.after}), flush=True)
         swapped = None
         if outcome.fell:
-            said, status = "acceptance fell: the served draft stays", EXIT_FELL
+            result, status = "acceptance fell: the served draft stays", EXIT_FELL
         elif not outcome.num_steps:
-            said, status = "training brought nothing: the served draft stays", 0
+            result, status = "training gained nothing: the served draft stays", 0
         elif not self.servers:
-            said, status = "it waits there; --server URL swaps it in", 0
+            result, status = "the new draft was not served; --server URL does that", 0
         else:
             swapped = self.swap(subject, earlier)
             is_kept = swapped.trial.verdict is Verdict.KEEP
-            said = (
+            result = (
                 f"{swapped.trial}; version {swapped.version} is served, "
                 f"{swapped.num_requests:.0f} requests after the swap"
             )
             status = 0 if is_kept else EXIT_ROLLED_BACK
-        self.finish(outcome, swapped, said)
+        self.finish(outcome, swapped, result)
         return status
 
     def undo_left_trial(self, model: Path) -> None:
-        """Remove a version that a killed run left on trial, where nothing watches it any more."""
+        """Remove a version that a killed run left on trial, because nothing watches it any more."""
         version = swapping.left_on_trial(model)
         if version is not None:
-            print(
-                f"refresh: {version} was left on trial by a run that died; going back", flush=True
-            )
+            print(f"refresh: a run that died left {version} on trial; going back", flush=True)
             swapping.go_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:
@@ -123,7 +122,7 @@ class Refresh:
         )
         note = self.current / "origin.json"
         if note.exists() and note.read_text("utf-8") == origin:
-            print(f"refresh: going on in {self.current}", flush=True)
+            print(f"refresh: resuming in {self.current}", flush=True)
             return
         shutil.rmtree(self.current, ignore_errors=True)
         self.current.mkdir(parents=True)
@@ -143,7 +142,7 @@ class Refresh:
             prompts.save(asked.with_suffix(".partial"), some)
             asked.with_suffix(".partial").rename(asked)
             print(f"refresh: {len(some)} prompts of {len(found)} different ones", flush=True)
-        how = AnswerSettings(
+        settings = AnswerSettings(
             num_workers=options.num_workers,
             max_prompt=options.max_prompt,
             max_new=options.max_new,
@@ -151,8 +150,8 @@ class Refresh:
             minutes=options.minutes,
             seed=options.seed,
         )
-        answers.answer(subject.target, asked, self.current / "answers", how)
-        answered = learning.parted(data.read_shards(self.current / "answers"))
+        answer(subject.target, asked, self.current / "answers", settings)
+        answered = learning.split(data.read_shards(self.current / "answers"))
         return learning.learn(
             subject.kind,
             subject.served,
@@ -188,7 +187,7 @@ class Refresh:
         """
         return self.servers[0].counters(subject.drafter) if self.servers else Counters()
 
-    def finish(self, outcome: Outcome, swapped: swapping.Swap | None, said: str) -> None:
+    def finish(self, outcome: Outcome, swapped: swapping.Swap | None, result: str) -> None:
         """Write report.json, and delete prompts and answers, which contain text of users.
 
         The new draft is kept in the folder `last` until the next run ends.
@@ -198,7 +197,7 @@ class Refresh:
             name: {"tau": one.tau, "alpha": one.alpha, "num_rounds": one.num_rounds}
             for name, one in (("before", outcome.before), ("after", outcome.after))
         }
-        report = {"said": said, "held_out": figures, "num_steps": outcome.num_steps}
+        report = {"result": result, "held_out": figures, "num_steps": outcome.num_steps}
         if swapped is not None:
             report["trial"] = swapping.summary(swapped)
         (self.current / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
@@ -206,4 +205,4 @@ class Refresh:
         shutil.rmtree(self.current / "answers")
         (self.current / "prompts.jsonl").unlink()
         self.current.rename(last)
-        print(f"refresh: {said} ({last})", flush=True)
+        print(f"refresh: {result} ({last})", flush=True)

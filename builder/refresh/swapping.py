@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from builder.colocate import linked
 from builder.errors import BuildError
+from builder.outputs import link_or_copy
 from builder.refresh.trial import Trial, TrialSettings, Verdict, watch
 from builder.refresh.triton import Counters, Server
 from specdec.serving.versions import CHECKPOINT, HEAD, served_version, versions
@@ -58,16 +58,16 @@ def add_version(
             shutil.copyfile(old / "model.py", new / "model.py")
         for name in {CHECKPOINT, HEAD} - {folder}:
             if (old / name).is_dir():
-                shutil.copytree(old / name, new / name, copy_function=linked)
+                shutil.copytree(old / name, new / name, copy_function=link_or_copy)
         shutil.copytree(weights, new / folder)
         if rebuild is not None:
             _rebuild(rebuild, new, new / folder)
         made = {"from_version": int(old.name), "made_at": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         (new / MARK).write_text(json.dumps(made) + "\n", "utf-8")
         (new / ON_TRIAL).touch()
-        place = model / str(int(old.name) + 1)
-        new.rename(place)
-    return place
+        version = model / str(int(old.name) + 1)
+        new.rename(version)
+    return version
 
 
 def swap(
@@ -140,13 +140,13 @@ def _scratch(model: Path) -> Iterator[Path]:
 
     Triton ignores it, because its name is not a number. It is removed at the end.
     """
-    place = model / "refresh.scratch"
-    shutil.rmtree(place, ignore_errors=True)  # A killed run may have left it.
-    place.mkdir()
+    scratch = model / "refresh.scratch"
+    shutil.rmtree(scratch, ignore_errors=True)  # A killed run may have left it.
+    scratch.mkdir()
     try:
-        yield place
+        yield scratch
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _prune(model: Path) -> None:
@@ -158,16 +158,16 @@ def _prune(model: Path) -> None:
 
 def _rebuild(command: str, version: Path, weights: Path) -> None:
     """Run the command in the folder `version`. Raises BuildError if it fails."""
-    print(f"refresh: rebuilding: {command}", flush=True)
+    print(f"refresh: compiling the engine: {command}", flush=True)
     environment = dict(os.environ) | {"SPECDEC_CHECKPOINT": str(weights.resolve())}
     try:
         result = subprocess.run(shlex.split(command), cwd=version, env=environment, check=False)
     except OSError as error:
-        raise BuildError(f"the engine cannot be rebuilt: {error}") from error
+        raise BuildError(f"the engine cannot be compiled: {error}") from error
     if result.returncode != 0:
         raise BuildError(
-            f"the engine was not rebuilt: {command!r} ended with status {result.returncode}; the "
-            "draft that was served is served still"
+            f"the engine was not compiled: {command!r} ended with status {result.returncode}; the "
+            "old draft is still served"
         )
 
 

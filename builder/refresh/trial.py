@@ -17,7 +17,7 @@ MIN_ROUNDS = 32
 CLEARLY = 3.0
 """Standard errors by which a draft must be worse to end its trial early."""
 MAX_FAILURES = 5
-"""Failed calls that are always forgiven; beyond that, one call in ten may fail."""
+"""Failed calls that are always allowed; beyond that, one call in ten may fail."""
 MAX_UNREADABLE_S = 60.0
 """Seconds without a readable metrics page after which the draft is taken back."""
 
@@ -29,7 +29,7 @@ class Verdict(Enum):
     """
 
     KEEP = "kept"
-    WORSE = "fewer of its guesses are accepted than before"
+    WORSE = "fewer of its draft tokens are accepted than before"
     FAILING = "its calls fail"
     UNSEEN = "the metrics page could not be read"
 
@@ -50,9 +50,13 @@ class TrialSettings:
 
     def __post_init__(self) -> None:
         if self.num_rounds < MIN_ROUNDS:
-            raise BuildError(f"a trial takes at least {MIN_ROUNDS} rounds; given {self.num_rounds}")
+            raise BuildError(
+                f"a trial needs at least {MIN_ROUNDS} rounds; given: {self.num_rounds}"
+            )
         if not 0.0 <= self.max_drop < 1.0:
-            raise BuildError(f"the drop allowed is at least 0, below 1; given {self.max_drop:g}")
+            raise BuildError(
+                f"the allowed drop is at least 0 and below 1; given: {self.max_drop:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Trial:
         )
         num_seen = min(self.during.num_rounds, self.before.num_rounds)
         if self.verdict is Verdict.KEEP and num_seen < MIN_ROUNDS:
-            return f"{seen}: too few to judge; the held-out answers decide"
+            return f"{seen}: too few to compare; the held-out answers decide"
         return f"{seen}: {self.verdict.value}"
 
 
@@ -85,7 +89,7 @@ def judge(
     """Return the verdict on the counts so far, or None if the trial must go on.
 
     `is_over` ends the trial in any case. With too few rounds to compare, the draft is then kept.
-    Draft tokens of one round depend on each other, so the standard error counts one draw a round.
+    Draft tokens of one round depend on each other, so the standard error counts each round once.
     """
     tries = during.num_rounds + during.num_failures
     if during.num_failures > max(MAX_FAILURES, tries / 10):

@@ -1,4 +1,4 @@
-"""Calls of a refresh to a running tritonserver: load a model, and read the metrics page."""
+"""Calls to a running tritonserver: load a model, and read the metrics page."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Counters:
     num_draft_tokens: float = 0.0
     """Draft tokens that it proposed."""
     num_accepted_tokens: float = 0.0
-    """Draft tokens of it that were accepted."""
+    """Draft tokens of this drafter that were accepted."""
     num_failures: float = 0.0
-    """Drafts of it that failed or came too late."""
+    """Drafts of this drafter that failed or came too late."""
     num_requests: float = 0.0
     """Ended requests of all drafters, successful or not."""
 
@@ -55,7 +55,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running tritonserver. Raises BuildError if `url` is no HTTP URL."""
+    """A running tritonserver. Raises BuildError if `url` is not an HTTP URL."""
 
     url: str
     """URL of its HTTP port."""
@@ -133,5 +133,5 @@ def _reason(error: urllib.error.HTTPError) -> str:
             "--model-control-mode=explicit '--load-model=*'"
         )
     if error.code == http.HTTPStatus.FORBIDDEN:
-        text += ". Name the file of the server's key by --admin-key-file"
+        text += ". Give the file of the server's key with --admin-key-file"
     return text

@@ -1,7 +1,7 @@
-"""Rendering: writes a model repository for a pair, with the script that starts it.
+"""`specdec build render` and `manifest`: write a model repository for a pair, and check it later.
 
-`specdec` takes and streams text itself. There is on purpose no `ensemble` model (tokenize, specdec
-on ids, detokenize). The steps of an ensemble see each streamed response alone, so a detokenizer
-cannot know a character that the previous round began. Tried on tritonserver 2.51.0: if two rounds
-share the bytes of one character, it comes out as two replacement characters.
+The repository has no `ensemble` model (tokenize, specdec on ids, detokenize): the steps of an
+ensemble see each streamed response separately, so a detokenizer cannot complete a character that
+the previous round began. On tritonserver 2.51.0, a character whose bytes came in two rounds turned
+into two replacement characters.
 """

@@ -1,18 +1,20 @@
-"""The commands `specdec build render PAIR` and `specdec build manifest DIR`."""
+"""`specdec build render PAIR`: write a whole model repository, with a script that starts it."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from builder.checking.options import add_pair_options, checked_pair
+from builder.description import TORCH, PairDescription
 from builder.description.loading import pair_file
-from builder.errors import BuildError
-from builder.pair_options import add_pair_options, asked_pair
+from builder.importing.packages import CACHE
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
-from builder.rendering.manifest import check_manifest, rewrite_manifest
-from builder.rendering.repository import RenderOptions, notices, render
+from builder.rendering.repository import RenderOptions, check_options, notices, render
+from builder.rendering.torch_models import planned_paths
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +24,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, required=True, metavar="DIR", help="the new model repository"
     )
     parser.add_argument(
-        "--engines", type=Path, metavar="DIR", help="what `compile` wrote: OUTPUT/engines"
+        "--engines", type=Path, metavar="DIR", help="what `compile` wrote: its OUTPUT/engines"
     )
     parser.add_argument(
         "--served-at",
         type=Path,
         metavar="DIR",
-        help="where the repository will lie when it is served, in a container for instance "
+        help="path of the repository when it is served, for instance in a container "
         "(default: where it is written)",
     )
     parser.add_argument(
@@ -44,9 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         type=Path,
-        default=Path(".cache/models"),
+        default=CACHE,
         metavar="DIR",
-        help="for downloaded weights (default: %(default)s)",
+        help="folder for downloaded weights (default: %(default)s)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be written, write nothing"
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises BuildError if the pair cannot be built or the repository cannot be written.
     """
-    pair, file = asked_pair(arguments), pair_file(arguments.pair)
+    pair, file = checked_pair(arguments), pair_file(arguments.pair)
     output: Path = arguments.output
     options = RenderOptions(
         engines=arguments.engines,
@@ -68,11 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         starts_ranks=arguments.ranks,
     )
     if arguments.dry_run:
-        with tempfile.TemporaryDirectory(prefix="specdec-render-") as scratch:
-            place = Path(scratch) / "repository"
-            render(pair, file, place, options)
-            for path in sorted(each for each in place.rglob("*") if each.is_file()):
-                print(f"{path.stat().st_size:>13,}  {output / path.relative_to(place)}")
+        for line in _planned(pair, file, output, options):
+            print(line)
     else:
         render(pair, file, output, options)
         print(f"{output}: the pair {pair.name}")
@@ -87,27 +86,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_manifest_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `manifest` to the parser."""
-    parser.add_argument("repository", type=Path, metavar="DIR", help="a rendered model repository")
-    parser.add_argument(
-        "--check", action="store_true", help="compare, record nothing; status 1 on a difference"
-    )
+def _planned(
+    pair: PairDescription, file: Path, output: Path, options: RenderOptions
+) -> Iterator[str]:
+    """Yield a line for each file that would be written.
 
-
-def run_manifest(arguments: argparse.Namespace) -> int:
-    """Record the files of a repository anew, or compare them with --check; return 0.
-
-    Raises BuildError without a manifest, or if --check finds a difference.
+    Without weights a repository is rendered in moments, so it is, to show the sizes. With those of
+    torch engines it takes minutes, so then only paths are shown.
     """
-    if arguments.check:
-        problems = check_manifest(arguments.repository)
-        if problems:
-            listed = "\n".join(f"- {each}" for each in problems)
-            raise BuildError(f"{arguments.repository} does not match its manifest:\n{listed}")
-        print(f"{arguments.repository}: as it was rendered")
-        return 0
-    for change in rewrite_manifest(arguments.repository):
-        print(f"recorded: {change}")
-    print(f"{arguments.repository}: manifest written")
-    return 0
+    if pair.engine == TORCH:
+        check_options(pair, output, options)
+        yield from (str(output / path) for path in planned_paths(pair, options.colocated))
+        return
+    with tempfile.TemporaryDirectory(prefix="specdec-render-") as scratch:
+        repository = Path(scratch) / "repository"
+        render(pair, file, repository, options)
+        for path in sorted(each for each in repository.rglob("*") if each.is_file()):
+            yield f"{path.stat().st_size:>13,}  {output / path.relative_to(repository)}"

@@ -19,7 +19,6 @@ from specdec.serving.server_command import (
 )
 
 LAUNCH_FILE = "launch.sh"
-CONTAINER = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 EXIT_TIMEOUT_S = 30
 """Seconds that tritonserver waits for running requests when it stops."""
 BREAK = " \\\n    "
@@ -27,7 +26,7 @@ BREAK = " \\\n    "
 SHM_PREFIX = "${shm_prefix}"
 SHM_PREFIX_LINE = f'shm_prefix="${{{SHM_PREFIX_VARIABLE}:-{REGION_PREFIX}$$_}}"'
 """Shell line that sets the name prefix of the Python backend's shared memory: the supervisor's, or
-one with this process's id. `specdec serve` uses it to find what a killed server left."""
+one with this process's id. By it `specdec serve` finds what a killed server left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Launch:
 
 
 def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
-    """Return how the pair's server is started.
+    """Return the command that starts the pair's server.
 
     With `starts_ranks`, mpirun starts every rank and each engine is told which ranks are its own.
     This is for machines where MPI may not spawn processes (Slurm, Kubernetes across nodes).
@@ -71,29 +70,29 @@ def plan_launch(pair: PairDescription, *, starts_ranks: bool = False) -> Launch:
         line = 'exec specdec serve --model-repository "$repository" --inflight-limit {} "$@"'
         comment = "Runs wherever the package specdec is installed."
         return Launch(comment, line.format(pair.limits.inflight_limit))
-    container = CONTAINER.format(pair.runtime.container)
+    image = pair.runtime.image
     if pair.engine != TENSORRTLLM:
-        return Launch(f"Inside {container}.", f'exec {_server(pair)} "$@"', _visible(pair))
+        return Launch(f"Inside {image}.", f'exec {_server(pair)} "$@"', _visible(pair))
     num_ranks = sum(_num_ranks(each) for each in pair.engines)
     if len(pair.engines) == 1 and num_ranks == 1:
-        return Launch(f"Inside {container}: one engine on one GPU.", f'exec {_server(pair)} "$@"')
+        return Launch(f"Inside {image}: one engine on one GPU.", f'exec {_server(pair)} "$@"')
     if len(pair.engines) == 1 and len(pair.target.placement.instances) == 1:
-        comment = f"Inside {container}: leader mode, a process for each of {num_ranks} ranks."
+        comment = f"Inside {image}: leader mode, a process for each of {num_ranks} ranks."
         return Launch(comment, _mpirun(pair, num_ranks))
     if starts_ranks:
-        comment = f"Inside {container}: orchestrator mode, {num_ranks} workers started by mpirun."
+        comment = f"Inside {image}: orchestrator mode, {num_ranks} workers started by mpirun."
         return Launch(comment, _mpirun(pair, 1 + num_ranks), _orchestrator("0"), _ranks(pair))
     # Workers that Triton spawns would inherit its CUDA memory pools.
     pools = ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
     num_gpus = 1 + max(device for each in pair.engines for device in each.placement.devices)
     pools += [f"--cuda-memory-pool-byte-size={index}:0" for index in range(num_gpus)]
     line = f'exec mpirun --allow-run-as-root -n 1 {BREAK.join((_server(pair), *pools))} "$@"'
-    comment = f"Inside {container}: orchestrator mode, {num_ranks} workers are spawned."
+    comment = f"Inside {image}: orchestrator mode, {num_ranks} workers are spawned."
     return Launch(comment, line, _orchestrator("1"))
 
 
 def _visible(pair: PairDescription) -> tuple[tuple[str, str], ...]:
-    """Return CUDA_VISIBLE_DEVICES for a single instance, else nothing.
+    """Return CUDA_VISIBLE_DEVICES for a single instance, and no variable for several.
 
     NVIDIA's llmapi model reads its `gpu_device_ids` only if it has several instances.
     """

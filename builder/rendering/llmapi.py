@@ -1,4 +1,4 @@
-"""Rendering the target as TensorRT-LLM's `llmapi` model, an engine that speculates inside.
+"""Rendering the target as TensorRT-LLM's `llmapi` model, an engine that speculates by itself.
 
 Sources: triton_backend/all_models/llmapi/tensorrt_llm/{config.pbtxt,1/model.py,1/model.yaml} of
 TensorRT-LLM, and the decoding configurations of tensorrt_llm/llmapi/llm_args.py.
@@ -75,7 +75,7 @@ __all__ = ["TritonPythonModel"]
 
 TRITON = {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms": 100}
 """Section `triton_config` of model.yaml: values that the model puts into its configuration, and the
-milliseconds between two looks for cancelled requests."""
+milliseconds between two checks for cancelled requests."""
 
 _RENAMED_IN = Version("1.3.0rc0")
 """First TensorRT-LLM with the decoding types `Eagle3` and `Draft_Target`, which the classes define.
@@ -152,8 +152,8 @@ def model_yaml(pair: PairDescription, share: KvShare) -> dict[str, Any]:
 
 def _read_from(pair: PairDescription, name: str) -> str:
     """Return the folder of the weights `name`, or the model's name without one."""
-    model, place = loaded_models(pair)[name]
-    return str(place or model)
+    model, folder = loaded_models(pair)[name]
+    return str(folder or model)
 
 
 def _speculation(pair: PairDescription, head: SelfSpeculation) -> dict[str, Any]:

@@ -1,17 +1,20 @@
-"""Writing and checking `manifest.json`, the record of what a repository was rendered from."""
+"""The manifest of a rendered repository, and `specdec build manifest`, which rewrites or checks it.
+
+`manifest.json` records what the repository was rendered from.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
 
-from builder.assembly import WEIGHTS
 from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from builder.errors import BuildError
-from builder.rendering.orchestrator import speculates_inside
+from builder.hashes import file_sha256
 from builder.rendering.tensorrtllm import ENGINE
-from builder.sources import file_sha256
+from builder.repository.weights import WEIGHTS
 from builder.tensorrt_llm.flags import build_flags
 from specdec import __version__
 from specdec.errors import ConfigurationError
@@ -27,15 +30,41 @@ from specdec.serving.manifest import (
 )
 
 RECORDED = ("checkpoint", "checkpoints", "head", "engine")
-"""Folders of a model whose files are recorded, because nobody edits them. Parameters in
+"""Folders of a model whose files are recorded, because they are not edited by hand. Parameters in
 config.pbtxt are compared by meaning when the server loads, not by bytes."""
 COLOCATED = Path("specdec") / "checkpoints"
 """Folder in a repository with the weights of colocated engines."""
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `manifest` to the parser."""
+    parser.add_argument("repository", type=Path, metavar="DIR", help="a rendered model repository")
+    parser.add_argument(
+        "--check", action="store_true", help="only compare; exit status 1 if something differs"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record the files of a repository as they are now, or compare them with --check; return 0.
+
+    Raises BuildError without a manifest, or if --check finds a difference.
+    """
+    if arguments.check:
+        problems = check_manifest(arguments.repository)
+        if problems:
+            listed = "\n".join(f"- {each}" for each in problems)
+            raise BuildError(f"{arguments.repository} does not match its manifest:\n{listed}")
+        print(f"{arguments.repository}: as it was rendered")
+        return 0
+    for change in rewrite_manifest(arguments.repository):
+        print(f"recorded: {change}")
+    print(f"{arguments.repository}: manifest written")
+    return 0
+
+
 def write_manifest(pair: PairDescription, pair_file: Path, repository: Path) -> Manifest:
     """Write the manifest of `repository`, rendered from `pair` in `pair_file`; return it."""
-    engines = (pair.target,) if speculates_inside(pair) else pair.engines
+    engines = pair.served_engines
     is_compiled = pair.engine == TENSORRTLLM
     manifest = Manifest(
         pair=pair.name,
@@ -67,15 +96,21 @@ def rewrite_manifest(repository: Path) -> list[str]:
     changes += [f"{name} is new" for name in sorted(files.keys() - manifest.files.keys())]
     engines = {}
     for name, each in manifest.engines.items():
-        place = _checkpoint(repository, name)
-        engines[name] = replace(each, fingerprint=_fingerprint(place), trained_on=_teacher(place))
+        checkpoint = _checkpoint(repository, name)
+        engines[name] = replace(
+            each,
+            fingerprint=fingerprint_of(checkpoint) or "",
+            trained_on=trained_on(checkpoint) or "",
+        )
     manifest = replace(manifest, files=files, engines=engines)
     (repository / MANIFEST_FILE).write_text(manifest.text(), "utf-8")
     return changes
 
 
 def check_manifest(repository: Path) -> list[str]:
-    """Return how recorded files differ from the manifest, as sentences. New files do not count.
+    """Return the differences between recorded files and the manifest, as sentences.
+
+    New files are not reported.
 
     Raises BuildError if there is no readable manifest.
     """
@@ -100,17 +135,9 @@ def _engine(pair: PairDescription, engine: EngineDescription, repository: Path) 
         vocab_size=_vocab_size(checkpoint) or engine.shape.vocab_size,
         devices=engine.placement.devices,
         engine_dir=str(Path(engine.name) / ENGINE) if pair.engine == TENSORRTLLM else "",
-        fingerprint=_fingerprint(checkpoint),
-        trained_on=_teacher(checkpoint),
+        fingerprint=fingerprint_of(checkpoint) or "",
+        trained_on=trained_on(checkpoint) or "",
     )
-
-
-def _fingerprint(checkpoint: Path) -> str:
-    return fingerprint_of(checkpoint) or ""
-
-
-def _teacher(checkpoint: Path) -> str:
-    return trained_on(checkpoint) or ""
 
 
 def _checkpoint(repository: Path, name: str) -> Path:

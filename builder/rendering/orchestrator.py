@@ -19,17 +19,10 @@ MAX_LOOKUP = 11
 12 rows, for which our compiled kernels read each weight once."""
 
 
-def speculates_inside(pair: PairDescription) -> bool:
-    """Return whether the target's engine speculates inside and takes no draft tokens."""
-    return pair.engine == LLMAPI or (
-        pair.engine == TENSORRTLLM and pair.self_speculation is not None
-    )
-
-
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
     """Return the parameters by name, as text for config.pbtxt."""
     limits, speculation, head = pair.limits, pair.speculation, pair.self_speculation
-    drafts = () if speculates_inside(pair) else pair.drafts
+    drafts = () if pair.speculates_inside else pair.drafts
     parameters = {
         "tensorrt_llm_model_name": pair.target.name,
         "tensorrt_llm_draft_model_name": ",".join(each.name for each in drafts),
@@ -45,11 +38,11 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         parameters["engine_kind"] = "llmapi"
     if drafts and pair.engine == TENSORRTLLM:
         parameters["engine_vocab_sizes"] = ",".join(map(_vocab_size, (pair.target, *drafts)))
-    if speculates_inside(pair):
+    if pair.speculates_inside:
         # The orchestrator sends no draft tokens, whatever a request asks for.
-        silent = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
+        lengths = ("max_draft_len", "lookup_num_draft_tokens", "lookup_max_draft_tokens")
         return (
-            parameters | dict.fromkeys(silent, "0") | {"target_head_name": "", "speculation": OFF}
+            parameters | dict.fromkeys(lengths, "0") | {"target_head_name": "", "speculation": OFF}
         )
     longest = max(speculation.lookup_num_draft_tokens, min(MAX_LOOKUP, limits.max_draft_len))
     parameters |= {

@@ -51,7 +51,7 @@ class ModelConfig:
     """Further statements, which are copied as they are."""
 
     def text(self) -> str:
-        """Return the text of the file; the same configuration gives the same text."""
+        """Return the text of the file; equal configurations give equal text."""
         lines = [
             *_comment(self.comment),
             f'name: "{self.name}"',

@@ -7,19 +7,21 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.assembly import WEIGHTS
-from builder.colocate import colocate, linked
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
+from builder.importing.packages import CACHE
 from builder.memory import KvShare, kv_shares, plan_memory
+from builder.outputs import link_or_copy
 from builder.parameters import parameters_of, set_parameters
 from builder.rendering.launch import LAUNCH_FILE, plan_launch
 from builder.rendering.llmapi import loaded_models, write_llmapi_model
 from builder.rendering.manifest import write_manifest
-from builder.rendering.orchestrator import orchestrator_parameters, speculates_inside
+from builder.rendering.orchestrator import orchestrator_parameters
 from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.rendering.torch_models import copied_model, write_torch_models
+from builder.repository.colocate import colocate
+from builder.repository.weights import WEIGHTS
 from specdec.serving.compiled_engine import ENGINE_CONFIG
 from specdec.serving.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
 from specdec.serving.load_check import engine_problems
@@ -47,7 +49,7 @@ class RenderOptions:
     """Path of the repository when it is served, which may be inside a container."""
     engines: Path | None = None
     """Folder with compiled engines (`specdec build compile`); None to render without them."""
-    cache: Path = Path(".cache/models")
+    cache: Path = CACHE
     """Folder for downloaded weights."""
     colocated: bool = False
     """Whether torch engines run in the orchestrator's process."""
@@ -62,16 +64,7 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
     Raises BuildError if `output` was not rendered, an option does not fit the kind of engine, or
     weights or engines are missing or do not fit.
     """
-    if output.exists() and not (output / MANIFEST_FILE).is_file():
-        raise BuildError(f"{output} exists and was not rendered: choose another place")
-    if options.colocated and pair.engine != TORCH:
-        raise BuildError(
-            f"only torch engines run inside specdec; {pair.name} has {pair.engine} engines"
-        )
-    if options.starts_ranks and pair.engine != TENSORRTLLM:
-        raise BuildError(
-            f"only compiled engines run in MPI ranks; {pair.name} has {pair.engine} engines"
-        )
+    check_options(pair, output, options)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         new = Path(scratch) / "repository"
@@ -92,22 +85,36 @@ def render(pair: PairDescription, pair_file: Path, output: Path, options: Render
         new.rename(output)
 
 
+def check_options(pair: PairDescription, output: Path, options: RenderOptions) -> None:
+    """Raise BuildError if `output` was not rendered, or an option does not fit the engines."""
+    if output.exists() and not (output / MANIFEST_FILE).is_file():
+        raise BuildError(f"{output} exists and was not rendered: choose another folder")
+    if options.colocated and pair.engine != TORCH:
+        raise BuildError(
+            f"only torch engines run inside specdec; {pair.name} has {pair.engine} engines"
+        )
+    if options.starts_ranks and pair.engine != TENSORRTLLM:
+        raise BuildError(
+            f"only compiled engines run in MPI ranks; {pair.name} has {pair.engine} engines"
+        )
+
+
 def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
     """Return sentences about what is still missing before the repository can be served."""
     if pair.engine == TORCH:
         return []
     found = []
     if pair.target.checkpoint is None:
-        place = Path(pair.target.name) / WEIGHTS
+        folder = Path(pair.target.name) / WEIGHTS
         found.append(
             f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER_FILES[2]} and "
-            f"{TOKENIZER_FILES[0]} of {pair.target.model} into {place}"
+            f"{TOKENIZER_FILES[0]} of {pair.target.model} into {folder}"
         )
     if pair.engine == LLMAPI:
         found += [
-            f"1/model.yaml names {model!r}, not a place: give --checkpoint {name}=DIRECTORY"
-            for name, (model, place) in loaded_models(pair).items()
-            if place is None
+            f"1/model.yaml has the name {model!r}, not a folder: give --checkpoint {name}=DIRECTORY"
+            for name, (model, folder) in loaded_models(pair).items()
+            if folder is None
         ]
     if pair.engine == TENSORRTLLM and options.engines is None:
         found.append("no engines: run `specdec build compile` and give --engines OUTPUT/engines")
@@ -120,7 +127,7 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
         write_torch_models(pair, new, options.cache)
     elif pair.engine == LLMAPI:
         write_llmapi_model(pair, new / pair.target.name, _shares(pair)[pair.target.name])
-        _copy_what_is_known(pair.target, new)
+        _copy_provenance(pair.target, new)
     else:
         _write_compiled_models(pair, new, options)
     set_parameters(new / "specdec", **orchestrator_parameters(pair))
@@ -129,8 +136,7 @@ def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
 def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOptions) -> None:
     shares = _shares(pair)
     launch = plan_launch(pair, starts_ranks=options.starts_ranks)
-    engines = (pair.target,) if speculates_inside(pair) else pair.engines
-    for engine in engines:
+    for engine in pair.served_engines:
         write_compiled_model(
             pair,
             engine,
@@ -139,14 +145,14 @@ def _write_compiled_models(pair: PairDescription, new: Path, options: RenderOpti
             launch=launch,
             share=shares[engine.name],
         )
-        _copy_what_is_known(engine, new)
+        _copy_provenance(engine, new)
         if options.engines is None:
             continue
         compiled = options.engines / engine.name
         if not compiled.is_dir():
             raise BuildError(f"{compiled} is missing: run `specdec build compile` first")
         for file in (compiled / ENGINE_CONFIG, *sorted(compiled.glob("*.engine"))):
-            linked(str(file), str(new / engine.name / ENGINE / file.name))
+            link_or_copy(str(file), str(new / engine.name / ENGINE / file.name))
 
 
 def _shares(pair: PairDescription) -> dict[str, KvShare]:
@@ -154,8 +160,8 @@ def _shares(pair: PairDescription) -> dict[str, KvShare]:
     shares = {each.engine: each for each in kv_shares(pair, plan_memory(pair))}
     if not shares:
         raise BuildError(
-            f"{pair.name} does not say what it runs on, or does not fit there: "
-            "`specdec build check` has the figures"
+            f"{pair.name} names no GPU, or does not fit on it: `specdec build check` prints the "
+            "figures"
         )
     return shares
 
@@ -170,21 +176,21 @@ def _check_engines(repository: Path, manifest: Manifest) -> None:
         raise BuildError(f"these engines are not those of {manifest.pair}:\n{listed}")
 
 
-def _copy_what_is_known(engine: EngineDescription, new: Path) -> None:
-    """Copy the checkpoint's tokenizer and record of training, and write the target's fingerprint.
+def _copy_provenance(engine: EngineDescription, new: Path) -> None:
+    """Copy the checkpoint's tokenizer and training record, and write the target's fingerprint.
 
-    These say which weights an engine was built from.
+    Record and fingerprint tell which weights an engine was built from.
     """
-    place = new / engine.name / WEIGHTS
-    place.mkdir()
+    folder = new / engine.name / WEIGHTS
+    folder.mkdir()
     if engine.checkpoint is None:
         return
     for name in (*TOKENIZER_FILES, RECORD_FILE):
         if (engine.checkpoint / name).is_file():
-            shutil.copyfile(engine.checkpoint / name, place / name)
+            shutil.copyfile(engine.checkpoint / name, folder / name)
     if engine.name == "target":
         found = fingerprint_of(engine.checkpoint)
         if found is None:
-            print(f"reading {engine.checkpoint} for its fingerprint", flush=True)
+            print(f"hashing the weights in {engine.checkpoint}", flush=True)
             found = fingerprint(engine.checkpoint)
-        write_fingerprint(place, found)
+        write_fingerprint(folder, found)

@@ -7,7 +7,6 @@ from pathlib import Path
 from builder.description import EngineDescription, PairDescription
 from builder.memory import KvShare
 from builder.rendering.launch import Launch
-from builder.rendering.orchestrator import speculates_inside
 from builder.rendering.pbtxt import ModelConfig, Parameter
 from builder.rendering.tensorrtllm_tensors import inputs, outputs
 from builder.rendering.warmup import write_warmup
@@ -32,7 +31,7 @@ def write_compiled_model(
     `served_at` is the path of the repository when it is served.
     """
     is_target = engine is pair.target
-    verifies = is_target and not speculates_inside(pair)
+    verifies = is_target and not pair.speculates_inside
     (model / ENGINE).mkdir(parents=True)
     drafts = min(pair.speculation.num_draft_tokens, pair.limits.max_draft_len)
     warmup = write_warmup(model, num_draft_tokens=drafts if verifies else 0)
@@ -63,7 +62,7 @@ def _parameters(
     launch: Launch,
     share: KvShare,
 ) -> list[Parameter]:
-    """Return the parameters to set; the backend takes missing ones as unset."""
+    """Return the parameters to set; the backend treats missing ones as unset."""
     devices = ";".join(",".join(map(str, each)) for each in engine.placement.instances)
     parameters = [
         Parameter("gpt_model_type", "inflight_fused_batching"),
@@ -73,22 +72,22 @@ def _parameters(
             "Absolute: the backend's workers start elsewhere (`render --served-at`).",
         ),
         Parameter("executor_worker_path", WORKER),
-        Parameter("gpu_device_ids", devices, "Instances by semicolons."),
-        Parameter("max_beam_width", "1", "Drafts from outside are verified in one beam."),
+        Parameter("gpu_device_ids", devices, "Semicolons separate instances."),
+        Parameter("max_beam_width", "1", "Draft tokens are verified with one beam."),
         Parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no"),
         Parameter("batch_scheduler_policy", "guaranteed_no_evict"),
         Parameter(
             "kv_cache_free_gpu_mem_fraction",
             f"{share.fraction:.2f}",
-            "The tokens divide a device among its engines; the fraction, of what is free when\n"
-            "this one allocates, is high enough to reach them even if it starts last.",
+            "The tokens divide a device among its engines. The fraction of the memory that is\n"
+            "free when this engine allocates suffices for them even if it starts last.",
         ),
         Parameter("max_tokens_in_paged_kv_cache", str(share.max_tokens)),
         Parameter(
             "enable_kv_cache_reuse",
             "true",
-            "A round sends the whole text again, which must not be computed again; a target that\n"
-            "takes drafts does not load without.",
+            "A round sends the whole context again, which must not be computed again; a target\n"
+            "that takes drafts does not load without it.",
         ),
         Parameter("exclude_input_in_output", "true"),
         Parameter("cancellation_check_period_ms", "100"),
@@ -105,11 +104,11 @@ def _parameters(
         parameters.append(Parameter("participant_ids", ids, "This engine's MPI ranks."))
     if pair.limits.max_num_tokens < pair.limits.max_seq_len:
         parameters.append(
-            Parameter("enable_chunked_context", "true", "Texts are longer than one step takes.")
+            Parameter("enable_chunked_context", "true", "A context may be longer than one step.")
         )
     head = pair.self_speculation
     if head is not None and engine is pair.target:
-        parameters.append(Parameter("decoding_mode", head.mode, "The engine guesses by itself."))
+        parameters.append(Parameter("decoding_mode", head.mode, "The engine speculates by itself."))
         for name in ("window_size", "ngram_size", "verification_set_size"):
             value = getattr(head, name)
             if head.mode == "lookahead" and value is not None:

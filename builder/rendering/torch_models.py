@@ -1,4 +1,4 @@
-"""Rendering models of the torch engine: those of `model_repository/` with a pair's weights."""
+"""Rendering models of the torch engine: the shipped models, with a pair's weights and limits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder.add_draft import add_draft
-from builder.assembly import HEAD, WEIGHTS, assemble_draft, fill_head, import_model
-from builder.colocate import linked
 from builder.description import EngineDescription, PairDescription, SelfSpeculation
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
-from builder.pair import known_models
+from builder.importing.conversion import import_model
+from builder.importing.models import known_models
+from builder.outputs import link_or_copy
 from builder.parameters import set_parameters
+from builder.rendering.launch import LAUNCH_FILE
 from builder.rendering.warmup import write_warmup
+from builder.repository.add_draft import add_draft
+from builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from specdec.serving.freshness import fingerprint_of, write_fingerprint
+from specdec.serving.manifest import MANIFEST_FILE
 
 PATTERNS = Path(__file__).parents[2] / "model_repository"
 """Folder of the shipped models, whose configuration is copied."""
@@ -36,7 +39,8 @@ def copied_model(name: str, repository: Path) -> Path:
         shutil.copyfile(pattern / "1" / "model.py", model / "1" / "model.py")
     except OSError as error:
         raise BuildError(
-            f"the pattern of the model {name} is missing: {error}; work in a checkout"
+            f"the shipped model {name}, which is copied, is missing: {error}; run this in a "
+            "checkout of the repository"
         ) from error
     return model
 
@@ -71,18 +75,36 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
         _configure(pair, engine, repository / engine.name)
 
 
-def _write_target(pair: PairDescription, place: Path, cache: Path) -> None:
+def planned_paths(pair: PairDescription, colocated: bool) -> list[str]:
+    """Return the files and folders of the rendered repository, without writing it."""
+    models = ["specdec"] if colocated else ["specdec", *(each.name for each in pair.engines)]
+    paths = [f"{model}/{file}" for model in models for file in ("config.pbtxt", "1/model.py")]
+    folders = {
+        each.name: f"specdec/checkpoints/{each.name}" if colocated else f"{each.name}/{WEIGHTS}"
+        for each in pair.engines
+    }
+    paths += [f"{folders[each.name]}/: weights of {each.model}" for each in pair.engines]
+    own = pair.self_speculation
+    if own is not None:
+        folder = f"{folders['target']}-head" if colocated else f"target/{HEAD}"
+        paths.append(f"{folder}/: {own.name or own.mode}")
+    if not colocated:
+        paths += [f"{each.name}/warmup/: tensors of the first call" for each in pair.engines]
+    return [*paths, LAUNCH_FILE, MANIFEST_FILE]
+
+
+def _write_target(pair: PairDescription, folder: Path, cache: Path) -> None:
     if pair.target.checkpoint is not None:
-        shutil.copytree(pair.target.checkpoint, place, copy_function=linked)
-        if fingerprint_of(place) is None:
-            write_fingerprint(place, fingerprint(place))
+        shutil.copytree(pair.target.checkpoint, folder, copy_function=link_or_copy)
+        if fingerprint_of(folder) is None:
+            write_fingerprint(folder, fingerprint(folder))
         return
     model = known_models().get(pair.target.imported or "")
     if model is None:
         raise BuildError(_no_weights(pair, pair.target.name))
     imported = cache / str(pair.target.imported)
     import_model(model, imported, cache)
-    shutil.copytree(imported, place)  # no links, so that the cache stays unchanged
+    shutil.copytree(imported, folder)  # no links, so that the cache stays unchanged
 
 
 def _head(head: SelfSpeculation) -> Path:
@@ -128,7 +150,7 @@ def _configure(pair: PairDescription, engine: EngineDescription, model: Path) ->
 
 
 def _weight_dtype(engine: EngineDescription, *, is_target: bool) -> str:
-    """Return the parameter `weight_dtype`. A draft only proposes, so int8 is used where it runs."""
+    """Return the parameter `weight_dtype`. A draft only proposes, so it may always use int8."""
     return WEIGHT_DTYPES[engine.precision.quantization] if is_target else "int8_if_native"
 
 
@@ -139,6 +161,6 @@ def _device(engine: EngineDescription) -> str:
     if len(devices) > 1:
         raise BuildError(
             f"{engine.name}: all instances of a torch engine run on one device; given: "
-            f"{', '.join(map(str, devices))}. Describe a draft of another name for each"
+            f"{', '.join(map(str, devices))}. Describe a draft of its own for each device"
         )
     return f"cuda:{devices[0]}"

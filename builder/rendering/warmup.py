@@ -1,6 +1,6 @@
 """The warm-up call of an engine, which Triton makes before it reports the model as ready.
 
-So a pair that cannot work fails at load and not at the first request: for example if drafts are
+A pair that cannot work then fails at load, not at the first request: for example if drafts are
 longer than the engine allows, or an engine does not start.
 """
 

@@ -1,13 +1,13 @@
-"""`specdec build compile PAIR`: compiles a pair's engines with this machine's TensorRT-LLM."""
+"""`specdec build compile PAIR`: compile a pair's engines with this machine's TensorRT-LLM."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from builder.checking.options import add_pair_options, checked_pair
 from builder.description import LLMAPI, TENSORRTLLM
 from builder.errors import BuildError
-from builder.pair_options import add_pair_options, asked_pair
 from builder.tensorrt_llm.compiling import compile_steps, describe_steps
 from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
 from builder.tensorrt_llm.plan import plan_steps
@@ -20,14 +20,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="for checkpoints, engines and logs; done steps are found again there "
-        "(default: engines/PAIR)",
+        help="folder for checkpoints, engines and logs; a later run skips the steps that are done "
+        "there (default: engines/PAIR)",
     )
     parser.add_argument(
         "--calib-dataset",
         default="cnn_dailymail",
         metavar="NAME",
-        help="for FP8, AWQ and SmoothQuant: a data set's name or folder (default: %(default)s)",
+        help="data set that FP8, AWQ and SmoothQuant measure activations on: a name or a folder "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the commands and calls, do nothing"
@@ -40,19 +41,19 @@ def run(arguments: argparse.Namespace) -> int:
     Raises BuildError if the pair has no engines to compile, TensorRT-LLM is missing, or a step
     fails.
     """
-    pair = asked_pair(arguments)
+    pair = checked_pair(arguments)
     if pair.engine != TENSORRTLLM:
-        instead = "it takes the checkpoints" if pair.engine == LLMAPI else "PyTorch runs them"
+        reader = "the engine reads" if pair.engine == LLMAPI else "PyTorch reads"
         raise BuildError(
-            f"{pair.name} has {pair.engine} engines: there is nothing to compile, {instead}; "
-            "go on with `specdec build render`"
+            f"{pair.name} has {pair.engine} engines, for which there is nothing to compile: "
+            f"{reader} the checkpoints; continue with `specdec build render`"
         )
     work = (arguments.output or Path("engines") / pair.name).resolve()
     if arguments.dry_run:
         toolkit = described_toolkit(pair.runtime.version)
         print(describe_steps(plan_steps(pair, work, toolkit, arguments.calib_dataset), work))
         return 0
-    toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+    toolkit = find_toolkit(pair.runtime)
     for directory in compile_steps(plan_steps(pair, work, toolkit, arguments.calib_dataset), work):
         print(directory)
     print(f"next: specdec build render {arguments.pair} --engines {work / 'engines'} --output DIR")

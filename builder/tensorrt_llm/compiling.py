@@ -1,4 +1,4 @@
-"""Running the steps of a compilation; finished ones are skipped, outputs appear when complete."""
+"""Running the steps of a compilation: finished steps are skipped, outputs appear when complete."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import json
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tqdm import tqdm
+
 from builder.errors import BuildError
-from builder.outputs import MANIFEST, is_current, replaced
+from builder.outputs import RECORD, is_current, replaced
 from builder.tensorrt_llm.plan import OUTPUT, Step
 
 LOGS = "logs"
@@ -36,18 +37,18 @@ def compile_steps(steps: Sequence[Step], work: Path) -> list[Path]:
     compilation works in `work`.
     """
     (work / LOGS).mkdir(parents=True, exist_ok=True)
-    with _alone(work):
+    with _locked(work):
         for number, step in enumerate(steps, 1):
             _remove_leftovers(work / step.directory)
-            place, title = work / step.directory, f"[{number}/{len(steps)}] {step.name}"
-            made_from = _stamp(step)
-            if is_current(place, made_from):
-                print(f"{title}: done before, {place}")
+            output, title = work / step.directory, f"[{number}/{len(steps)}] {step.name}"
+            made_from = _input_of(step)
+            if is_current(output, made_from):
+                print(f"{title}: done before, {output}")
                 continue
             log = work / LOGS / f"{step.name.replace(' ', '-')}.log"
-            print(f"{title}: {place}, log {log}", flush=True)
+            print(f"{title}: {output}, log {log}", flush=True)
             start_s = time.monotonic()
-            with replaced(place, made_from) as new:
+            with replaced(output, made_from) as new:
                 _run(step, new, log)
             print(f"{title}: {time.monotonic() - start_s:.0f} s")
     return [work / step.directory for step in steps if step.name.startswith("build ")]
@@ -57,11 +58,11 @@ def describe_steps(steps: Sequence[Step], work: Path) -> str:
     """Return the commands and calls of the steps as a script for people to read."""
     lines = []
     for number, step in enumerate(steps, 1):
-        place = str(work / step.directory)
+        output = work / step.directory
         lines += [f"# {number}/{len(steps)}: {step.name}"]
         if step.call is not None:
-            lines += [f"#   {line}" for line in step.call.lines(place)]
-        lines += [shlex.join(_command(step, Path(place), work / LOGS / _call_name(step))), ""]
+            lines += [f"#   {line}" for line in step.call.lines(str(output))]
+        lines += [shlex.join(_command(step, output, work / LOGS / _call_name(step))), ""]
     return "\n".join(lines).rstrip()
 
 
@@ -82,8 +83,10 @@ def _run(step: Step, output: Path, log: Path) -> None:
     if step.call is not None:
         call.write_text(step.call_text, "utf-8")
     command = _command(step, output, call)
-    is_terminal, tail = sys.stderr.isatty(), deque[str](maxlen=TAIL_LINES)
-    with log.open("w", encoding="utf-8") as written:
+    tail = deque[str](maxlen=TAIL_LINES)
+    # Without a terminal (`disable=None`) nothing is shown.
+    latest = tqdm(bar_format="  {desc}", leave=False, disable=None)
+    with latest, log.open("w", encoding="utf-8") as written:
         written.write(f"$ {shlex.join(command)}\n")
         written.flush()
         process = subprocess.Popen(
@@ -99,35 +102,34 @@ def _run(step: Step, output: Path, log: Path) -> None:
             for line in process.stdout:
                 written.write(line)
                 tail.append(line.rstrip())
-                if is_terminal:
-                    print(f"\r\x1b[K  {line.rstrip()[:100]}", end="", file=sys.stderr, flush=True)
-        if is_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+                latest.set_description_str(line.rstrip()[:100])
     if process.returncode != 0:
         listed = "\n".join(f"  {line}" for line in tail)
         raise BuildError(
             f"{step.name} ended with status {process.returncode}; the log is {log}:\n{listed}\n"
-            "What was done before is kept: run the command again when it is mended"
+            "Finished steps are kept: fix the cause and run the command again"
         )
     if not (output / "config.json").is_file():
         raise BuildError(f"{step.name} wrote no config.json; the log is {log}")
 
 
-def _stamp(step: Step) -> dict[str, str]:
+def _input_of(step: Step) -> dict[str, str]:
     """Return the command, the call and the digests of all inputs, for `is_current`."""
     inputs = {str(each): _digest(each) for each in step.inputs}
     return {"command": shlex.join(step.command), "call": step.call_text} | inputs
 
 
 def _digest(directory: Path) -> str:
-    """Return a hash of an input directory; only its manifest is hashed if a step made it.
+    """Return a hash of an input directory; if a step made it, only its record is hashed.
 
-    Raises BuildError if it is no directory.
+    Raises BuildError if it is not a directory.
     """
     if not directory.is_dir():
-        raise BuildError(f"{directory} is no directory: name it by --checkpoint ENGINE=DIRECTORY")
-    if (directory / MANIFEST).is_file():
-        return hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()
+        raise BuildError(
+            f"{directory} is not a directory: give one with --checkpoint ENGINE=DIRECTORY"
+        )
+    if (directory / RECORD).is_file():
+        return hashlib.sha256((directory / RECORD).read_bytes()).hexdigest()
     files = []
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         found = file.stat()
@@ -140,18 +142,18 @@ def _digest(directory: Path) -> str:
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
-def _remove_leftovers(place: Path) -> None:
+def _remove_leftovers(output: Path) -> None:
     """Remove temporary folders of a killed run; the lock keeps other runs out."""
-    for path in place.parent.glob(f"{place.name}.*"):
+    for path in output.parent.glob(f"{output.name}.*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
-def _alone(work: Path) -> Iterator[None]:
+def _locked(work: Path) -> Iterator[None]:
     """Hold the lock of the directory. Raises BuildError if another compilation has it."""
     with (work / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise BuildError(f"another compilation is at work in {work}") from error
+            raise BuildError(f"another compilation is running in {work}") from error
         yield

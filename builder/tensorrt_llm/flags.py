@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from builder.checking.drafters import lookahead_draft_len
 from builder.description import EngineDescription, PairDescription, SelfSpeculation
 
 BUILD = "trtllm-build"
@@ -19,12 +18,12 @@ MODES = {
     "lookahead": "lookahead_decoding",
 }
 MAX_TREE = 63
-"""Tokens of the draft tree of Medusa and EAGLE if the pair file sets none, as their converters'
-default."""
+"""Tokens in the draft tree of Medusa and EAGLE if the pair file sets none: the default of their
+converters."""
 
 
 def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
-    """Return all flags except the two directories, as `--name=value` or `--name`.
+    """Return all flags except those of the two directories, as `--name=value` or `--name`.
 
     The pair must have passed the checks (`builder.checking`).
     """
@@ -61,7 +60,7 @@ def _own_mode(head: SelfSpeculation) -> Mapping[str, str | int]:
     if head.mode == "eagle":
         flags["--max_draft_len"] = head.max_draft_len or MAX_TREE
     if head.mode == "lookahead":
-        sizes = head.window_size, head.ngram_size, head.verification_set_size
-        known = [each for each in sizes if each is not None]
-        flags["--max_draft_len"] = head.max_draft_len or lookahead_draft_len(*known)
+        needed = head.num_lookahead_tokens
+        assert needed is not None
+        flags["--max_draft_len"] = head.max_draft_len or needed
     return flags

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.description import Runtime
 from builder.errors import BuildError
-from builder.rendering.launch import CONTAINER
 from builder.tensorrt_llm.flags import BUILD
 
 EXAMPLES = (Path("/app/examples"), Path("/app/tensorrt_llm/examples"))
@@ -36,20 +36,20 @@ def described_toolkit(version: str) -> Toolkit:
     return Toolkit(version, "python3", BUILD, EXAMPLES[0])
 
 
-def find_toolkit(version: str, container: str) -> Toolkit:
-    """Find TensorRT-LLM of exactly this release.
+def find_toolkit(runtime: Runtime) -> Toolkit:
+    """Find TensorRT-LLM of exactly the release in `runtime`: only that one can load the engines.
 
-    Only the release that built an engine can load it. Raises BuildError if TensorRT-LLM is missing,
-    is of another release, or has no trtllm-build. `container` is the release to recommend then.
+    Raises BuildError if TensorRT-LLM is missing, is of another release, or has no trtllm-build. The
+    message then recommends the container in `runtime`.
     """
     for python in _interpreters():
         found = _version_in(python)
         if found is None:
             continue
-        if found != version:
+        if found != runtime.version:
             raise BuildError(
-                f"this is TensorRT-LLM {found}, the pair is for {version}: run it in "
-                f"{CONTAINER.format(container)}, or give --version {found}"
+                f"this is TensorRT-LLM {found}, the pair is for {runtime.version}: run this in "
+                f"{runtime.image}, or give --version {found}"
             )
         beside = Path(python).with_name(BUILD)
         build = str(beside) if beside.is_file() else shutil.which(BUILD)
@@ -58,11 +58,11 @@ def find_toolkit(version: str, container: str) -> Toolkit:
         examples = next((each for each in EXAMPLES if each.is_dir()), EXAMPLES[0])
         return Toolkit(found, python, build, examples)
     raise BuildError(
-        f"TensorRT-LLM is not installed: run this in {CONTAINER.format(container)}, for instance "
-        "in the image that builder/deploy/Dockerfile makes of it\n"
+        f"TensorRT-LLM is not installed: run this in {runtime.image}, for instance in the image "
+        "that builder/deploy/Dockerfile makes of it\n"
         "  docker run --rm --gpus all --shm-size=8g --user $(id -u) -v $PWD:/work -w /work "
         "specdec build compile …\n"
-        "or see what would be done with --dry-run"
+        "or print the commands with --dry-run"
     )
 
 

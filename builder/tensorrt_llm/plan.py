@@ -8,7 +8,6 @@ from pathlib import Path
 
 from builder.description import EngineDescription, PairDescription, SelfSpeculation
 from builder.errors import BuildError
-from builder.rendering.orchestrator import speculates_inside
 from builder.tensorrt_llm import converting
 from builder.tensorrt_llm.flags import BUILD, MAX_TREE, build_flags
 from builder.tensorrt_llm.installation import Toolkit
@@ -117,8 +116,7 @@ def plan_steps(
     """
     check_release(pair.runtime.version)
     steps: list[Step] = []
-    engines = (pair.target,) if speculates_inside(pair) else pair.engines
-    for engine in engines:
+    for engine in pair.served_engines:
         head = pair.self_speculation if engine is pair.target else None
         checkpoint = f"{CHECKPOINTS}/{engine.name}"
         if head is None or head.mode in {"lookahead", "redrafter"}:
@@ -199,8 +197,8 @@ def _head_conversion(
     written = [f"{name}={value}" for name, value in flags.items()]
     if "--weight_only_precision" in flags:
         written.append("--use_weight_only")
-    place = str(toolkit.examples / head.mode / "convert_checkpoint.py")
-    command = (toolkit.python, place, f"--output_dir={OUTPUT}", *written)
+    path = str(toolkit.examples / head.mode / "convert_checkpoint.py")
+    command = (toolkit.python, path, f"--output_dir={OUTPUT}", *written)
     return Step(f"convert {target.name} with its {head.mode} head", directory, command, inputs)
 
 
@@ -214,5 +212,5 @@ def _tree_flags(head: SelfSpeculation) -> dict[str, str]:
 
 
 def source_of(engine: EngineDescription) -> Path:
-    """Return the engine's Hugging Face directory, or a placeholder to show if it has none."""
+    """Return the engine's Hugging Face directory, or a placeholder for a dry run without one."""
     return engine.checkpoint or Path(f"${engine.name.upper()}_CHECKPOINT")

@@ -24,12 +24,12 @@ def _tables() -> dict[str, Any]:
 
 
 def check_release(version: str) -> None:
-    """Raise BuildError if the release is no version, or signatures.toml does not cover it."""
+    """Raise BuildError if `version` is not a version, or signatures.toml does not cover it."""
     first, last = map(Version, _tables()["releases"])
     try:
         is_known = first <= Version(version) <= last
     except InvalidVersion as error:
-        raise BuildError(f"TensorRT-LLM {version!r} is no version: {error}") from error
+        raise BuildError(f"TensorRT-LLM {version!r} is not a version: {error}") from error
     if not is_known:
         raise BuildError(
             f"the flags of TensorRT-LLM {first} to {last} are known; given: {version}. Compile "

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from builder.assembly import WEIGHTS
-from builder.cli import CACHE
-from builder.pair import Pair, load_pair
-from builder.sources import fetch
+from builder.importing.packages import CACHE, fetch
+from builder.repository.pair_weights import Pair, load_pair
+from builder.repository.weights import WEIGHTS
 from loadtest.gpu.identity import commit_of
 from loadtest.gpu.pieces import Index, pack
 from loadtest.gpu.places import ROOT

@@ -25,7 +25,7 @@ from builder.tensorrt_llm.compiling import compile_steps
 from builder.tensorrt_llm.installation import find_toolkit
 from builder.tensorrt_llm.plan import plan_steps
 from specdec.serving.manifest import MANIFEST_FILE
-from tests.unit.tensorrt_llm_standin import install
+from tests.unit.builder.tensorrt_llm_standin import install
 
 DOUBLES = Path(__file__).parent
 COMPILED_PAIR, LLMAPI_PAIR = DOUBLES / "compiled.toml", DOUBLES / "llmapi.toml"
@@ -93,7 +93,7 @@ def compiled(pair: PairDescription, work: Path) -> dict[str, Path]:
     work.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         install(patch, work / "site", pair.runtime.version)
-        toolkit = find_toolkit(pair.runtime.version, pair.runtime.container)
+        toolkit = find_toolkit(pair.runtime)
         found = compile_steps(plan_steps(pair, work, toolkit, ""), work)
     engines = dict(zip(pair.engines, found, strict=True))
     for engine, directory in engines.items():

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.add_draft import add_draft
 from builder.parameters import parameters_of, set_parameters
+from builder.repository.add_draft import add_draft
 from clients import GenerationRequest, GrpcClient
 from loadtest.lab.kit.random_weights import random_draft
 from loadtest.lab.kit.repository import add_front_door

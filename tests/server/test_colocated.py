@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from builder.colocate import colocate
+from builder.repository.colocate import colocate
 from clients import GenerationRequest, GrpcClient
 from specdec.serving.launcher import TritonServer
 from tests.server.live import (

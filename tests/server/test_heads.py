@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from builder.add_head import add_head
-from builder.assembly import WEIGHTS
-from builder.colocate import colocate
 from builder.heads import checkpoint, eagle3, medusa
+from builder.repository.add_head import add_head
+from builder.repository.colocate import colocate
+from builder.repository.weights import WEIGHTS
 from clients import GenerationRequest, GrpcClient
 from loadtest.lab.kit.repository import with_drafts
 from specdec.serving.launcher import TritonServer

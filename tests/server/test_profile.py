@@ -2,8 +2,9 @@
 
 import json
 
+from builder.cli import main
 from builder.parameters import parameters_of, set_parameters
-from builder.profiling.cli import PROFILE, main
+from builder.profiling.cli import PROFILE
 from loadtest.lab.kit.random_weights import random_draft
 from loadtest.lab.kit.repository import with_drafts
 from specdec.control.costs import load_bucket
@@ -40,13 +41,13 @@ def test_server_uses_the_profile_from_its_first_request(tmp_path, capsys):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f"{json.dumps({'prompt': each})}\n" for each in (COUNT, SHIP)))
     options = ["--streams", *loads, "--max-tokens", "16", "--prompts", str(prompts)]
-    assert main(["--model-repository", str(repository), *options]) == 0
+    assert main(["profile", "--model-repository", str(repository), *options]) == 0
 
-    said = capsys.readouterr().out
-    assert "a round with 4 guesses of random" in said
+    printed = capsys.readouterr().out
+    assert "a round with 4 draft tokens of random" in printed
     profile = json.loads((repository / "specdec" / PROFILE).read_text())
     assert {key for key, *_ in profile["baselines"]} >= {load_bucket(each) for each in LOADS}
-    last_line = said.splitlines()[-1].split()
+    last_line = printed.splitlines()[-1].split()
     assert last_line[0] == "random"
     assert float(last_line[1]) < 0.2  # the acceptance estimate α̂
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import main
-from builder.colocate import linked
+from builder.outputs import link_or_copy
 from builder.parameters import set_parameters
 from clients import GenerationRequest, GrpcClient, collect
 from specdec.serving.launcher import LaunchError, TritonServer
@@ -102,7 +102,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
 def copied(repository, directory):
     """Copy a repository into `directory` with links to the weights; return the copy."""
     copy = directory / "repository"
-    shutil.copytree(repository, copy, symlinks=True, copy_function=linked)
+    shutil.copytree(repository, copy, symlinks=True, copy_function=link_or_copy)
     # Tests change these files, so they must not be links.
     for path in copy.glob("*/config.pbtxt"):
         text = path.read_bytes()

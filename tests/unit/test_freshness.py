@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from builder.errors import BuildError
 from builder.fingerprint import fingerprint
-from builder.pair import load_pair
+from builder.repository.pair_weights import load_pair
 from specdec.serving.freshness import (
     Drifted,
     FreshnessWatch,

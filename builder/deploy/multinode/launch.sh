@@ -1,15 +1,15 @@
 #!/bin/bash
 # One pod of a group that serves a target together. `launch.sh worker` waits for MPI; `launch.sh leader
 # ARGUMENTS` tells MPI where the workers are and starts the repository's own launch.sh, whose ranks
-# then run on all of them. ARGUMENTS are those of `specdec serve`; what stands
-# after -- goes to the tritonserver of rank 0, which alone answers.
+# then run on all of them. ARGUMENTS are those of `specdec serve`; those after -- go to the tritonserver
+# of rank 0, the only one that answers.
 set -euo pipefail
 
 gpus=${GPUS_PER_POD:?}
 port=2222
 export PATH=/opt/specdec/env/bin:$PATH
 
-# Secrets are root's; ssh wants keys that are one's own and nobody else's.
+# Secrets belong to root; ssh wants keys that only their user can read.
 mkdir -p -m 700 /tmp/ssh
 install -m 600 /secrets/ssh/id /tmp/ssh/id
 install -m 600 /secrets/ssh/id.pub /tmp/ssh/authorized_keys
@@ -36,7 +36,7 @@ for ((i = 1; i < ${LWS_GROUP_SIZE:?}; i++)); do
     echo "$worker slots=$gpus" >> /tmp/hosts
 done
 
-# The key that lets MPI in is the workers' host key too: nobody else can answer for them.
+# The key that lets MPI in is the workers' host key too: no other host can answer for them.
 echo "* $(cut -d' ' -f1,2 /secrets/ssh/id.pub)" > /tmp/ssh/known_hosts
 known="-o UserKnownHostsFile=/tmp/ssh/known_hosts -o StrictHostKeyChecking=yes"
 export OMPI_MCA_orte_default_hostfile=/tmp/hosts

@@ -8,6 +8,7 @@ that a cut loses a minute of training.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import sys
 import threading
@@ -19,11 +20,10 @@ from typing import Any
 
 import torch
 
-from builder.distill import cli as draft_commands
+from builder import cli as build
 from builder.distill import data, prompts
 from builder.distill.arithmetic import work_dtype
 from builder.distill.evaluate import Conversation
-from builder.heads import cli as head_commands
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from loadtest.gpu.places import Places, home
 from loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
@@ -66,7 +66,7 @@ class Training:
             sizes = ["--num-slots", "12", "--max-new", "20", "--max-prompt", "80"]
             sizes += ["--num-workers", "1"]
         minutes = ["--minutes", f"{seconds / 60:.3f}"]
-        draft_commands.main(["answers", *self._common, *sizes, *minutes])
+        _build("distill", "answers", *self._common, *sizes, *minutes)
         examples = data.read_shards(self._work / "answers")
         self._report.add("num_answers", len(examples))
         self._report.add("num_answer_tokens", sum(len(each.answer) for each in examples))
@@ -133,9 +133,15 @@ class Training:
     @staticmethod
     def _command(kind: str, arguments: list[str]) -> None:
         if kind == "draft":
-            draft_commands.main(arguments)
+            _build("distill", *arguments)
         else:
-            head_commands.main(kind, [*arguments, "--small"])
+            _build(kind, *arguments, "--small")
+
+
+def _build(*arguments: str) -> None:
+    """Run `specdec build` with the arguments. Raises RuntimeError if that fails."""
+    if status := build.main([*arguments]):
+        raise RuntimeError(f"specdec build {shlex.join(arguments)} ended with status {status}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from builder.distill import checkpoint as drafts
 from builder.distill import evaluate, measure
-from builder.distill.answers import feature_taps
+from builder.distill.answers.answering import feature_taps
 from builder.distill.evaluate import Conversation
 from builder.distill.measure import Acceptance
 from builder.heads import checkpoint as heads

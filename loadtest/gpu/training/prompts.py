@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.distill import prompts, separation, sources
-from builder.distill.prompts import PromptSettings
+from builder.distill import prompts
+from builder.distill.prompts import PromptSettings, separation, sources
 
 FILE = "prompts.jsonl"
 SEED = 20

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.assembly import WEIGHTS
 from builder.parameters import set_parameters
+from builder.repository.weights import WEIGHTS
 from loadtest.lab.kit.alternating import ask_salted
 from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.arms import AUTO, OFF

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from builder.colocate import colocate
 from builder.errors import BuildError
+from builder.repository.colocate import colocate
 from clients import GenerationRequest, GrpcClient, SpecdecError
 from loadtest.lab.kit.arms import Arm
 from loadtest.lab.kit.prompts import TokenPrompt

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.assembly import HEAD
-from builder.sources import file_sha256
+from builder.hashes import file_sha256
+from builder.repository.weights import HEAD
 from loadtest.lab.peers.catalogue import PeerError
 
 WEIGHTS = "model.safetensors"

@@ -7,10 +7,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from builder.cli import _parser
+from builder.checking.options import checkpoints
+from builder.cli import parser
 from builder.description import load_description
-from builder.pair_options import checkpoints
-from builder.refresh.cli import _parser as refresh_parser
 from builder.rendering.launch import plan_launch
 from specdec.serving.installation import find_installation, server_environment
 from specdec.serving.launcher import _parser as serve_parser
@@ -170,7 +169,9 @@ def test_engine_build_runs_valid_build_commands():
     steps = {}
     for each in (*job["initContainers"], *job["containers"]):
         assert each["command"][:2] == ["specdec", "build"]
-        steps[each["name"]] = _parser().parse_args([*each["command"][2:], *each["args"]])
+        steps[each["name"]] = parser(each["command"][2]).parse_args(
+            [*each["command"][2:], *each["args"]]
+        )
 
     assert [(name, step.command) for name, step in steps.items()] == [
         (name, name) for name in ("check", "compile", "render")
@@ -182,14 +183,6 @@ def test_engine_build_runs_valid_build_commands():
     pair = load_description("llama31_8b_1b")
     for step in steps.values():
         assert checkpoints(step).keys() == {each.name for each in pair.engines}
-
-
-def test_refresh_runs_a_valid_build_command():
-    """The nightly command is `specdec build refresh`."""
-    (job,) = containers(TEMPLATES["CronJob specdec-refresh"])
-
-    assert job["command"] == ["specdec", "build", "refresh"]
-    refresh_parser().parse_args(job["args"])
 
 
 def test_autoscaler_uses_the_metric_that_the_adapter_serves():

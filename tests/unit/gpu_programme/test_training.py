@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.distill import arithmetic, prompts, separation
+from builder.distill import arithmetic, prompts
 from builder.distill.evaluate import Conversation
+from builder.distill.prompts import separation
 from loadtest.gpu.training import bundle, keeping
 from loadtest.gpu.training.bundle import Bundle, Contents, read_contents, restore
 from loadtest.gpu.training.keeping import Comparison, compare, keep_better

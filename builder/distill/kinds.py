@@ -1,0 +1,102 @@
+"""The kinds of draft that can be trained further; the kind of draft models is here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from builder.distill import checkpoint
+from builder.distill.student import Student
+from builder.distill.target import embedding_and_output_rows
+from builder.distill.training.learner import Learner, TrainSettings
+from builder.distill.training.student import StudentLearner
+from builder.errors import BuildError
+from specdec.serving.versions import CHECKPOINT
+
+UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)
+"""Errors of a checkpoint that is incomplete or of another kind."""
+
+
+class Kind(Protocol):
+    """The reading, further training and writing of one kind of draft.
+
+    In the methods, `folder` holds the draft's weights and `target` is the target's checkpoint.
+    """
+
+    @property
+    def folder(self) -> str:
+        """Folder of a model version that a refresh replaces: CHECKPOINT or HEAD."""
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether training needs the target's hidden states as well as its answers."""
+
+    def served(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+        """Return the draft as it is served. Raises BuildError if it cannot be trained further."""
+
+    def continued(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+        """Return the draft for training, with the parts that it shares with its target renewed.
+
+        Raises BuildError if it cannot be trained further for this target.
+        """
+
+    def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
+        """Write the folder `out` that engines load; `notes` go into its config.json."""
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """The kind of draft model that `specdec build distill` makes."""
+
+    folder: str = CHECKPOINT
+    reads_states: bool = False
+
+    def served(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:  # noqa: ARG002
+        return StudentLearner(_student(folder), settings.loss)
+
+    def continued(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+        student = _student(folder)
+        embed, _ = embedding_and_output_rows(target)
+        _check_shape(student.embed, embed)
+        is_targets = torch.equal(student.lm_head.weight, student.embed[student.draft_ids])
+        student.embed.copy_(embed)
+        # Output rows begin as rows of the embedding; those that still equal it follow the target.
+        train_or_copy_rows(student.lm_head.weight, embed[student.draft_ids] if is_targets else None)
+        return StudentLearner(student.train(), settings.loss)
+
+    def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
+        student = learner.module.cpu()
+        assert isinstance(student, Student)
+        stored = out.with_name(f"{out.name}.stored")
+        checkpoint.store(student, target, stored, notes)
+        checkpoint.assemble(stored, target, out)
+
+
+def train_or_copy_rows(weight: Any, rows: Tensor | None) -> None:
+    """Freeze `weight` at the target's `rows` [rows, width], or let it be trained without `rows`."""
+    if rows is not None:
+        with torch.no_grad():
+            weight.copy_(rows)
+    weight.requires_grad_(rows is None)
+
+
+def _check_shape(own: Tensor, target: Tensor) -> None:
+    if own.shape != target.shape:
+        raise BuildError(
+            f"the draft was made for a target of [vocabulary, width] {list(own.shape)}; "
+            f"this one has {list(target.shape)}"
+        )
+
+
+def _student(folder: Path) -> Student:
+    try:
+        return checkpoint.load_student(folder)
+    except UNREADABLE as error:
+        raise BuildError(
+            f"{folder} holds no draft of `specdec build distill`, so it cannot be trained further: "
+            f"{error!r}"
+        ) from error

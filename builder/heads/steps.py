@@ -1,0 +1,87 @@
+"""The steps of a head's training; prompts and answers are those of `builder.distill`."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from builder.distill import data, evaluate, measure
+from builder.distill.answers.answering import feature_taps
+from builder.distill.options import settings_from
+from builder.distill.steps import Steps
+from builder.distill.student import shape_of
+from builder.distill.training import runs
+from builder.distill.training.trainer import Trainer
+from builder.heads import checkpoint
+from builder.heads.features import with_features
+from builder.heads.kind import TargetHead
+from builder.heads.learner import HeadLearner, accepted
+from builder.heads.types import HeadType
+
+NUM_DRAFT = 4
+"""Draft tokens in a round when a head is evaluated. Medusa drafts fewer if it has fewer heads."""
+
+
+class HeadSteps(Steps):
+    """The steps over one work directory."""
+
+    def __init__(self, head_type: HeadType, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.head_type = head_type
+        keeps_probabilities = self.answer_settings.num_top > 1
+        self.answer_settings = replace(self.answer_settings, features=keeps_probabilities)
+
+    def train(self) -> None:
+        """Train the head on the answers in all shards, or on those of the wanted kinds."""
+        settings = settings_from(self.head_type.settings, self.options)
+        run = self.work / self.options.run
+        train_set, held = data.split(self.examples())
+        earlier = self.earlier_draft(TargetHead(), checkpoint.assemble, settings)
+        if earlier is not None:
+            inherited = runs.inherited(earlier.module, train_head=settings.train_head)
+            inherited |= self.head_type.shape(earlier.module)
+            settings = replace(settings, **inherited)
+        ids = runs.draft_vocabulary(train_set, self.target, run, settings.draft_vocab, earlier)
+        torch.manual_seed(settings.seed)
+        head = (
+            self.head_type.start(self.target, ids, settings) if earlier is None else earlier.module
+        )
+        vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
+        learner = HeadLearner(
+            head, vocab_size, settings.loss, settings.num_steps, settings.step_decay
+        )
+        # An answer of one token leaves nothing to draft.
+        train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
+        read = self.reader(train_set, feature_taps(self.target))
+        trainer = Trainer(learner, train_set, held, run, settings, read)
+        trainer.run(is_continued=earlier is not None)
+
+    def export(self) -> None:
+        """Store the best checkpoint in the layout that other engines load."""
+        state, ids, notes = runs.load_best(self.work / self.options.run)
+        training: Any = notes["training"]
+        settings = self.head_type.settings(**training)
+        head = self.head_type.start(self.target, ids, settings)
+        head.load_state_dict(state)
+        checkpoint.store(self.head_type.kind, head, self.target, self.draft, notes)
+        if self.options.small:
+            checkpoint.shrink(self.draft)
+        print(f"export: {self.head_type.kind} in {self.draft}")
+
+    def evaluate(self) -> None:
+        """Print acceptance by column of the questions file, or by kind of the held-out prompts."""
+        whole = self.work / "assembled_head"
+        checkpoint.assemble(self.draft, self.target, whole)
+        head = checkpoint.load(whole, self.target)
+        parts: dict[str, list[measure.Acceptance]] = defaultdict(list)
+        items = self.conversations()
+        for column, example in with_features(self.target, items, feature_taps(self.target)):
+            found = accepted(head, [example], torch.device("cpu"), NUM_DRAFT)[0]
+            parts[column].append(measure.walk(found, NUM_DRAFT))
+        parts["all"] = [one for some in parts.values() for one in some]
+        figures = {column: measure.total(some, NUM_DRAFT) for column, some in parts.items()}
+        print(evaluate.report(figures), flush=True)

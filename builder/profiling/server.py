@@ -1,0 +1,91 @@
+"""The server that a profile measures: one that runs already, or one over a copy of a repository."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import BuildError
+from builder.parameters import set_parameters
+from specdec.serving.control_plane import SAVE_PERIOD_S
+from specdec.serving.launcher import TritonServer
+
+ORCHESTRATOR = "specdec"
+"""Folder of the orchestrator in the model repository."""
+CONFIG = "config.pbtxt"
+STATE = "control_state.json"
+PLAIN_SHARE = "0.5"
+"""`control_share` of the measured server: half of the requests that leave the choice to the
+controller run without speculation, so that plain steps are measured, too."""
+READY_TIMEOUT_S = 1800.0
+"""Seconds that the server may take to be ready: large weights take long to load."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredServer:
+    """A server to put under load, and the file in which it keeps what it learns."""
+
+    url: str
+    """HOST:PORT of its gRPC service."""
+    state: Path
+
+
+@contextmanager
+def started_server(
+    repository: Path, inflight_limit: int, scratch: Path
+) -> Iterator[MeasuredServer]:
+    """Start a server over a copy of `repository`, with the same engines, and yield it.
+
+    The copy and the server's state are in the folder `scratch`. The state is complete once the
+    server has stopped, at the end of the block.
+    """
+    copy, state = scratch / "repository", scratch / STATE
+    _link(repository, copy)
+    set_parameters(
+        copy / ORCHESTRATOR,
+        speculation="auto",
+        speculation_schedule="",
+        control_share=PLAIN_SHARE,
+        control_state_file=str(state),
+        control_profile="",
+        prompt_log_dir="",
+    )
+    with TritonServer(
+        copy, inflight_limit=inflight_limit, ready_timeout_s=READY_TIMEOUT_S
+    ) as server:
+        yield MeasuredServer(server.grpc_url, state)
+
+
+def _link(repository: Path, copy: Path) -> None:
+    """Link the models of `repository` into `copy`; the orchestrator's config.pbtxt is copied.
+
+    Other orchestrators are left out, because another server may be writing their files.
+    """
+    (copy / ORCHESTRATOR).mkdir(parents=True)
+    for entry in repository.iterdir():
+        config = entry / CONFIG
+        is_another = config.exists() and "control_state_file" in config.read_text("utf-8")
+        if entry.name != ORCHESTRATOR and not is_another:
+            (copy / entry.name).symlink_to(entry.resolve())
+    for entry in (repository / ORCHESTRATOR).iterdir():
+        if entry.name == CONFIG:
+            (copy / ORCHESTRATOR / CONFIG).write_text(entry.read_text("utf-8"), "utf-8")
+        else:
+            (copy / ORCHESTRATOR / entry.name).symlink_to(entry.resolve())
+
+
+def wait_for_save(state: Path) -> None:
+    """Wait until the server has saved what it learned before this call.
+
+    Raises BuildError if that takes more than two save periods.
+    """
+    now_s = time.time()
+    while not state.exists() or state.stat().st_mtime < now_s:
+        if time.time() > now_s + 2 * SAVE_PERIOD_S:
+            raise BuildError(
+                f"{state} is not written: it must be the running server's control_state_file"
+            )
+        time.sleep(0.5)

@@ -1,0 +1,147 @@
+"""`specdec build add-draft`: add a draft engine to a model repository."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from builder.checkpoints.compatibility import check_pair, has_same_vocabulary
+from builder.checkpoints.files import read_config
+from builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from builder.description.engine import TOKENS, TRANSLATIONS
+from builder.errors import BuildError
+from builder.repository.options import add_repository_option
+from builder.repository.weights import WEIGHTS
+from specdec.serving.drafter_names import RESERVED
+
+PATTERN = "draft"
+"""Model whose config.pbtxt and model.py are copied for a new draft."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `add-draft` to the parser."""
+    parser.add_argument("name", help="the new model's name, by which requests choose it as drafter")
+    parser.add_argument("checkpoint", type=Path, help="Hugging Face directory of a Llama model")
+    parser.add_argument(
+        "--translation",
+        choices=TRANSLATIONS,
+        help="for a draft with another vocabulary: translate its text, or let it propose only the "
+        "tokens that both models have (default: chosen by how many these are)",
+    )
+    add_repository_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add the draft and return 0. Raises BuildError if that fails."""
+    vocabulary = add_draft(
+        arguments.model_repository,
+        arguments.name,
+        arguments.checkpoint,
+        translation=arguments.translation,
+    )
+    print(f"{arguments.name}: {vocabulary}")
+    return 0
+
+
+def add_draft(
+    repository: Path,
+    name: str,
+    checkpoint: Path,
+    *,
+    translation: str | None = None,
+    pattern: Path | None = None,
+) -> str:
+    """Add the draft engine `name` to `repository`; return a sentence about its vocabulary.
+
+    `translation` (one of TRANSLATIONS) overrides how the tokens of a cross-vocabulary draft are
+    translated. `pattern` is the folder of the model whose configuration is copied, by default the
+    repository's `draft`. A failed check leaves the repository unchanged. Raises BuildError for a
+    name that is reserved, invalid or taken, a checkpoint that is incomplete or cannot draft for
+    the target, or a missing pattern.
+    """
+    target, model = repository / "target" / WEIGHTS, repository / name
+    if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
+        raise BuildError(f"a draft cannot be named {name!r}: the name is reserved or malformed")
+    if model.exists():
+        raise BuildError(f"{model} exists; choose another name")
+    orchestrator = repository / "specdec" / "config.pbtxt"
+    config = _appended(orchestrator.read_text("utf-8"), "tensorrt_llm_draft_model_name", name)
+    # Written beside the repository: a server that watches it must not see half a model.
+    with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
+        new = Path(scratch) / name
+        _write_model(pattern or repository / PATTERN, name, checkpoint, new)
+        if has_same_vocabulary(target, checkpoint):
+            check_pair(target, checkpoint)
+            _check_context(config, checkpoint)
+            shutil.copytree(checkpoint, new / WEIGHTS)
+            vocabulary = "the target's vocabulary"
+        else:
+            shared = shared_vocabulary(target, checkpoint)
+            chosen = translation or shared.translation
+            if chosen == TOKENS:
+                restrict(checkpoint, shared, new / WEIGHTS)
+            else:
+                shutil.copytree(checkpoint, new / WEIGHTS)
+            tokenizer_dir = f"{name}=../../{name}/{WEIGHTS}"
+            config = _appended(config, "draft_tokenizer_dirs", tokenizer_dir)
+            vocabulary = (
+                f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens "
+                f"are among the target's {shared.num_target}; drafts are translated by {chosen}"
+            )
+        new.rename(model)
+    orchestrator.write_text(config, "utf-8")
+    return vocabulary
+
+
+def _check_context(config: str, checkpoint: Path) -> None:
+    """Raise BuildError if the draft cannot read contexts of `max_seq_len` tokens.
+
+    Only drafts with the target's vocabulary are checked: for others the context is cut to fit.
+    """
+    limit = re.search(r'key: "max_seq_len" value { string_value: "(\d+)"', config)
+    positions = read_config(checkpoint).get("max_position_embeddings")
+    if limit is not None and positions is not None and positions < int(limit[1]):
+        raise BuildError(
+            f"the draft reads {positions} tokens, requests may have {limit[1]} (max_seq_len in "
+            "specdec/config.pbtxt)"
+        )
+
+
+def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
+    """Copy config.pbtxt and model.py of `pattern`, with the draft's name and its max_seq_len."""
+    try:
+        text = (pattern / "config.pbtxt").read_text("utf-8")
+    except OSError as error:
+        message = f"{pattern.parent} has no model {PATTERN!r} to take the configuration from"
+        raise BuildError(message) from error
+    (new / WEIGHTS).parent.mkdir(parents=True)
+    shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")
+    text = _replaced(text, rf'^name: "{PATTERN}"', f'name: "{name}"')
+    positions = read_config(checkpoint).get("max_position_embeddings")
+
+    def shorter(found: re.Match[str]) -> str:
+        return f"{found[1]}{min(int(found[2]), positions or int(found[2]))}"
+
+    text = _replaced(text, r'(key: "max_seq_len" value { string_value: ")(\d+)', shorter)
+    (new / "config.pbtxt").write_text(text, "utf-8")
+
+
+def _appended(config: str, parameter: str, value: str) -> str:
+    """Return `config` with `value` added to a comma-separated parameter."""
+
+    def longer(found: re.Match[str]) -> str:
+        return f'{found[1]}{",".join(filter(None, (found[2], value)))}"'
+
+    return _replaced(config, rf'(key: "{parameter}" value {{ string_value: ")([^"]*)"', longer)
+
+
+def _replaced(text: str, pattern: str, new: str | Callable[[re.Match[str]], str]) -> str:
+    """Replace the one match of `pattern`. Raises BuildError if there is none or several."""
+    result, count = re.subn(pattern, new, text, flags=re.MULTILINE)
+    if count != 1:
+        raise BuildError(f"config.pbtxt has {pattern!r} {count} times, not once")
+    return result
