@@ -6,10 +6,7 @@ import pytest
 
 from specdec.control.steering import TRIAL_ROUNDS
 from tests.server.doors import HOPELESS, SCHEDULED, Door, memory_of, num_drafts
-from tests.server.live import (
-    load,
-    unload,
-)
+from tests.server.live import load, unload
 from tests.server.prompts import COUNT, SHIP
 from tests.waiting import wait_for
 
@@ -67,7 +64,6 @@ def test_requests_without_speculation_teach_the_time_of_plain_steps(doors):
     assert 0 < num_steps < len(answer.token_ids)
 
 
-@pytest.mark.engines("torch")  # reading a file does not depend on the engines
 def test_state_of_another_pair_is_discarded(doors):
     """The log says so, the controller starts from nothing, and the draft model is asked again."""
     Door(doors, HOPELESS).ask(COUNT, task="count")
@@ -79,7 +75,6 @@ def test_state_of_another_pair_is_discarded(doors):
     assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
 
 
-@pytest.mark.engines("torch")
 def test_draft_model_with_new_weights_is_tried_again(doors):
     """If its weights change while it is not served, estimates of the old ones do not count."""
     door = Door(doors, HOPELESS)

@@ -14,6 +14,7 @@ from specdec.serving.tokenizing import Tokenizer
 from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
 from tests.server.prompts import CHATS, PLAIN
 
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 MAX_TOKENS = 16
 DRAFTERS = ("lookup", "draft", "auto")
 KS = (1, 4, 8)
@@ -31,7 +32,7 @@ def client(server):
 def direct(server):
     """Return the tokens of the model `target` for each prompt, from one direct call each."""
     tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
-    said = []
+    answers = []
     with raw_client(server) as raw:
         for prompt in PROMPTS:
             ids = tokenizer.prompt(ParsedRequest(**prompt), max_seq_len=8192)
@@ -43,8 +44,8 @@ def direct(server):
                 "exclude_input_in_output": tensor(True),
             }
             (response,) = raw.infer("target", inputs)
-            said.append(tuple(response.outputs["output_ids"].ravel().tolist()))
-    return said
+            answers.append(tuple(response.outputs["output_ids"].ravel().tolist()))
+    return answers
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,7 @@ def speculated(client, direct):
     return answers
 
 
+@EVERY_ENGINE
 def test_on_equals_the_target_called_directly(speculated, direct):
     """With each drafter and k in {1, 4, 8}, the client gets the target's own tokens."""
     wrong = [
@@ -79,6 +81,7 @@ def test_on_equals_the_target_called_directly(speculated, direct):
     assert wrong == []
 
 
+@EVERY_ENGINE
 def test_compared_answers_had_accepted_drafts(speculated):
     """Each drafter drafted, up to k tokens a round, and some draft tokens were accepted."""
     totals = dict.fromkeys(DRAFTERS, 0)
@@ -94,6 +97,7 @@ def test_compared_answers_had_accepted_drafts(speculated):
     assert accepted > 0
 
 
+@EVERY_ENGINE
 def test_off_equals_the_target_called_directly(client, direct):
     """Without speculation the client gets the target's own tokens, all with source 0."""
     for number, prompt in enumerate(PROMPTS):
