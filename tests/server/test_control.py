@@ -78,7 +78,7 @@ def test_state_of_another_pair_is_discarded(doors):
 def test_draft_model_with_new_weights_is_tried_again(doors):
     """If its weights change while it is not served, estimates of the old ones do not count."""
     door = Door(doors, HOPELESS)
-    for _ in range(8):
+    for _ in range(4):
         door.ask(COUNT, task="count")
     unload(doors, HOPELESS)
     draft = doors.settings.model_repository / "random" / "1" / "checkpoint"
