@@ -11,17 +11,24 @@ from tests.unit.tiny_heads import save_heads, save_target
 from tests.unit.tiny_llama import save_tiny_llama
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Limit PyTorch to one thread, so that small products do not wait for a second one."""
-    num_threads = torch.get_num_threads()
+    """Limit PyTorch to one thread.
+
+    Several threads would wait for each other after each small product, up to twenty times as long
+    if other processes use the cores.
+    """
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="module")
-def model(one_thread, tmp_path_factory):
+def two_threads(one_thread):
+    """Let PyTorch share products between two threads, as it does when it serves."""
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
     """Return a tiny random Llama; each test replaces its cache."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU)

@@ -36,7 +36,7 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def models(one_thread, tmp_path_factory):
+def models(tmp_path_factory):
     """Return (CUDA decoder, plain decoder of PyTorch operations) with the same random weights."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return [
@@ -225,7 +225,7 @@ def test_float32_product_of_bf16_weights_is_nearly_exact():
     assert (rounded - exact).abs().max() > 50 * error
 
 
-def test_draft_vocabulary_gives_the_targets_ids(one_thread, tmp_path):
+def test_draft_vocabulary_gives_the_targets_ids(tmp_path):
     """A head with its own vocabulary yields the target's ids, and never a token outside it."""
     save_reduced(tmp_path)
     graphs, plain = (
