@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from specdec.torch_engine.model import LlamaModel
 from tests.unit.by_hand import CPU, NUM_CACHE_TOKENS
 from tests.unit.tiny_heads import save_heads, save_target
 from tests.unit.tiny_llama import save_tiny_llama
+
+# A busy machine is no fault of the code that is tested.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="module", autouse=True)

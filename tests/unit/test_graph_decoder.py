@@ -160,7 +160,7 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_schedule_gives_the_same_tokens(models, data):
     """Late arrivals, shared beginnings, cancelled requests and leaps change no token."""
     graphs, plain = models

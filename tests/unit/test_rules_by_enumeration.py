@@ -62,7 +62,7 @@ def test_lossless_rules_keep_the_targets_distribution(rule, vocab_size, num_draf
         assert law == law_of_target(models, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), sizes=st.sampled_from([(2, 2), (3, 2), (2, 3)]))
 def test_block_never_accepts_fewer_tokens_than_rejection(seed, sizes):
     """Its expected number of accepted tokens is at least that of token-by-token rejection."""
