@@ -22,6 +22,18 @@ def restarted(server):
     return server.log_path.read_text()[num_said:]
 
 
+def test_requests_without_speculation_give_the_time_of_plain_steps(doors):
+    """The controller learns its baseline from such a request, without a trial."""
+    answer = Door(doors, HOPELESS).ask(COUNT, num_draft_tokens=0)
+
+    unload(doors, HOPELESS)
+    [(load_bucket, step_s, num_steps, *_)] = json.loads(memory_of(doors).read_text())["baselines"]
+    load(doors, HOPELESS)
+    assert load_bucket == 0
+    assert step_s > 0
+    assert 0 < num_steps < len(answer.token_ids)
+
+
 def test_hopeless_draft_is_dropped_and_stays_so_after_a_restart(doors):
     """A draft model with random weights is tried, then hardly asked, and not after a restart.
 
@@ -45,34 +57,8 @@ def test_hopeless_draft_is_dropped_and_stays_so_after_a_restart(doors):
     unload(doors, HOPELESS)
     kept = json.loads(memory_of(doors).read_text())
     assert any(key[:2] == ["count", "random"] for key, _ in kept["tallies"])
-    assert "measuring starts anew" not in restarted(doors)
+    assert "acceptance and times are taken from" in restarted(doors)
     assert num_asked(1) == 0
-
-
-def test_requests_without_speculation_teach_the_time_of_plain_steps(doors):
-    """The controller learns its baseline from such a request, without a trial."""
-    unload(doors, HOPELESS)
-    memory_of(doors).unlink(missing_ok=True)
-    load(doors, HOPELESS)
-    answer = Door(doors, HOPELESS).ask(COUNT, num_draft_tokens=0)
-
-    unload(doors, HOPELESS)
-    [(load_bucket, step_s, num_steps, *_)] = json.loads(memory_of(doors).read_text())["baselines"]
-    load(doors, HOPELESS)
-    assert load_bucket == 0
-    assert step_s > 0
-    assert 0 < num_steps < len(answer.token_ids)
-
-
-def test_state_of_another_pair_is_discarded(doors):
-    """The log says so, the controller starts from nothing, and the draft model is asked again."""
-    Door(doors, HOPELESS).ask(COUNT, task="count")
-    unload(doors, HOPELESS)
-    text = memory_of(doors).read_text()
-    memory_of(doors).write_text(text.replace(json.loads(text)["signature"], "another pair"))
-
-    assert "measuring starts anew" in restarted(doors)
-    assert num_drafts(Door(doors, HOPELESS).ask(COUNT, task="count"), "random") > 0
 
 
 def test_draft_model_with_new_weights_is_tried_again(doors):
