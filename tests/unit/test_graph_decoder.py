@@ -55,11 +55,11 @@ def hidden_of(model, segments):
     for sequence, (start, _) in zip(sequences, segments, strict=True):
         if len(start):
             model.run([Segment(sequence, ids(start), 0)])
-    behind = [
+    following = [
         Segment(sequence, ids(tokens), len(tokens))
         for sequence, (_, tokens) in zip(sequences, segments, strict=True)
     ]
-    return model.run(behind)[: sum(len(tokens) for _, tokens in segments)]
+    return model.run(following)[: sum(len(tokens) for _, tokens in segments)]
 
 
 @pytest.mark.parametrize(

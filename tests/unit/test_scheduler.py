@@ -18,7 +18,7 @@ def test_model_of_these_tests_is_not_trivial(model):
     assert min(len(set(text)) for text in texts) > 3
 
 
-def test_batched_equals_alone(model):
+def test_tokens_of_a_batch_are_those_of_single_requests(model):
     """Prompts of 1 to 300 tokens, with and without drafts, give the same tokens in one batch."""
     tasks = [task(prompt(length), 20) for length in (1, 2, 17, 63, 200, 300)]
     tasks += [task(prompt(length), 9, prompt(8, seed=length)) for length in (3, 40, 257)]
