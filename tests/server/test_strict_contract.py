@@ -21,7 +21,7 @@ CERTAIN = "As a result, it is important"
 UNCERTAIN = f"{CERTAIN} to"
 """CERTAIN and the only token that the requests of these tests can draw after it. They draw it in
 the first round, which has no draft; in the second round many tokens are possible."""
-NUM_DRAWS = 240
+NUM_DRAWS = 480
 RARE = 5
 SIGNIFICANT = 1e-4
 PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
@@ -122,7 +122,7 @@ def test_modes_and_parameters_that_these_engines_lack_are_refused(server, model,
 
 
 def test_rejection_keeps_the_targets_distribution(server):
-    """The tokens of 240 requests at one position follow the target's distribution (χ² test).
+    """The tokens of 480 requests at one position follow the target's distribution (χ² test).
 
     The position is in a round with a draft. The distribution is the softmax of the target's logits,
     warped by the request's temperature and top_p. Rare tokens are counted together.

@@ -142,10 +142,10 @@ def test_noise_is_a_function_of_seed_position_and_token():
     ids=["plain", "temperature", "top_p", "top_k", "min_p"],
 )
 def test_draws_follow_the_distribution(params):
-    """5,000 positions of one seed, each drawn once, give the frequencies of the softmax."""
+    """10,000 positions of one seed, each drawn once, give the frequencies of the softmax."""
     logits, params = some_logits(4, size=12), {"temperature": 1.0, "seed": 99} | params
     law = torch.softmax(warp(logits.clone(), draw(**params)).double(), dim=0).numpy()
-    text = np.zeros(5_000, dtype=np.int32)
+    text = np.zeros(10_000, dtype=np.int32)
 
     counts = np.zeros(12)
     for position in range(len(text)):
