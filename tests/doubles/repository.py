@@ -43,18 +43,17 @@ from tests.doubles.tensorrtllm.model import TritonPythonModel  # noqa: E402, F40
 """
 
 
-def compiled_repository(directory: Path, **more_drafts: Path) -> Path:
+def compiled_repository(directory: Path) -> Path:
     """Write the compiled pair's model repository below `directory` and return its path.
 
-    The engines' logits are padded. `more_drafts` are checkpoints of further draft models, by name.
+    The engines' logits are padded.
     """
     pair = load_description(COMPILED_PAIR)
     target, draft = (
         replace(each, placement=Placement(tuple(range(count)), count))
         for each, count in zip(pair.engines, NUM_RANKS.values(), strict=True)
     )
-    more = (replace(draft, name=name, checkpoint=path) for name, path in more_drafts.items())
-    pair = replace(pair, target=target, drafts=(draft, *more))
+    pair = replace(pair, target=target, drafts=(draft,))
     engines = compiled(pair, directory / "build")
     repository = directory / "model_repository"
     options = RenderOptions(served_at=repository, engines=engines["target"].parent)

@@ -1,8 +1,8 @@
 """Live tritonservers for the server tests, started by the launcher as `make serve` does.
 
 There are two sets of engines: `torch` is the default pair, and `compiled` is strict doubles of
-NVIDIA's C++ backend in a rendered repository. A test with one of the fixtures SERVERS runs on both,
-unless its marker `engines` names the sets.
+NVIDIA's C++ backend in a rendered repository. A test with the fixture `server` runs on `torch`. The
+marker `engines` names the sets of a test whose promise depends on its engines.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.repository.colocate import colocate
 from loadtest.lab.kit.repository import add_front_door
 from loadtest.reliability.crashes import CrashWatch
 from specdec.serving.launcher import TritonServer, port_from_environment
@@ -19,22 +20,20 @@ from tests.server.collector import collecting
 from tests.server.doors import make_repository_of_doors
 from tests.server.faulty import make_faulty_repository
 from tests.server.live import MODEL_REPOSITORY
+from tests.server.untrained import repository_with_untrained_head
 
 ENGINES = ("torch", "compiled")
-SERVERS = ("server", "faulty_server", "doors")
-"""Fixtures that exist once for each set of engines."""
+SERVERS = ("server", "faulty_server", "doors", "colocated")
+"""Fixtures of servers that several modules share."""
 ON_DEMAND = ("--model-control-mode=explicit", "--load-model=*")
 """Arguments of tritonserver with which models can be loaded and unloaded while it runs."""
 
 
 def pytest_generate_tests(metafunc):
-    """Run each test that needs a server once for each of its sets of engines."""
-    names = [name for name in SERVERS if name in metafunc.fixturenames]
-    if names:
-        marker = metafunc.definition.get_closest_marker("engines")
-        sets = marker.args if marker else ENGINES
-        values = [(each,) * len(names) for each in sets]
-        metafunc.parametrize(names, values, ids=sets, indirect=True, scope="session")
+    """Run each test with the fixture `server` once for each of its sets of engines."""
+    if "server" in metafunc.fixturenames:
+        sets = _engine_sets(metafunc.definition)
+        metafunc.parametrize("server", sets, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -43,14 +42,14 @@ def server(request, tmp_path_factory):
 
     HTTP_PORT, GRPC_PORT and METRICS_PORT set its ports; free ports are the default. The compiled
     server also has the engine `narrow` and two more orchestrators: `bare`, which uses no extensions
-    of its engines, and `late` in front of `narrow`.
+    of its engines and drafts ahead, and `late` in front of `narrow`.
     """
     directory = tmp_path_factory.mktemp("server")
     repository, extra_args = MODEL_REPOSITORY, ()
     if request.param == "compiled":
         repository, extra_args = compiled_repository(directory), ON_DEMAND
         add_narrow_engine(repository)
-        add_front_door(repository, "bare", engine_extensions="")
+        add_front_door(repository, "bare", engine_extensions="", draft_ahead="true")
         alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
         add_front_door(repository, "late", engine_vocab_sizes="", **alone)
     running = TritonServer(
@@ -67,51 +66,56 @@ def server(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def faulty_server(request, tmp_path_factory):
+def faulty_server(tmp_path_factory):
     """Return a second server, with draft models that fail and 4 slots (faulty.py)."""
     directory = tmp_path_factory.mktemp("faulty")
     release = directory / "release"
-    repository = make_faulty_repository(directory, release, request.param)
+    repository = make_faulty_repository(directory, release)
     with TritonServer(repository, log_path=directory / "server.log") as running:
         yield running
         release.touch()
 
 
 @pytest.fixture(scope="session")
-def doors(request, tmp_path_factory):
-    """Return a third server, with one more draft model and several orchestrators (doors.py)."""
-    directory = tmp_path_factory.mktemp("doors")
-    repository = make_repository_of_doors(directory, request.param)
-    log = directory / "server.log"
-    key = directory / "admin.key"
-    with TritonServer(
-        repository, log_path=log, admin_key_file=key, extra_args=ON_DEMAND
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def collector():
-    """Return the collector to which `deployed_server` sends its spans."""
+    """Return the collector to which `doors` sends its spans."""
     with collecting() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def deployed_server(collector, tmp_path_factory):
-    """Return a server with the flags of the Kubernetes deployment, which traces every request."""
+def doors(collector, tmp_path_factory):
+    """Return a third server, with one more draft model and several orchestrators (doors.py).
+
+    It has the flags of the Kubernetes deployment, so models can be loaded while it runs, and it
+    traces every request.
+    """
+    directory = tmp_path_factory.mktemp("doors")
     flags = triton_arguments(container()["args"])
     with pytest.MonkeyPatch.context() as patch:
         # Milliseconds between two exports of spans; the default of 5 s would slow the tests.
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         with TritonServer(
-            MODEL_REPOSITORY,
-            log_path=tmp_path_factory.mktemp("deployed") / "server.log",
+            make_repository_of_doors(directory),
+            log_path=directory / "server.log",
             trace_url=collector.url,
-            admin_key_file=tmp_path_factory.getbasetemp() / "deployed.key",
+            admin_key_file=directory / "admin.key",
             extra_args=(*flags, "--trace-config=opentelemetry,bsp_schedule_delay=100"),
         ) as running:
             yield running
+
+
+@pytest.fixture(scope="session")
+def colocated(tmp_path_factory):
+    """Return a server whose orchestrator runs the engines in its own process.
+
+    Its target has an untrained EAGLE-3 head.
+    """
+    directory = tmp_path_factory.mktemp("colocated")
+    apart = repository_with_untrained_head(directory, "eagle3")
+    colocate(apart, directory / "colocated")
+    with TritonServer(directory / "colocated", log_path=directory / "server.log") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,7 @@ def no_crash(tmp_path_factory):
 def server_survives(request):
     """Check after each test that the processes of the servers it used are alive."""
     yield
-    for name in {*SERVERS, "deployed_server"} & set(request.fixturenames):
+    for name in set(SERVERS) & set(request.fixturenames):
         os.kill(request.getfixturevalue(name).pid, 0)
 
 
@@ -150,13 +154,16 @@ def pytest_collection_modifyitems(items):
     own = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in own:
         item.add_marker(pytest.mark.server)
-    ordered = iter(sorted(own, key=lambda item: (_engine_set(item), str(item.path))))
+    ordered = iter(sorted(own, key=lambda item: (_place_of_engines(item), str(item.path))))
     members = set(own)
     items[:] = [next(ordered) if item in members else item for item in items]
 
 
-def _engine_set(item):
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    chosen = next((params[name] for name in SERVERS if name in params), None)
+def _engine_sets(item):
     marker = item.get_closest_marker("engines")
-    return ENGINES.index(chosen or (marker.args[0] if marker else ENGINES[0]))
+    return marker.args if marker else ENGINES[:1]
+
+
+def _place_of_engines(item):
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return ENGINES.index(params.get("server", _engine_sets(item)[0]))

@@ -15,7 +15,6 @@ from clients import GenerationRequest, GrpcClient
 from loadtest.lab.kit.random_weights import random_draft
 from loadtest.lab.kit.repository import add_front_door
 from specdec.serving.launcher import TritonServer
-from tests.doubles.repository import compiled_repository
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
@@ -61,18 +60,14 @@ def num_drafts(answer, drafter):
     return answer.final.speculative_decoding["drafters"].get(drafter, {}).get("num_spec_steps", 0)
 
 
-def make_repository_of_doors(directory: Path, engines: str) -> Path:
+def make_repository_of_doors(directory: Path) -> Path:
     """Write the repository below `directory` and return its path.
 
-    Besides the pair's draft model it has `random`, a draft model with random weights. `engines` is
-    the set of engines, `torch` or `compiled`.
+    Besides the pair's draft model it has `random`, a draft model with random weights.
     """
     weights = random_draft(MODEL_REPOSITORY / "draft" / "1" / "checkpoint", directory / "random")
-    if engines == "compiled":
-        repository = compiled_repository(directory, random=weights)
-    else:
-        repository = copy_repository(directory)
-        add_draft(repository, "random", weights)
+    repository = copy_repository(directory)
+    add_draft(repository, "random", weights)
     measured = {"target_head_name": "", "control_share": "0"}
     memory = {"control_state_file": f"../{_MEMORY}"}
     _add_door(repository, HOPELESS, "random", **measured, **memory)

@@ -1,6 +1,6 @@
 """A model repository with draft models that fail, and an orchestrator without a target.
 
-There are 4 slots. Our own target engine has a small KV cache.
+There are 4 slots, and the target has a small KV cache.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from builder.parameters import set_parameters
 from loadtest.lab.kit.repository import add_front_door
-from tests.doubles.repository import compiled_repository
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
@@ -48,17 +47,13 @@ class TritonPythonModel:
 """
 
 
-def make_faulty_repository(directory: Path, release: Path, engines: str) -> Path:
+def make_faulty_repository(directory: Path, release: Path) -> Path:
     """Write the repository below `directory` and return its path.
 
-    The model `hanging` hangs until the file `release` exists. `engines` is the set of engines,
-    `torch` or `compiled`.
+    The model `hanging` hangs until the file `release` exists.
     """
-    if engines == "compiled":
-        repository = compiled_repository(directory)
-    else:
-        repository = copy_repository(directory)
-        set_parameters(repository / "target", max_tokens_in_paged_kv_cache=str(CACHE_TOKENS))
+    repository = copy_repository(directory)
+    set_parameters(repository / "target", max_tokens_in_paged_kv_cache=str(CACHE_TOKENS))
     set_parameters(
         repository / "specdec",
         tensorrt_llm_draft_model_name=",".join([*FAILING_DRAFTS, "draft"]),

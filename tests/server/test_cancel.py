@@ -5,16 +5,13 @@ import time
 import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
-from tests.server.live import (
-    is_idle,
-    metrics,
-    num_inflight,
-)
+from tests.server.live import is_idle, metrics, num_inflight
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 LONG = {"text_input": COUNT, "max_tokens": 4000}
-WAYS = [{"drafter": "none"}, {"drafter": "lookup"}, {"drafter": "draft"}]
+DRAFTERS = ("none", "lookup", "draft")
 ENGINES_OWN = "nv_trt_llm_request_metrics"
 WITHIN_S = 10.0
 """Longest wait in seconds for an end of work. An idle machine takes one second; other work may
@@ -38,12 +35,15 @@ def nothing_is_left(server):
     wait_for(lambda: is_idle(server), 3 * WITHIN_S)
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way["drafter"])
-def test_hanging_up_ends_the_work(server, protocol, way):
+@EVERY_ENGINE
+@pytest.mark.parametrize(
+    ("protocol", "drafter"),
+    [("grpc", "none"), ("grpc", "lookup"), ("grpc", "draft"), ("http", "draft")],
+)
+def test_hanging_up_ends_the_work(server, protocol, drafter):
     """Closing a gRPC stream or a `generate_stream` frees the slot, with and without speculation."""
     with open_client(server, protocol) as client:
-        chunks = client.stream(GenerationRequest(**LONG, **way))
+        chunks = client.stream(GenerationRequest(**LONG, drafter=drafter))
         next(chunks)
         wait_for(lambda: num_inflight(server) == 1, WITHIN_S)
 
@@ -52,19 +52,18 @@ def test_hanging_up_ends_the_work(server, protocol, way):
         wait_for(lambda: num_inflight(server) == 0, WITHIN_S)
 
 
-@pytest.mark.parametrize("way", WAYS[:2], ids=lambda way: way["drafter"])
-def test_hanging_up_ends_no_other_request_with_the_same_id(server, way):
+@EVERY_ENGINE
+@pytest.mark.parametrize("drafter", ["none", "lookup"])
+def test_hanging_up_ends_no_other_request_with_the_same_id(server, drafter):
     """A request gets its whole answer while three others with its id are cancelled.
 
     Clients choose the ids themselves, so two of them may choose the same.
     """
-    options = {"text_input": COUNT, "max_tokens": 48, "request_id": "1"}
+    same = {"text_input": COUNT, "drafter": drafter, "request_id": "1"}
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
-        whole = GenerationRequest(**options, **way)
+        whole = GenerationRequest(**same, max_tokens=32)
         expected = client.generate(whole).token_ids
-        leaving = [
-            client.stream(GenerationRequest(**LONG, **way, request_id="1")) for _ in range(3)
-        ]
+        leaving = [client.stream(GenerationRequest(**same, max_tokens=4000)) for _ in range(3)]
         for chunks in leaving:
             next(chunks)
         staying = client.stream(whole)
@@ -74,9 +73,10 @@ def test_hanging_up_ends_no_other_request_with_the_same_id(server, way):
         answer += [token for chunk in staying for token in chunk.token_ids]
 
         assert tuple(answer) == expected
-        assert len(answer) == options["max_tokens"]
+        assert len(answer) == whole.max_tokens
 
 
+@EVERY_ENGINE
 def test_deadline_ends_a_plain_generate(server):
     """A deadline ends a request to `generate`, whose hang-up Triton would not notice."""
     with HttpClient(f"http://{server.http_url}", timeout_s=120.0) as client:
@@ -92,7 +92,7 @@ def test_deadline_ends_a_plain_generate(server):
 def test_deadline_ends_a_stream(server):
     """The client gets the tokens confirmed in time, then the error with its gRPC code."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
-        chunks = client.stream(GenerationRequest(**LONG, deadline_ms=5000))
+        chunks = client.stream(GenerationRequest(**LONG, deadline_ms=2500))
         assert next(chunks).token_ids
         with pytest.raises(SpecdecError) as caught:
             list(chunks)
@@ -112,11 +112,13 @@ def test_deadline_that_is_kept_changes_nothing(server):
 def test_many_clients_that_hang_up_free_all_their_slots(server):
     """After nine clients hang up in mid-answer, no slot is taken and the next request is served."""
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client:
-        crowd = [client.stream(GenerationRequest(**LONG, **WAYS[n % 3])) for n in range(9)]
-        for chunks in crowd:
+        streams = [
+            client.stream(GenerationRequest(**LONG, drafter=drafter)) for drafter in 3 * DRAFTERS
+        ]
+        for chunks in streams:
             next(chunks)
-        wait_for(lambda: num_inflight(server) == 9, WITHIN_S)
-        for chunks in crowd:
+        wait_for(lambda: num_inflight(server) == len(streams), WITHIN_S)
+        for chunks in streams:
             chunks.close()
         wait_for(lambda: num_inflight(server) == 0, 2 * WITHIN_S)
 

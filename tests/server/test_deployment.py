@@ -24,16 +24,15 @@ CLOSED = (
 
 
 @pytest.fixture
-def url(deployed_server):
-    """Return the HTTP URL of the deployed server."""
-    return f"http://{deployed_server.http_url}"
+def url(doors):
+    """Return the HTTP URL of a server with the flags of the deployment and a key file."""
+    return f"http://{doors.http_url}"
 
 
-@pytest.mark.engines("torch")
 @pytest.mark.parametrize(("method", "path", "body"), CLOSED, ids=[path for _, path, _ in CLOSED])
-def test_administration_is_closed_without_a_key_file(server, method, path, body):
+def test_administration_is_closed_without_a_key_file(faulty_server, method, path, body):
     """A server that got no key file refuses all administrative requests."""
-    answer = ask_http(method, f"http://{server.http_url}/v2/{path}", json=body)
+    answer = ask_http(method, f"http://{faulty_server.http_url}/v2/{path}", json=body)
     assert answer.status == 403, answer.data
 
 
@@ -45,9 +44,9 @@ def test_administration_takes_a_key(url, method, path, body):
         assert answer.status == 403, answer.data
 
 
-def test_administration_takes_a_key_over_grpc_too(deployed_server):
+def test_administration_takes_a_key_over_grpc_too(doors):
     """The same requests are refused over gRPC without the key."""
-    with grpc.insecure_channel(deployed_server.grpc_url) as channel:
+    with grpc.insecure_channel(doors.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for call, message in (
             (stub.RepositoryModelLoad, service_pb2.RepositoryModelLoadRequest(model_name="draft")),
@@ -62,7 +61,7 @@ def test_administration_takes_a_key_over_grpc_too(deployed_server):
             assert "restricted" in refused.value.details()
 
 
-def test_refresh_loads_models_with_the_key(url, deployed_server):
+def test_refresh_loads_models_with_the_key(url, doors):
     """`specdec build refresh` loads a model with the key from the server's file.
 
     Without the key it fails and names the option `--admin-key-file`.
@@ -70,7 +69,7 @@ def test_refresh_loads_models_with_the_key(url, deployed_server):
     with pytest.raises(BuildError, match="admin-key-file"):
         Server(url).load("draft")
 
-    Server(url, admin_key_file=deployed_server.settings.admin_key_file).load("draft")
+    Server(url, admin_key_file=doors.settings.admin_key_file).load("draft")
 
 
 def test_questions_need_no_key(url):

@@ -210,7 +210,6 @@ def test_bytes_that_are_not_utf_8_are_refused_by_us(server, field):
     assert "UTF-8" in answer.json()["error"]
 
 
-@pytest.mark.engines("torch")
 def test_request_that_the_engine_refuses_is_the_clients_fault(faulty_server):
     """The error type of our engine says that the request is the cause, here its length.
 

@@ -27,7 +27,7 @@ def test_evaluation_of_a_running_server(server, tmp_path, capsys):
     status = main([
         "--prompts", str(file), "--by", "topic", "--server", server.grpc_url,
         "--out", str(tmp_path),
-        "--drafters", "draft", "auto", "--k", "1", "3", "--max-tokens", "24",
+        "--drafters", "draft", "auto", "--k", "1", "3", "--max-tokens", "12",
     ])
     # fmt: on
 

@@ -14,6 +14,7 @@ from specdec.serving.tokenizing import Tokenizer
 from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
 from tests.server.prompts import CHATS, PLAIN
 
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 MAX_TOKENS = 16
 DRAFTERS = ("lookup", "draft", "auto")
 KS = (1, 4, 8)
@@ -31,7 +32,7 @@ def client(server):
 def direct(server):
     """Return the tokens of the model `target` for each prompt, from one direct call each."""
     tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")
-    said = []
+    answers = []
     with raw_client(server) as raw:
         for prompt in PROMPTS:
             ids = tokenizer.prompt(ParsedRequest(**prompt), max_seq_len=8192)
@@ -43,31 +44,35 @@ def direct(server):
                 "exclude_input_in_output": tensor(True),
             }
             (response,) = raw.infer("target", inputs)
-            said.append(tuple(response.outputs["output_ids"].ravel().tolist()))
-    return said
+            answers.append(tuple(response.outputs["output_ids"].ravel().tolist()))
+    return answers
 
 
 @pytest.fixture(scope="module")
 def speculated(client, direct):
-    """Return (prompt number, drafter, k, answer) for each prompt and drafter.
+    """Return (prompt number, drafter, k, answer) for each prompt and drafter, asked four at a time.
 
     k changes from one to the next, so that each drafter runs with each k.
     """
-    answers = []
-    for number, prompt in enumerate(PROMPTS):
-        for turn, drafter in enumerate(DRAFTERS):
-            k = KS[(number + turn) % len(KS)]
-            request = GenerationRequest(
-                **prompt,
-                max_tokens=MAX_TOKENS,
-                drafter=drafter,
-                num_draft_tokens=k,
-                return_perf_metrics=True,
-            )
-            answers.append((number, drafter, k, client.generate(request)))
-    return answers
+    ways = [
+        (number, drafter, KS[(number + turn) % len(KS)])
+        for number in range(len(PROMPTS))
+        for turn, drafter in enumerate(DRAFTERS)
+    ]
+    options = {"max_tokens": MAX_TOKENS, "return_perf_metrics": True}
+
+    def ask(way):
+        number, drafter, k = way
+        request = GenerationRequest(
+            **PROMPTS[number], **options, drafter=drafter, num_draft_tokens=k
+        )
+        return (*way, client.generate(request))
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(ask, ways))
 
 
+@EVERY_ENGINE
 def test_on_equals_the_target_called_directly(speculated, direct):
     """With each drafter and k in {1, 4, 8}, the client gets the target's own tokens."""
     wrong = [
@@ -79,6 +84,7 @@ def test_on_equals_the_target_called_directly(speculated, direct):
     assert wrong == []
 
 
+@EVERY_ENGINE
 def test_compared_answers_had_accepted_drafts(speculated):
     """Each drafter drafted, up to k tokens a round, and some draft tokens were accepted."""
     totals = dict.fromkeys(DRAFTERS, 0)
@@ -94,6 +100,7 @@ def test_compared_answers_had_accepted_drafts(speculated):
     assert accepted > 0
 
 
+@EVERY_ENGINE
 def test_off_equals_the_target_called_directly(client, direct):
     """Without speculation the client gets the target's own tokens, all with source 0."""
     for number, prompt in enumerate(PROMPTS):

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from builder.repository.colocate import colocate
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
 from specdec.serving.launcher import TritonServer
-
-pytestmark = pytest.mark.engines("torch")  # load tests do not depend on the engines
+from tests.server.live import MODEL_REPOSITORY
 
 DELAY_MS = 200
 ATTEMPTS = 3
@@ -32,7 +32,9 @@ def test_injected_delay_breaks_the_limit(tmp_path, monkeypatch):
     """With 200 ms more per round the load test exits with 1 and names the broken limit."""
     monkeypatch.setenv(ROUND_DELAY_VARIABLE, str(DELAY_MS))
 
-    with TritonServer() as slow:
+    # One process starts sooner than three.
+    colocate(MODEL_REPOSITORY, tmp_path / "repository")
+    with TritonServer(tmp_path / "repository") as slow:
         result = gate(slow.grpc_url, tmp_path)
 
     assert result.returncode == 1

@@ -13,14 +13,14 @@ def test_instances_are_one_service(doors):
     """Answers are the target's own, and the metrics page shows the sums over all instances."""
     door, alone = Door(doors, AHEAD), Door(doors)
     expected = {
-        text: alone.ask(text, max_tokens=24, drafter="none").token_ids for text in (COUNT, SHIP)
+        text: alone.ask(text, max_tokens=16, drafter="none").token_ids for text in (COUNT, SHIP)
     }
     requests = 2 * [(text, drafter) for text in expected for drafter in DRAFTERS]
     before = door.gauge("requests_total", outcome="ok") or 0
 
     def ask(request):
         text, drafter = request
-        return door.ask(text, max_tokens=24, drafter=drafter, task="together")
+        return door.ask(text, max_tokens=16, drafter=drafter, task="together")
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(ask, requests))

@@ -27,7 +27,7 @@ from tests.server.live import (
 from tests.server.prompts import CHATS, COUNT, PLAIN, REPEAT
 from tests.waiting import wait_for
 
-MAX_TOKENS = 32
+MAX_TOKENS = 16
 WITHIN_S = 10.0
 """Longest wait in seconds for an end of work; an idle machine takes one second."""
 
@@ -218,7 +218,7 @@ def test_engines_counts_are_the_metrics(running, client):
     """
     labels = ("drafter=engine", "task=inside")
     request = GenerationRequest(
-        text_input=REPEAT, max_tokens=48, task="inside", return_perf_metrics=True
+        text_input=REPEAT, max_tokens=32, task="inside", return_perf_metrics=True
     )
 
     final = client.generate(request).final

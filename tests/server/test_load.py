@@ -1,4 +1,4 @@
-"""`specdec load` measures a live server, writes its files, and checks limits."""
+"""`specdec load` measures a live server and writes its files; test_gate.py tests its limits."""
 
 import csv
 import json
@@ -7,9 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.engines("torch")  # load tests do not depend on the engines
-
-LEFT_BEHIND = {
+FILES = {
     "requests.csv",
     "chunks.csv",
     "summary.json",
@@ -40,26 +38,18 @@ def test_answers_of_several_users_are_complete_and_not_mixed_up(server, tmp_path
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
 
     result = load(
-        tmp_path, url, "--protocol", protocol, "--users", "4", "--requests", "12", "--verify"
+        tmp_path, url, "--protocol", protocol, "--users", "4", "--requests", "8", "--verify"
     )
 
     assert result.returncode == 0, result.stderr
-    assert {path.name for path in tmp_path.iterdir()} >= LEFT_BEHIND
+    assert {path.name for path in tmp_path.iterdir()} >= FILES
     requests = rows(tmp_path / "requests.csv")
-    assert [row["outcome"] for row in requests] == ["ok"] * 12
+    assert [row["outcome"] for row in requests] == ["ok"] * 8
     num_tokens = sum(int(row["num_tokens"]) for row in rows(tmp_path / "chunks.csv"))
     assert num_tokens == sum(int(row["num_output_tokens"]) for row in requests) > 0
     summary = json.loads((tmp_path / "summary.json").read_text())["summary"]
-    assert summary["num_ok"] == 12
+    assert summary["num_ok"] == 8
     assert 0 < summary["ttft"]["p50_s"] <= summary["e2e"]["p50_s"]
-
-
-def test_broken_limit_is_exit_code_1(server, tmp_path):
-    """A run over a limit exits with 1 and prints the limit and the measured value."""
-    result = load(tmp_path, server.grpc_url, "--requests", "3", "--max-p95-ttft-ms", "0.01")
-
-    assert result.returncode == 1
-    assert "BROKEN max_p95_ttft_ms: limit 0.01, value" in result.stderr
 
 
 def test_open_load_starts_requests_without_waiting_for_answers(server, tmp_path):

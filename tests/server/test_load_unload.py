@@ -3,10 +3,7 @@
 import pytest
 
 from clients import GenerationRequest, GrpcClient, SpecdecError
-from tests.server.live import (
-    load,
-    unload,
-)
+from tests.server.live import load, unload
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 

@@ -14,9 +14,7 @@ from loadtest.observe.cli import main as report
 from tests.manifests import KUBERNETES
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT
-from tests.server.live import (
-    num_inflight,
-)
+from tests.server.live import num_inflight
 from tests.server.prompts import COUNT, SHIP
 from tests.waiting import wait_for
 
@@ -157,7 +155,6 @@ def test_autoscaler_has_its_metric(prometheus):
     assert 0 <= float(each["value"][1]) <= 1
 
 
-@pytest.mark.engines("torch")  # the report does not depend on the engines
 def test_report_from_prometheus(prometheus, tmp_path):
     """`specdec report` makes its page, with all sections, from the data in Prometheus."""
     out = tmp_path / "report.html"

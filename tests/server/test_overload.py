@@ -8,14 +8,11 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from tests.server.faulty import INFLIGHT_LIMIT
-from tests.server.live import (
-    metrics,
-    num_inflight,
-)
+from tests.server.live import metrics, num_inflight
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
-ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=300, drafter="none")
+ADMITTED = GenerationRequest(text_input=COUNT, max_tokens=128, drafter="none")
 ONE_MORE = GenerationRequest(text_input=COUNT, max_tokens=1)
 AT_ONCE_S = 5.0
 """Longest time in seconds for a refusal; an idle machine takes a few milliseconds."""
@@ -35,10 +32,10 @@ def test_limit_is_kept_exactly(faulty_server):
         ExitStack() as leaving,
     ):
         alone = client.generate(ADMITTED)
-        crowd = [
+        admitted = [
             leaving.enter_context(closing(client.stream(ADMITTED))) for _ in range(INFLIGHT_LIMIT)
         ]
-        first = [next(chunks) for chunks in crowd]
+        first = [next(chunks) for chunks in admitted]
 
         for one_more in (client.generate, http.generate) * 2:
             start_s = time.monotonic()
@@ -51,7 +48,7 @@ def test_limit_is_kept_exactly(faulty_server):
                 assert caught.value.status == "UNAVAILABLE"
         wait_for(lambda: num_inflight(faulty_server) == INFLIGHT_LIMIT)
 
-        for head, chunks in zip(first, crowd, strict=True):
+        for head, chunks in zip(first, admitted, strict=True):
             assert collect([head, *chunks]).token_ids == alone.token_ids
         assert client.generate(ONE_MORE).token_ids
     wait_for(lambda: num_shed(faulty_server) == before + 4)
@@ -89,7 +86,7 @@ def test_one_tenant_cannot_take_all_slots(faulty_server):
 def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
     """Beside other requests, only `auto` may run without speculation; the text stays the same."""
     asked = GenerationRequest(
-        text_input="one two three one two three one two", max_tokens=24, return_perf_metrics=True
+        text_input="one two three one two three one two", max_tokens=16, return_perf_metrics=True
     )
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client, ExitStack() as leaving:
         alone = client.generate(asked)
@@ -97,13 +94,14 @@ def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
             others = GenerationRequest(text_input=COUNT, max_tokens=4000, drafter="none")
             next(leaving.enter_context(closing(client.stream(others))))
 
-        crowded = client.generate(asked)
+        beside_others = client.generate(asked)
         named = client.generate(replace(asked, drafter="lookup"))
         counted = client.generate(replace(asked, num_draft_tokens=4))
 
     assert named.final.total_draft_tokens > 0
     assert counted.final.total_draft_tokens > 0
-    assert crowded.token_ids == alone.token_ids == named.token_ids == counted.token_ids
+    answers = (alone, beside_others, named, counted)
+    assert len({each.token_ids for each in answers}) == 1
 
 
 def test_auto_uses_no_draft_model_for_a_short_answer_to_a_long_prompt(server):

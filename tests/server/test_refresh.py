@@ -21,18 +21,15 @@ from specdec.serving.freshness import trained_on, write_trained_on
 from specdec.serving.launcher import TritonServer
 from specdec.serving.prompt_log import read_log
 from specdec.serving.versions import served_version
-from tests.server.live import (
-    MODEL_REPOSITORY,
-    SLOW_DRAFT_MS,
-    copy_repository,
-    metrics,
-)
+from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 from tests.server.prompts import PLAIN
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.engines("torch")  # a refresh replaces weights of our own engines
-
-NUM_STREAMS = 8
+NUM_STREAMS = 4
+NUM_ROUNDS = 64
+"""Rounds of a draft that are counted before it is replaced, and in a trial of a good one."""
+KEPT = TrialSettings(NUM_ROUNDS, max_minutes=5, max_drop=0.5)
+"""The trial of a good draft: so short that it allows a large loss by chance."""
 MAX_TOKENS = 24
 MAX_REQUESTS_UNTIL_BACK = 100
 """Most requests answered between the swap to random weights and the return of the old ones."""
@@ -83,9 +80,16 @@ def ask(client, prompt, drafter, **options):
     return collect(client.stream(request)).token_ids
 
 
+@pytest.fixture(scope="module")
+def expected(running):
+    """Return the answer to each prompt without speculation."""
+    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
+        return {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
+
+
 @contextmanager
 def streams(server, expected, *drafters):
-    """Keep eight streams busy with these drafters while the block runs.
+    """Keep four streams busy with these drafters while the block runs.
 
     Fail at the end if a request failed, if tokens differ from `expected`, or if a stream got no
     answer.
@@ -119,19 +123,17 @@ def streams(server, expected, *drafters):
     assert min(num_answered) > 0
 
 
-def test_draft_models_are_swapped_under_load(running, repository, tmp_path):
+def test_draft_models_are_swapped_under_load(running, expected, repository, tmp_path):
     """A good draft model is kept and ends the warning; one with random weights is taken back."""
     model, served = repository / "draft", refreshed(running)
     wait_for(lambda: metrics(running).get(STALE) == 1)
     assert "draft draft is stale: it was trained on the target 0000" in running.log_path.read_text()
-    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
-        expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
 
     with streams(running, expected, "draft"):
-        wait_for(lambda: served.counters("draft").num_rounds >= 300)
+        wait_for(lambda: served.counters("draft").num_rounds >= NUM_ROUNDS)
         before = served.counters("draft")
         good = swapping.add_version(model, DRAFT)
-        kept = swapping.swap(model, "draft", good, [served], before, TrialSettings(128, 5, 0.5))
+        kept = swapping.swap(model, "draft", good, [served], before, KEPT)
         bad = swapping.add_version(model, random_draft(DRAFT, tmp_path / "random"))
         sent_back = swapping.swap(model, "draft", bad, [served], before, TrialSettings())
 
@@ -146,21 +148,19 @@ def test_draft_models_are_swapped_under_load(running, repository, tmp_path):
     assert "another version of draft is served" in running.log_path.read_text()
 
 
-def test_head_is_swapped_with_its_target(running, repository, tmp_path):
+def test_head_is_swapped_with_its_target(running, expected, repository, tmp_path):
     """Requests with and without the head go on while versions of the target get other heads.
 
     A good head is kept; one with random weights is taken back.
     """
     model, served = repository / "target", refreshed(running)
     head = MODEL_REPOSITORY / "target" / "1" / "head"
-    with GrpcClient(running.grpc_url, timeout_s=120.0) as client:
-        expected = {prompt: ask(client, prompt, "none") for prompt in PROMPTS}
 
     with streams(running, expected, "eagle3", "none"):
-        wait_for(lambda: served.counters("eagle3").num_rounds >= 64)
+        wait_for(lambda: served.counters("eagle3").num_rounds >= NUM_ROUNDS)
         before = served.counters("eagle3")
         new = swapping.add_version(model, head, folder="head")
-        kept = swapping.swap(model, "eagle3", new, [served], before, TrialSettings(64, 5, 0.5))
+        kept = swapping.swap(model, "eagle3", new, [served], before, KEPT)
         random_head = random_draft(head, tmp_path / "random")
         bad = swapping.add_version(model, random_head, folder="head")
         sent_back = swapping.swap(model, "eagle3", bad, [served], before, TrialSettings())

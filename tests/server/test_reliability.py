@@ -2,20 +2,16 @@
 
 import asyncio
 
-import pytest
-
 from loadtest.reliability.fuzz import fuzz
 from loadtest.reliability.poison import play
 
-pytestmark = pytest.mark.engines("torch")  # a test of our doubles would say nothing of NVIDIA's
-
 
 def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):
-    """Eight streams get the same tokens beside 16 such requests as without them.
+    """Eight streams get the same tokens beside 12 such requests as without them.
 
     Of these requests, only those with a value beyond a range are refused.
     """
-    result = asyncio.run(play(server.grpc_url, count=16, seed=0))
+    result = asyncio.run(play(server.grpc_url, count=12, seed=0))
 
     assert result.num_witnesses > 0
     assert result.num_changed == 0
@@ -24,7 +20,7 @@ def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):
 
 def test_random_tensors_and_bodies_get_an_answer_or_a_clear_error(server):
     """No request hangs, breaks the connection, or gets a traceback or an internal error."""
-    results = asyncio.run(fuzz(server.grpc_url, server.http_url, count=80, seed=0))
+    results = asyncio.run(fuzz(server.grpc_url, server.http_url, count=48, seed=0))
 
     assert [each for each in results if each.is_defect] == []
     assert any(each.kind == "answered" for each in results)

@@ -1,7 +1,7 @@
-"""Rendered repositories are served: the default pair, another model family, changed ones.
+"""A rendered repository is served as it is, and refused if it was changed.
 
 All tests of `[compiled]` engines run on a rendered compiled pair; test_llmapi.py runs on a rendered
-`llmapi` pair.
+`llmapi` pair. tests/unit/test_rendering.py compares the rendered default pair with the shipped one.
 """
 
 from __future__ import annotations
@@ -18,60 +18,31 @@ from builder.parameters import set_parameters
 from clients import GenerationRequest, GrpcClient, collect
 from specdec.serving.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
-from tests.server.prompts import CHATS, COUNT
-
-pytestmark = pytest.mark.engines("torch")  # these are compared with the shipped repository
+from tests.server.prompts import CHATS
 
 ROOT = Path(__file__).parents[2]
-WAYS = [
-    {"drafter": "none"},
-    {"drafter": "auto"},
-    {"drafter": "lookup", "num_draft_tokens": 8},
-    {"drafter": "draft"},
-    {"drafter": "eagle3"},
-]
 SAMPLINGS = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 7}]
 STORY = "Write a short story about a ship, and then the same story once more."
 RIVER = "请介绍一下长江。"
 
 
-def rendered(pair, directory):
-    """Render a shipped pair by the user's command; return the repository."""
-    output = directory / "repository"
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Return a repository that the user's command has rendered.
+
+    Its target has another vocabulary than that of the default pair, and it has no draft model.
+    """
+    output = tmp_path_factory.mktemp("rendered") / "repository"
     cache = ["--cache", str(ROOT / ".cache" / "models")]
-    assert main(["render", pair, "--output", str(output), *cache]) == 0
+    assert main(["render", "minimind2_small", "--output", str(output), *cache]) == 0
     return output
 
 
 @pytest.fixture(scope="module")
-def default_pair(tmp_path_factory):
-    """Return the default pair's repository, rendered from its description."""
-    return rendered("smollm2_135m", tmp_path_factory.mktemp("default"))
-
-
-@pytest.fixture(scope="module")
-def other_family(tmp_path_factory):
-    """Return a server with a target of another vocabulary, and without a draft model."""
-    directory = tmp_path_factory.mktemp("minimind2")
-    repository = rendered("minimind2_small", directory)
-    with TritonServer(repository, log_path=directory / "server.log") as running:
+def other_family(rendered):
+    """Return a server of the rendered repository."""
+    with TritonServer(rendered, log_path=rendered.parent / "server.log") as running:
         yield running
-
-
-def test_rendered_default_pair_equals_the_shipped_one(server, default_pair, tmp_path):
-    """A server starts on the rendered repository and gives the same tokens as the shipped one."""
-    requests = [
-        GenerationRequest(text_input=COUNT, max_tokens=16, **sampling, **way)
-        for sampling in SAMPLINGS
-        for way in WAYS
-    ]
-    with (
-        TritonServer(default_pair, log_path=tmp_path / "server.log") as running,
-        GrpcClient(server.grpc_url) as shipped,
-        GrpcClient(running.grpc_url) as client,
-    ):
-        for request in requests:
-            assert client.generate(request).token_ids == shipped.generate(request).token_ids
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
@@ -81,7 +52,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
     It is built and served by the same commands, without code of its own.
     """
     prompts = [CHATS[0], *([{"role": "user", "content": text}] for text in (STORY, RIVER))]
-    fields = [{"messages": each, "max_tokens": 48, **sampling} for each in prompts]
+    fields = [{"messages": each, "max_tokens": 32, **sampling} for each in prompts]
     num_accepted = 0
     with GrpcClient(other_family.grpc_url) as client, ThreadPoolExecutor() as threads:
         plain = [GenerationRequest(**each, drafter="none") for each in fields]
@@ -96,7 +67,7 @@ def test_another_family_is_served_exactly(other_family, sampling):
                 assert answer.token_ids == alone.token_ids, drafter
                 assert answer.text == alone.text
                 num_accepted += answer.final.total_accepted_draft_tokens
-    assert num_accepted > 50
+    assert num_accepted > 20
 
 
 def copied(repository, directory):
@@ -124,13 +95,13 @@ def refusal(repository, directory, *extra_args):
     return (directory / "server.log").read_text()
 
 
-def test_repository_that_differs_from_its_manifest_is_refused_at_load(default_pair, tmp_path):
+def test_repository_that_differs_from_its_manifest_is_refused_at_load(rendered, tmp_path):
     """One message names all differences: one changed byte of weights, and a draft limit too high.
 
     tests/unit/test_load_check.py has the other cases.
     """
-    repository = copied(default_pair, tmp_path)
-    weights = repository / "draft/1/checkpoint/model.safetensors"
+    repository = copied(rendered, tmp_path)
+    weights = repository / "target/1/checkpoint/model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.unlink()
@@ -139,16 +110,16 @@ def test_repository_that_differs_from_its_manifest_is_refused_at_load(default_pa
 
     log = refusal(repository, tmp_path, "--model-control-mode=explicit", "--load-model=specdec")
 
-    assert "does not match its manifest (pair smollm2_135m)" in log
-    assert "draft/1/checkpoint/model.safetensors has other content" in log
+    assert "does not match its manifest (pair minimind2_small)" in log
+    assert "target/1/checkpoint/model.safetensors has other content" in log
     assert "specdec: max_draft_len is 32, the engines were rendered for 16" in log
     assert "target: max_draft_len is 16, specdec asks for up to 32" in log
     assert "`specdec build manifest` records it" in log
 
 
-def test_pair_that_cannot_verify_fails_at_load(default_pair, tmp_path):
+def test_pair_that_cannot_verify_fails_at_load(rendered, tmp_path):
     """Triton's warm-up sends a draft first, so a target that cannot verify it never gets ready."""
-    repository = copied(default_pair, tmp_path)
+    repository = copied(rendered, tmp_path)
     # With a manifest the changed parameter would be refused before the warm-up.
     (repository / "manifest.json").unlink()
     set_parameters(repository / "target", max_draft_len="1")

@@ -6,10 +6,13 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient
 
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]
 SHIP = {6325, 5575}
 """Tokens of "ship" and " ship"; " ships" is another word, with the token 7761."""
 DRAFTERS = ("auto", "lookup", "draft", "suffix", "tree", "vote", "suffix+draft")
+WAYS = (*((drafter, 4) for drafter in DRAFTERS), ("lookup", 1), ("draft", 1))
+"""Drafters, each with a number of draft tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,6 @@ def answer(client, **fields):
     return client.generate(GenerationRequest(**defaults | fields))
 
 
-@pytest.mark.engines("torch")  # compiled engines sample otherwise: test_strict_contract.py
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -37,10 +39,14 @@ def answer(client, **fields):
     ids=["plain", "nucleus", "penalties", "biased"],
 )
 def test_speculation_changes_no_drawn_token_and_no_log_probability(client, sampling):
-    """Sampled answers have the same bits without speculation and with each drafter and k."""
+    """Sampled answers have the same bits without speculation and with each drafter and k.
+
+    Compiled engines sample otherwise (test_strict_contract.py).
+    """
     expect_no_change(client, sampling)
 
 
+@EVERY_ENGINE
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -56,7 +62,7 @@ def test_speculation_changes_no_greedy_token_and_no_log_probability(client, samp
 
 def expect_no_change(client, sampling):
     """Check tokens and log-probabilities with each drafter against those without speculation."""
-    ways = [{"drafter": drafter, "num_draft_tokens": k} for drafter in DRAFTERS for k in (1, 4)]
+    ways = [{"drafter": drafter, "num_draft_tokens": k} for drafter, k in WAYS]
     fields = {"return_log_probs": True, "max_tokens": 24, **sampling}
 
     off = answer(client, num_draft_tokens=0, **fields)
@@ -87,22 +93,29 @@ def test_seed_decides_the_text(client):
     assert len(texts) == 4
 
 
-@pytest.mark.engines("torch")  # compiled engines ban only two token sequences for each word
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_banned_text_never_appears_however_it_is_tokenized(client, temperature):
-    """Bans hold for parts of words and for texts across words, and with every drafter."""
-    fields = {"temperature": temperature, "max_tokens": 48}
+    """Bans hold for parts of words and for texts across words, and with every drafter.
+
+    Compiled engines ban only two token sequences for each word.
+    """
+    fields = {"temperature": temperature, "max_tokens": 32}
     free = answer(client, **fields).text
     words = [free[at : at + 3] for at in range(0, len(free) - 3, 7)]
     off = answer(client, num_draft_tokens=0, bad_words=words, **fields)
 
     assert len(off.token_ids) > 8
     assert not [word for word in words if word in off.text]
-    for drafter in DRAFTERS:
-        on = answer(client, drafter=drafter, num_draft_tokens=4, bad_words=words, **fields)
-        assert on.token_ids == off.token_ids, drafter
+
+    def drafted(drafter):
+        return answer(client, drafter=drafter, num_draft_tokens=4, bad_words=words, **fields)
+
+    with ThreadPoolExecutor(4) as pool:
+        for drafter, on in zip(DRAFTERS, pool.map(drafted, DRAFTERS), strict=True):
+            assert on.token_ids == off.token_ids, drafter
 
 
+@EVERY_ENGINE
 def test_bans_hold_in_sampled_text(client):
     """Bans hold even if the draft model does not know of them, as with compiled engines."""
     bans = {"bad_words": ["ship"], "logit_bias": {28: 2.5, 30: -100}, "repetition_penalty": 1.2}
@@ -115,12 +128,12 @@ def test_bans_hold_in_sampled_text(client):
     assert len(drawn.token_ids) == 32
 
 
+@EVERY_ENGINE
 def test_rejection_is_reported(client):
     """On all engines the answer reports `rejection`, and some draft tokens are accepted."""
     expect_named(client, "rejection", "draft")
 
 
-@pytest.mark.engines("torch")  # compiled engines have only `rejection`, for drafts with logits
 @pytest.mark.parametrize(
     ("verification", "drafter"),
     [
@@ -129,7 +142,10 @@ def test_rejection_is_reported(client):
     ],
 )
 def test_other_verification_modes_are_reported(client, verification, drafter):
-    """The answer reports its mode, and marks each accepted draft token with its drafter."""
+    """The answer reports its mode, and marks each accepted draft token with its drafter.
+
+    Compiled engines have only `rejection`, for drafts with logits.
+    """
     expect_named(client, verification, drafter)
 
 
@@ -138,7 +154,7 @@ def expect_named(client, verification, drafter):
 
     A draft model must have some accepted tokens.
     """
-    fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 48}
+    fields = {"drafter": drafter, "num_draft_tokens": 3, "temperature": 0.6, "max_tokens": 32}
 
     one = answer(client, verification=verification, **fields)
 
@@ -147,11 +163,10 @@ def expect_named(client, verification, drafter):
     assert drafter == "lookup" or one.final.total_accepted_draft_tokens > 0
 
 
-@pytest.mark.engines("torch")  # compiled engines take no trees
 def test_tree_is_verified_by_rejection(client):
     """Branches of lookup and of the draft model are verified in one pass.
 
-    Each accepted token is marked with its own drafter.
+    Each accepted token is marked with its own drafter. Compiled engines take no trees.
     """
     fields = {"temperature": 0.6, "max_tokens": 64, "verification": "rejection"}
 

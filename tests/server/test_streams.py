@@ -8,6 +8,7 @@ from clients import GenerationRequest, GrpcClient, collect
 from tests.server.live import ask_http, raw_client, tensor
 from tests.server.prompts import CHATS, COUNT, REPEAT, SHIP
 
+EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 MAX_TOKENS = 24
 REPLACEMENT, IM_START = 24211, 1
 """Tokens of the default target: U+FFFD, and `<|im_start|>`, which is not the end token."""
@@ -42,6 +43,7 @@ def post(server, path, **body):
     return response
 
 
+@EVERY_ENGINE
 @pytest.mark.parametrize("options", [{"drafter": "lookup"}, {"num_draft_tokens": 0}])
 def test_stream_ends_exactly_once(server, options):
     """Each response before the last has new tokens; only the last is final and has the end."""
@@ -108,6 +110,7 @@ def test_joined_chunks_equal_the_whole_text(client):
         assert (streamed.text, streamed.token_ids) == (whole.text, whole.token_ids)
 
 
+@EVERY_ENGINE
 @pytest.mark.parametrize("options", [{"drafter": "lookup"}, {"drafter": "none"}])
 def test_stop_words_end_the_answer_before_them(client, options):
     """Neither text nor tokens have anything of the stop word, even if several rounds make it up."""
@@ -127,7 +130,6 @@ def test_stop_words_end_the_answer_before_them(client, options):
     assert ask(client, text_input=COUNT, stop_words=[almost], **options).text == free.text
 
 
-@pytest.mark.engines("torch")  # compiled engines take no bias for a token of the tokenizer
 @pytest.mark.parametrize("stream", [True, False])
 def test_replacement_characters_at_the_end_are_returned(client, stream):
     """A generated U+FFFD is a character like others, and a stop word can name it."""
@@ -142,7 +144,6 @@ def test_replacement_characters_at_the_end_are_returned(client, stream):
     assert (stopped.text, stopped.final.finish_reason) == ("", "stop")
 
 
-@pytest.mark.engines("torch")
 @pytest.mark.parametrize("options", [{"drafter": "lookup"}, {"drafter": "none"}, {}])
 def test_stop_word_that_is_a_special_token_ends_the_answer(client, options):
     """A stop word such as `<|im_start|>` is found by its token; it adds nothing to the text."""
@@ -217,7 +218,8 @@ def test_token_prompt_equals_text_prompt(client):
     assert ask(client, input_ids=ids).text == ask(client, text_input=COUNT).text
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@EVERY_ENGINE
+@pytest.mark.parametrize("count", [1, 5])
 def test_max_tokens_is_exact(client, count):
     """The answer has exactly max_tokens tokens, even if a round accepts more draft tokens."""
     answer = ask(client, text_input=SHIP, max_tokens=count, drafter="lookup")
@@ -226,6 +228,7 @@ def test_max_tokens_is_exact(client, count):
     assert answer.final.finish_reason == "length"
 
 
+@EVERY_ENGINE
 def test_own_end_token_ends_the_answer(client):
     """A request may name another end token, which is not returned."""
     free = ask(client, text_input=COUNT)

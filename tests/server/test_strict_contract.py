@@ -11,7 +11,9 @@ from clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.acceptance.warping import warp
 from specdec.serving.tokenizing import Tokenizer
-from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
+from tests.server.doors import Door
+from tests.server.live import MODEL_REPOSITORY, is_idle, raw_client, tensor
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engines("compiled")
 
@@ -26,7 +28,10 @@ PROMPT = "Once upon a time there was a ship. Once upon a time there was a"
 
 
 def ask(server, model, **fields):
-    """Return an answer of the orchestrator `model`; `bare` assumes no extensions of its engines."""
+    """Return an answer of the orchestrator `model`.
+
+    `bare` assumes no extensions of its engines, and drafts ahead.
+    """
     defaults = {"text_input": PROMPT, "max_tokens": 24, "seed": 3, "return_perf_metrics": True}
     with GrpcClient(server.grpc_url, model_name=model) as client:
         return client.generate(GenerationRequest(**defaults | fields))
@@ -59,7 +64,12 @@ def test_sampled_request_without_draft_logits_runs_without_speculation(server):
 
 @pytest.mark.parametrize("model", ["specdec", "bare"])
 def test_greedy_speculation_is_exact_everywhere(server, model):
-    """Greedy answers equal those without speculation, and some draft tokens are accepted."""
+    """Greedy answers equal those without speculation, and some draft tokens are accepted.
+
+    Drafting ahead, as `bare` does, fails no draft call and leaves no work.
+    """
+    door = Door(server, model)
+    num_failures = door.gauge("draft_failures_total")
     off = ask(server, model, num_draft_tokens=0)
     for drafter in ("draft", "tree", "vote", "lookup+draft", "auto"):
         on = ask(server, model, drafter=drafter, num_draft_tokens=3)
@@ -67,6 +77,8 @@ def test_greedy_speculation_is_exact_everywhere(server, model):
         assert on.token_ids == off.token_ids
         assert on.final.verification == "exact"
         assert on.final.total_accepted_draft_tokens > 0
+    assert door.gauge("draft_failures_total") == num_failures
+    wait_for(lambda: is_idle(server))
 
 
 @pytest.mark.parametrize("drafter", ["tree", "vote", "auto"])

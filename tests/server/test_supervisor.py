@@ -27,13 +27,8 @@ from specdec.serving.launcher import TritonServer
 from specdec.serving.leftovers import BOARD_SUFFIX, remove_leftovers
 from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.serving.supervisor import STOP_GRACE_S
-from tests.server.live import (
-    MODEL_REPOSITORY,
-    num_inflight,
-)
+from tests.server.live import MODEL_REPOSITORY, num_inflight
 from tests.waiting import wait_for
-
-pytestmark = pytest.mark.engines("torch")  # NVIDIA's engines run in the server's own process
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """Each request has one trace: Triton's spans, and below them a span for every engine call."""
 
 from clients import GenerationRequest, GrpcClient, collect
-from tests.server.live import (
-    ask_http,
-)
+from tests.server.live import ask_http
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for
 
@@ -28,19 +26,14 @@ def traced(server, collector, **request):
     return answer, by_name
 
 
-def test_engine_calls_are_children_of_the_request(deployed_server, collector):
+def test_engine_calls_are_children_of_the_request(doors, collector):
     """The trace has the request, the orchestrator, the answer, and each call of draft and target.
 
     Spans of the calls name their numbers of draft tokens and tokens.
     """
-    answer, spans = traced(
-        deployed_server,
-        collector,
-        drafter="draft",
-        task="counting",
-        max_tokens=12,
-        return_perf_metrics=True,
-    )
+    options = {"drafter": "draft", "task": "counting", "return_perf_metrics": True}
+
+    answer, spans = traced(doors, collector, **options, max_tokens=12)
 
     (root,), (model,), (whole,) = spans["InferRequest"], spans["specdec"], spans["answer"]
     assert not root.parent_id.strip("0")
@@ -54,20 +47,20 @@ def test_engine_calls_are_children_of_the_request(deployed_server, collector):
     assert sum(span.attributes["num_tokens"] for span in spans["target"]) >= len(answer.token_ids)
 
 
-def test_answer_without_speculation_is_one_call(deployed_server, collector):
+def test_answer_without_speculation_is_one_call(doors, collector):
     """Without speculation the trace has one call of the target, with all tokens."""
-    answer, spans = traced(deployed_server, collector, drafter="none", max_tokens=8)
+    answer, spans = traced(doors, collector, drafter="none", max_tokens=8)
 
     (call,) = spans["target"]
     assert "draft" not in spans
     assert call.attributes["num_tokens"] == len(answer.token_ids) == 8
 
 
-def test_request_joins_the_trace_of_its_client(deployed_server, collector):
+def test_request_joins_the_trace_of_its_client(doors, collector):
     """Spans of a request with a W3C traceparent belong to the trace that it names."""
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
-    url = f"http://{deployed_server.http_url}/v2/models/specdec/generate"
+    url = f"http://{doors.http_url}/v2/models/specdec/generate"
     body = {"text_input": COUNT, "max_tokens": 2}
 
     assert ask_http("POST", url, json=body, headers=headers).status == 200

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import urllib3
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
 from specdec.health.board import UNSUPERVISED_PREFIX
 from specdec.serving.installation import (
@@ -23,14 +23,9 @@ from specdec.serving.installation import (
 )
 from specdec.serving.leftovers import remove_shared_memory
 from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
-from tests.server.live import (
-    ask_http,
-    copy_repository,
-)
+from tests.server.live import ask_http, copy_repository
 from tests.server.prompts import COUNT
 from tests.waiting import PATIENCE_S, wait_for
-
-pytestmark = pytest.mark.engines("torch")
 
 LONG = GenerationRequest(text_input=COUNT, max_tokens=3000, min_tokens=2900)
 PREFIX = f"specdec_{os.getpid()}_plain_"
@@ -91,22 +86,23 @@ def errors_after_death(server):
     Return the set of their error types, and the seconds from the kill to the last error.
     """
 
-    def ask(_):
+    def end_of(chunks):
         with pytest.raises(SpecdecError) as caught:
-            client.generate(LONG)
+            collect(chunks)
         return caught.value, time.monotonic()
 
     with (
         GrpcClient(server.grpc_url, timeout_s=PATIENCE_S) as client,
         ThreadPoolExecutor(4) as pool,
     ):
-        waiting = [pool.submit(ask, n) for n in range(4)]
-        # Let all requests reach the target first.
-        time.sleep(2.0)
+        streams = [client.stream(LONG) for _ in range(4)]
+        # The first chunk shows that a request has reached the target.
+        for chunks in streams:
+            next(chunks)
         killed_s = time.monotonic()
         os.kill(process_of(server, "target"), signal.SIGKILL)
-        told = [each.result() for each in waiting]
-    return {error.error_type for error, _ in told}, max(when for _, when in told) - killed_s
+        ends = list(pool.map(end_of, streams))
+    return {error.error_type for error, _ in ends}, max(end_s for _, end_s in ends) - killed_s
 
 
 def test_running_and_new_requests_get_an_error_from_a_dead_engine(tmp_path):

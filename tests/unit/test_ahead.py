@@ -129,7 +129,7 @@ class PatientTarget(KnowingTarget):
         return super().verify(context, draft)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_output_is_the_targets_own(threads, data):
     """Drafting ahead changes no token, however the draft engine behaves.
@@ -186,7 +186,7 @@ class DrawingEngine:
         return Verification(verify_chain(draft.tokens, choices).tokens, ended=False)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.0, 3.0))
 def test_seeded_draws_are_the_targets_own(threads, seed, k, distance):
     """Sampled with a seed, the text is the target's own, however much the draft model differs."""

@@ -22,6 +22,8 @@ from tests.unit.default_target import (
     random,
 )
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 NUM_BLOCKS = 160
 CONFIG = ModelConfig(
     VOCAB, HIDDEN, INNER, 1, HEADS, KV_HEADS, HEAD_DIM, 1e-5, 1e4, 8192, True, None
@@ -71,7 +73,7 @@ def row_alone(cache, one, position):
     return attended(cache, [one], [[position, position]])[0][0]
 
 
-LENGTHS = (1, 2, 8, 255, 256, 257, 264, 511, 513, 1000, 1024, 1025, 2050, 4097, 8191, 8192)
+LENGTHS = (1, 2, 8, 255, 256, 257, 513, 1024, 2050, 8191, 8192)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

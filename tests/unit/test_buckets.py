@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.torch_engine.config import EngineLimits
@@ -60,7 +60,6 @@ def test_number_of_graphs():
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=70))
-@settings(deadline=None)
 def test_groups_hold_every_sequence_once(num_rows):
     """No sequence is lost. Sequences share a group only if a graph can run it.
 

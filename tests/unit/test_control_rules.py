@@ -187,22 +187,22 @@ def test_under_load_a_drafter_is_used_only_after_it_was_timed_there():
     One request at a time makes a trial, until enough rounds at this load have been timed.
     """
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
-    crowd = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
+    loaded = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
     fill(controller.costs)
     for _ in range(200):
         controller.learn_round(SITUATION, None, [Offer("draft", 4, 4, 4)])
         controller.learn_round(SITUATION, Sample(8, 0, 8, 100, True, 0.0115), ())
     assert controller.choose(SITUATION, START) == Choice("draft", 4)
-    assert controller.choose(SITUATION, crowd) == OFF_CHOICE
+    assert controller.choose(SITUATION, loaded) == OFF_CHOICE
 
-    tried = {controller.trial(SITUATION, crowd) for _ in range(2 * TRIAL_EVERY)} - {None}
+    tried = {controller.trial(SITUATION, loaded) for _ in range(2 * TRIAL_EVERY)} - {None}
     assert tried == {Choice("draft", 4)}
     controller.trial_is_over()
     timed = Sample(8, 1, 12, 100, False, 0.0125, "draft", 4, 1, 0.001)
     for _ in range(MIN_TIMED_OF_MANY):
-        assert controller.choose(SITUATION, crowd) == OFF_CHOICE
+        assert controller.choose(SITUATION, loaded) == OFF_CHOICE
         controller.learn_round(SITUATION, timed, ())
-    assert controller.choose(SITUATION, crowd) == Choice("draft", 4)
+    assert controller.choose(SITUATION, loaded) == Choice("draft", 4)
 
 
 def test_under_load_requests_that_must_draft_get_the_default():
@@ -212,5 +212,5 @@ def test_under_load_requests_that_must_draft_get_the_default():
     asked = replace(SITUATION, leads=(Lead("other", (2,)),), may_be_off=False)
     asked = replace(asked, default=Choice("other", 2))
 
-    crowd = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
-    assert controller.choose(asked, crowd) == Choice("other", 2)
+    loaded = Place(num_inflight=8, num_context=100, num_left=200, is_start=True)
+    assert controller.choose(asked, loaded) == Choice("other", 2)

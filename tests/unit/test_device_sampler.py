@@ -54,7 +54,7 @@ def logits_of(count, seed, *, is_coarse=False):
 
 
 @given(st.lists(PARAMS, min_size=1, max_size=20), st.integers(0, 999), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_drawing_together_equals_drawing_one_by_one(params, seed, is_coarse):
     """This holds for any mix of temperatures and truncations, and for ties."""
     logits = logits_of(len(params), seed, is_coarse=is_coarse)
@@ -96,7 +96,7 @@ EDGES = st.builds(
     st.integers(0, 99),
     st.sampled_from([0.0, 1.0, 1e3]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_extreme_parameters_draw_a_possible_token(params, seed, scale):
     """In each combination, each row draws a token that its own truncations have kept."""
     logits = logits_of(len(params), seed) * scale

@@ -23,7 +23,7 @@ def test_task_that_cannot_start_ends_alone(model, monkeypatch):
     assert len(before.tokens) == len(after.tokens) == 3
 
 
-def test_every_task_is_told_although_clean_up_fails(model, monkeypatch):
+def test_every_task_gets_its_error_although_clean_up_fails(model, monkeypatch):
     """A device that takes no more commands must not keep the other clients waiting."""
     scheduler = new_scheduler(model)
     receivers = [Receiver() for _ in range(3)]

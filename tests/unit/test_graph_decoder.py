@@ -36,7 +36,7 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def models(one_thread, tmp_path_factory):
+def models(tmp_path_factory):
     """Return (CUDA decoder, plain decoder of PyTorch operations) with the same random weights."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return [
@@ -55,11 +55,11 @@ def hidden_of(model, segments):
     for sequence, (start, _) in zip(sequences, segments, strict=True):
         if len(start):
             model.run([Segment(sequence, ids(start), 0)])
-    behind = [
+    following = [
         Segment(sequence, ids(tokens), len(tokens))
         for sequence, (_, tokens) in zip(sequences, segments, strict=True)
     ]
-    return model.run(behind)[: sum(len(tokens) for _, tokens in segments)]
+    return model.run(following)[: sum(len(tokens) for _, tokens in segments)]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_schedule_gives_the_same_tokens(models, data):
     """Late arrivals, shared beginnings, cancelled requests and leaps change no token."""
     graphs, plain = models
@@ -225,7 +225,7 @@ def test_float32_product_of_bf16_weights_is_nearly_exact():
     assert (rounded - exact).abs().max() > 50 * error
 
 
-def test_draft_vocabulary_gives_the_targets_ids(one_thread, tmp_path):
+def test_draft_vocabulary_gives_the_targets_ids(tmp_path):
     """A head with its own vocabulary yields the target's ids, and never a token outside it."""
     save_reduced(tmp_path)
     graphs, plain = (

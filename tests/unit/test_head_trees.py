@@ -47,9 +47,9 @@ def texts_of(tokens: tuple[int, ...], parents: tuple[int, ...]) -> set[tuple[int
 
 
 def likeliest(
-    reference: Reference, context: list[int], behind: int, num: int, max_depth: int
+    reference: Reference, context: list[int], next_token: int, num: int, max_depth: int
 ) -> set[tuple[int, ...]]:
-    """Return the `num` likeliest texts of at most `max_depth` tokens after the token `behind`.
+    """Return the `num` likeliest texts of at most `max_depth` tokens after the token `next_token`.
 
     The search may stop early, because a longer text is never likelier than its beginning.
     """
@@ -59,7 +59,7 @@ def likeliest(
         cost, text = heapq.heappop(waiting)
         found.add(text)
         if len(text) < max_depth:
-            for token, log_prob in enumerate(reference.law(context, behind, text).tolist()):
+            for token, log_prob in enumerate(reference.law(context, next_token, text).tolist()):
                 heapq.heappush(waiting, (cost - log_prob, (*text, token)))
     return found - {()}
 

@@ -36,10 +36,10 @@ def test_drafts_are_those_of_the_trained_module(
     for number in range(6):
         tasks = [make_task(c, d) for c, d in zip(contexts, drafts, strict=True)]
         for place, said in enumerate(run(scheduler, *tasks)):
-            *accepted, behind = said.tokens
+            *accepted, next_token = said.tokens
             contexts[place] += accepted
-            assert said.next_drafts == tuple(reference.guesses(contexts[place], behind, 3))
-            contexts[place].append(behind)
+            assert said.next_drafts == tuple(reference.guesses(contexts[place], next_token, 3))
+            contexts[place].append(next_token)
             # The next draft begins with 0, 1 or 2 of the target's tokens, then has the head's.
             plain = run(scheduler, Task("p", np.int32(contexts[place]), 4))[0]
             drafts[place] = [*plain.tokens[: number % 3], *said.next_drafts][:4]

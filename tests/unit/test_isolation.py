@@ -51,7 +51,7 @@ FAILING = {
 
 
 @pytest.fixture(scope="module", params=["auto", "torch", "graph"])
-def any_model(request, one_thread, tmp_path_factory):
+def any_model(request, tmp_path_factory):
     """Return a tiny model, once with each kind of kernels."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     return LlamaModel(directory, NUM_CACHE_TOKENS, CPU, kernels=request.param)

@@ -77,5 +77,5 @@ class CacheMachine(RuleBasedStateMachine):
             assert stored(self.cache, sequence) == sequence.tokens.tolist()
 
 
-CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestCacheMachine = CacheMachine.TestCase

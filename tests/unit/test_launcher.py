@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from specdec.health.processes import all_processes, environment_of
 from specdec.serving import installation, launcher, leftovers, server_command
 from specdec.serving.admin_key import check_admin_key
 from specdec.serving.installation import (
@@ -363,14 +364,18 @@ def test_failed_start_shows_the_end_of_the_log(fake_tritonserver):
 
 def test_start_has_a_time_limit_and_leaves_no_process(fake_tritonserver, tmp_path):
     """A server that is not ready within the limit is ended."""
-    repository = fake_tritonserver(f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    server = TritonServer(repository, ready_timeout_s=1.0)
+    server = TritonServer(fake_tritonserver("exec sleep 60"), ready_timeout_s=1.0)
 
     with pytest.raises(LaunchError, match="not ready within 1 s"):
         server.start()
 
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+    # All processes of the server have the fixture's folder in their PATH.
+    mark = str(tmp_path)
+    assert not [
+        each.pid
+        for each in all_processes()
+        if any(mark in entry for entry in environment_of(each.pid))
+    ]
     with pytest.raises(LaunchError, match="not running"):
         _ = server.pid
 

@@ -28,7 +28,7 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def model(request, one_thread, tmp_path_factory):
+def model(request, tmp_path_factory):
     """Return a model on the CUDA path, without captured graphs."""
     directory = save_tiny_llama(tmp_path_factory.mktemp("tiny"))
     dtype = getattr(torch, request.param)

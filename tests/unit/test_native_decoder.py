@@ -24,6 +24,9 @@ from tests.unit.tiny_llama import save_tiny_llama
 
 NUM_CACHE_TOKENS = 48 * 256
 NUM_TOKENS = 300
+NATIVE = partial(NativeDecoder, num_threads=2)
+INT8 = partial(NATIVE, weight_dtype="int8")
+KINDS = ["bfloat16", "int8"]
 CONFIG = ModelConfig(
     VOCAB, HIDDEN, INNER, 2, HEADS, KV_HEADS, HEAD_DIM, 1e-5, 1e5, 8192, True, None
 )
@@ -63,7 +66,7 @@ def random_layer(config, seed):
     )
 
 
-def decoder_of(config, kind=NativeDecoder, *layers):
+def decoder_of(config, kind=NATIVE, *layers):
     """Return a decoder with random weights, the same for each kind, or with the given layers."""
     weights = ModelWeights(
         embedding=random(NUM_TOKENS, config.hidden_size, seed=99),
@@ -145,11 +148,7 @@ def run(texts, owns):
     return out.split([len(own) for own in owns])
 
 
-INT8 = partial(NativeDecoder, weight_dtype="int8")
-KINDS = pytest.mark.parametrize("kind", [NativeDecoder, INT8], ids=["bfloat16", "int8"])
-
-
-@pytest.fixture(scope="module", params=[NativeDecoder, INT8], ids=["bfloat16", "int8"])
+@pytest.fixture(scope="module", params=[NATIVE, INT8], ids=KINDS)
 def native(request):
     """Return a native decoder of the default target's sizes."""
     return decoder_of(CONFIG, request.param)
@@ -170,7 +169,7 @@ def test_result_is_that_of_pytorch_up_to_rounding(native):
     assert (ours - reference).abs().mean() < rounding_of(native) * reference.abs().mean()
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [NATIVE, INT8], ids=KINDS)
 @pytest.mark.parametrize(
     "sizes",
     [(64, 160, 4, 2, 16), (288, 768, 6, 6, 48), (512, 1408, 8, 2, 64), (48, 80, 3, 1, 32)],
@@ -226,7 +225,7 @@ def test_gates_of_any_size():
     layer = replace(layer, gate=layer.gate * 200)
     ours, reference = (
         Text(config, decoder_of(config, kind, layer), 40).run_in(40)
-        for kind in (NativeDecoder, TorchDecoder)
+        for kind in (NATIVE, TorchDecoder)
     )
     assert (ours - reference).abs().mean() < 0.01 * reference.abs().mean()
 

@@ -100,7 +100,7 @@ def test_no_tenant_can_use_the_label_of_another():
     assert task(shared, task="sql", tenant="acme") == task(shared, task="sql", tenant="globex")
 
 
-def teach(controller, situation, drafter, alpha, num_rounds):
+def report_rounds(controller, situation, drafter, alpha, num_rounds):
     """Report rounds with 4 draft tokens of 1 ms each, and plain steps of 10 ms.
 
     `alpha` is the chance that a draft token is accepted if all draft tokens before it were.
@@ -125,8 +125,8 @@ def controller():
     """Return a controller that has learned, from another task, that draft_chat does better."""
     found = Controller(ControlSettings(control_share=0.0), clock=lambda: 1e6, draw=lambda: 0.99)
     other = Situation("mail", "greedy", LEADS, False, Choice("draft_chat", 2))
-    teach(found, other, "draft_chat", 0.8, 400)
-    teach(found, other, "draft_code", 0.5, 200)
+    report_rounds(found, other, "draft_chat", 0.8, 400)
+    report_rounds(found, other, "draft_code", 0.5, 200)
     return found
 
 
@@ -144,7 +144,7 @@ def test_routed_task_starts_with_its_configured_drafter(controller):
 
 def test_routed_task_stays_with_a_drafter_that_is_good_at_it(controller):
     """It stays although the other drafter is better for other tasks."""
-    teach(controller, routed(), "draft_code", 0.85, 4 * ROUTED_ROUNDS)
+    report_rounds(controller, routed(), "draft_code", 0.85, 4 * ROUTED_ROUNDS)
     assert settled(controller, routed()) == "draft_code"
 
 
@@ -153,9 +153,9 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
 
     Later at most one trial uses that drafter again.
     """
-    teach(controller, routed(), "draft_code", 0.0, ROUTED_ROUNDS - 2)
+    report_rounds(controller, routed(), "draft_code", 0.0, ROUTED_ROUNDS - 2)
     assert settled(controller, routed()) == "draft_code"
-    teach(controller, routed(), "draft_code", 0.0, 4)
+    report_rounds(controller, routed(), "draft_code", 0.0, 4)
     assert settled(controller, routed()) == "draft_chat"
     trials = [controller.trial(routed(), ALONE) for _ in range(4 * TRIAL_EVERY)]
     assert settled(controller, routed()) == "draft_chat"
@@ -171,7 +171,7 @@ def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):
     )
     for situation, alphas in ((good, (0.9, 0.1)), (bad, (0.1, 0.9))):
         for drafter, alpha in zip(("draft_code", "draft_chat"), alphas, strict=True):
-            teach(controller, situation, drafter, alpha, 200)
+            report_rounds(controller, situation, drafter, alpha, 200)
 
     assert [settled(controller, each) for each in (good, bad)] == ["draft_code", "draft_chat"]
     assert dict(controller.report("acme/sql").alphas)["draft_code"] > 0.8

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specdec.torch_engine.head import Head, TorchOutput
-from specdec.torch_engine.linear import MAX_INNER, Linear, can_be_packed
+from specdec.torch_engine.linear import MAX_INNER, Linear
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.default_target import (
     CPU,
@@ -23,6 +23,8 @@ from tests.unit.default_target import (
     random,
 )
 from tests.unit.tiny_llama import save_tiny_llama
+
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 MAX_ROWS = 1024
 MAX_HEAD_ROWS = 513
@@ -74,6 +76,7 @@ def test_rows_of_a_product_do_not_depend_on_their_number(num_out, max_rows):
 @pytest.mark.parametrize("num_in", [HIDDEN, INNER], ids=["output", "down"])
 def test_rows_added_to_the_residual_do_not_depend_on_their_number(num_in):
     """Linear.add_to sums a long inner dimension in pieces, in a fixed order."""
+    assert MAX_INNER < INNER, "no inner dimension here is summed in pieces"
     linear = Linear(random(HIDDEN, num_in, scale=0.05))
     x = random(MAX_ROWS, num_in, seed=2)
     residual = random(MAX_ROWS, HIDDEN, seed=3).float()
@@ -155,30 +158,3 @@ def test_model_never_multiplies_a_single_row(tmp_path, monkeypatch):
         model.head.most_likely(model.run([Segment(one, ids, num_logits=1)]))
 
     assert min(seen) == 2
-
-
-def test_differences_of_library_kernels_are_recorded(record_testsuite_property):
-    """The test report gets the numbers of rows whose bits depend on other rows in these kernels.
-
-    They are a long product in one piece and PyTorch's attention, both of which the engine avoids.
-    """
-    weight, x = random(HIDDEN, INNER, scale=0.05), random(64, INNER, seed=17)
-    if not can_be_packed(weight):
-        pytest.skip("oneDNN has no product in bf16 for this processor")
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-
-    def whole(rows):
-        return torch.ops.mkldnn._linear_pointwise(rows, packed, None, "none", [], "")
-
-    together = bits(whole(x))
-    single = bits(torch.cat([whole(x[n : n + 1]) for n in range(64)]))
-    record_testsuite_property(
-        "rows_that_differ_in_one_piece", int((together != single).any(-1).sum())
-    )
-    q, k = random(1, 8, 8, HEAD_DIM), random(1, 8, 700, HEAD_DIM, seed=18)
-    attend = torch.nn.functional.scaled_dot_product_attention
-    alone = torch.cat([attend(q[:, :, n : n + 1], k, k) for n in range(8)], dim=2)
-    differ = (bits(attend(q, k, k)) != bits(alone)).any(-1)
-    record_testsuite_property("rows_that_differ_in_sdpa", int(differ.sum()))
-
-    assert MAX_INNER < INNER

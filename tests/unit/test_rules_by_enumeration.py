@@ -26,8 +26,8 @@ def law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
     """
     law = defaultdict(Fraction)
     for draft in product(range(vocab_size), repeat=num_drafts):
-        behind = [draft[:place] for place in range(num_drafts + 1)]
-        draft_laws = [models.law("draft", text) for text in behind[:-1]]
+        prefixes = [draft[:place] for place in range(num_drafts + 1)]
+        draft_laws = [models.law("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
         if is_drawn:
             for token, each in zip(draft, draft_laws, strict=True):
@@ -36,7 +36,7 @@ def law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
             continue
         if not share:
             continue
-        target_laws = [models.law("target", text) for text in behind]
+        target_laws = [models.law("target", text) for text in prefixes]
         given_laws = draft_laws if is_drawn else None
         for verdict, probability in all_outcomes(
             lambda chance, d=draft, g=given_laws, t=target_laws: rule(d, g, t, chance)
@@ -62,7 +62,7 @@ def test_lossless_rules_keep_the_targets_distribution(rule, vocab_size, num_draf
         assert law == law_of_target(models, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), sizes=st.sampled_from([(2, 2), (3, 2), (2, 3)]))
 def test_block_never_accepts_fewer_tokens_than_rejection(seed, sizes):
     """Its expected number of accepted tokens is at least that of token-by-token rejection."""
@@ -78,14 +78,14 @@ def mean_accepted(models, rule, vocab_size, num_drafts):
     """Return the exact expected number of accepted tokens."""
     mean = Fraction(0)
     for draft in product(range(vocab_size), repeat=num_drafts):
-        behind = [draft[:place] for place in range(num_drafts + 1)]
-        draft_laws = [models.law("draft", text) for text in behind[:-1]]
+        prefixes = [draft[:place] for place in range(num_drafts + 1)]
+        draft_laws = [models.law("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
         for token, each in zip(draft, draft_laws, strict=True):
             share *= each[token]
         if not share:
             continue
-        target_laws = [models.law("target", text) for text in behind]
+        target_laws = [models.law("target", text) for text in prefixes]
         for verdict, probability in all_outcomes(
             lambda chance, d=draft, g=draft_laws, t=target_laws: rule(d, g, t, chance)
         ):
@@ -134,12 +134,12 @@ def test_end_token_must_be_drafted_like_any_other(rule):
     for drawn in product(range(vocab_size), repeat=2):
         share = models.law("draft", ())[drawn[0]] * models.law("draft", drawn[:1])[drawn[1]]
         kept = drawn[: drawn.index(end)] if end in drawn else drawn
-        behind = [kept[:place] for place in range(len(kept) + 1)]
+        prefixes = [kept[:place] for place in range(len(kept) + 1)]
         for verdict, probability in all_outcomes(
-            lambda chance, k=kept, b=behind: rule(
+            lambda chance, k=kept, p=prefixes: rule(
                 k,
-                [models.law("draft", text) for text in b[:-1]],
-                [models.law("target", text) for text in b],
+                [models.law("draft", text) for text in p[:-1]],
+                [models.law("target", text) for text in p],
                 chance,
             )
         ):

@@ -18,7 +18,7 @@ def test_model_of_these_tests_is_not_trivial(model):
     assert min(len(set(text)) for text in texts) > 3
 
 
-def test_batched_equals_alone(model):
+def test_tokens_of_a_batch_are_those_of_single_requests(model):
     """Prompts of 1 to 300 tokens, with and without drafts, give the same tokens in one batch."""
     tasks = [task(prompt(length), 20) for length in (1, 2, 17, 63, 200, 300)]
     tasks += [task(prompt(length), 9, prompt(8, seed=length)) for length in (3, 40, 257)]
@@ -32,7 +32,7 @@ def test_batched_equals_alone(model):
     wrong=st.sets(st.integers(0, 30)),
     ks=st.lists(st.integers(0, 8), min_size=30, max_size=30),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
     """Verification rounds give the tokens of one plain call, however good the drafts are."""
     start, count = prompt(length), 24
@@ -127,7 +127,7 @@ def test_one_output_token_leaves_no_room_for_a_draft(model):
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_schedule_gives_the_same_tokens(model, data):
     """Requests may share beginnings, come late or be cancelled; no other's tokens change."""
     stems = [prompt(270), prompt(4)]

@@ -312,7 +312,7 @@ SITUATION = Situation("code", "greedy", (HEAD, ENGINE), True, Choice("head", 3))
 @pytest.mark.parametrize(
     ("has_head", "num_prompts", "num_of_head"), [(False, 1, 0), (True, 1, 1), (None, 0, 0)]
 )
-def test_first_round_teaches_what_a_prompt_costs(has_head, num_prompts, num_of_head):
+def test_first_round_measures_the_cost_of_a_prompt(has_head, num_prompts, num_of_head):
     """Its time counts with a drafting head and without a head, not with one that reads along."""
     course, controller, _ = steering(SITUATION)
     course.choice(10, 100, can_read=True)
@@ -430,7 +430,7 @@ def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     assert any(not each.choice(10, 100, can_read=True).is_off and each.is_trial for each in again)
 
 
-def test_request_without_speculation_teaches_the_time_of_a_plain_step():
+def test_request_without_speculation_measures_the_time_of_a_plain_step():
     """It runs in one call to the end; afterwards no trial without speculation is needed."""
     alone = Situation("code", "greedy", (), False, OFF_CHOICE, may_be_off=False, is_fixed=True)
     plain, controller, traffic = steering(alone)

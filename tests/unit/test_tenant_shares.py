@@ -71,7 +71,7 @@ def test_flood_without_a_tenant_is_bounded_while_tenants_ask():
 
 
 @given(num_tenants=st.integers(1, 8), max_share=st.floats(0.3, 0.9), draw=st.randoms())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_new_tenant_gets_a_slot_however_many_flood(num_tenants, max_share, draw):
     """It gets one after the answers that filled the server first have ended, one after another."""
     places, _ = shares(max_share)
