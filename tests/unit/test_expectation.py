@@ -23,7 +23,7 @@ ALPHAS = st.floats(0, 1)
 LENGTHS = st.integers(1, 16)
 COSTS = st.floats(0, 2)
 
-# By (α, k): E, the speed-up at c = 0.05, 0.1 and 0.2, and the article's formula.
+# By (α, k): E, the speed-up at c = 0.05, 0.1 and 0.2, and the guide's formula.
 TABLE = {
     (0.6, 3): (2.18, 1.89, 1.67, 1.36, 1.55),
     (0.8, 3): (2.95, 2.57, 2.27, 1.85, 2.00),
@@ -42,7 +42,7 @@ BEST = {
 
 @pytest.mark.parametrize(("alpha", "k"), TABLE)
 def test_tokens_and_speed_up_of_known_cases(alpha, k):
-    """E, E / (ck + 1) at three draft costs and the article's formula agree to two decimals."""
+    """E, E / (ck + 1) at three draft costs and the guide's formula agree to two decimals."""
     own = [expected_tokens(alpha, k)]
     own += [speed_up(alpha, k, draft_cost(cost)) for cost in (0.05, 0.1, 0.2)]
     own += [article_speed_up(alpha, k)]
@@ -133,7 +133,7 @@ def test_next_draft_token_pays_by_its_rule(alpha, cost, k):
 
 
 @given(st.floats(0.01, 0.99), LENGTHS)
-def test_errors_of_the_articles_formula(alpha, k):
+def test_errors_of_the_guides_formula(alpha, k):
     """The formula is 1 at k = 1 for every α, and grows with k from there.
 
     It never exceeds E, which has the same limit 1 / (1 − α).

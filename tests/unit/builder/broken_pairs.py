@@ -318,7 +318,7 @@ def write_tokenizer(directory: Path, words: tuple[str, ...]) -> None:
 
 
 def write_checkpoint(directory: Path, num_layers: int) -> Path:
-    """Write a checkpoint of TINY_SHAPE as far as the checks read it; return its directory.
+    """Write what the checks read of a checkpoint of TINY_SHAPE; return its directory.
 
     The directory must not exist. All weights are 0.
     """

@@ -198,7 +198,7 @@ def test_dry_run_prints_the_commands_of_a_run(pair, installed, tmp_path):
     assert "from_hugging_face(" in printed
 
 
-def test_stand_in_refuses_what_the_release_does_not_know(pair, installed, tmp_path, monkeypatch):
+def test_standin_refuses_what_the_release_does_not_know(pair, installed, tmp_path, monkeypatch):
     """It refuses unknown flags and unknown keywords, so that tests find mistyped ones."""
     installed()
     steps = steps_of(pair, tmp_path / "work")

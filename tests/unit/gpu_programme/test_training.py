@@ -103,7 +103,7 @@ def test_only_weights_that_are_better_beyond_doubt_replace_shipped_ones(
 
 
 def test_rehearsal_is_never_kept(came_back, tmp_path):
-    """The few training steps of a rehearsal teach nothing."""
+    """The few training steps of a rehearsal improve nothing."""
     contents = replace(read_contents(came_back), is_rehearsal=True)
     Bundle(came_back, contents).put("draft", came_back)
 
