@@ -29,6 +29,8 @@ class Chance(Protocol):
 
         At least one weight is above 0.
         """
+
+
 class SeededChance:
     """Random decisions that depend on (seed, position) alone.
 
