@@ -42,7 +42,7 @@ class HeadDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
         # This round confirms at least one token, so the next one has room for fewer draft tokens.
-        # In the first round the head only reads the prompt: the first token must not wait for it.
+        # In the first round the head only reads the prompt: no draft may delay the first token.
         self._asked = shape = self.shape
         depth = 0 if self._is_first_round else min(shape.depth, max(0, max_tokens - 1))
         offer = self._cut(max_tokens)

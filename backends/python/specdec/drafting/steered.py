@@ -101,7 +101,7 @@ class SteeredDrafter:
         self._depth = 0
         """Length in tokens that a copy must exceed to be used in the running round."""
         self._has_looked_back = False
-        """Whether the running round began with a look back, which adds to the round's time."""
+        """Whether the running round began with a look back, so that its time is no fair sample."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)

@@ -90,7 +90,7 @@ class TranslatingDraft:
         return tuple(ids[: unknown[0] if len(unknown) else None].tolist())
 
     def _by_text(self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]) -> tuple[int, ...]:
-        """Translate by text; return no tokens if the draft begins within a character."""
+        """Translate the draft's text; return no tokens if the draft begins within a character."""
         said = np.concatenate((own[-NUM_TAIL:], np.asarray(guess, dtype=np.int32)))
         before, after = self._draft.text(own[-NUM_TAIL:]), self._draft.text(said)
         if not after.startswith(before):

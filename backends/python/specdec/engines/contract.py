@@ -55,7 +55,7 @@ MIN_P = "min_p"
 PROMPT_LENGTH = "prompt_length"
 """Ours: number of tokens at the beginning of input_ids that are prompt, not output."""
 VERIFICATION = "verification"
-"""Ours: verification mode, if it differs from the mode of NVIDIA's backend."""
+"""Ours: verification mode; without it, that of NVIDIA's backend."""
 DRAFT_PARENTS = "draft_parents"
 """Ours: for a tree, index of each draft token's parent, or -1 if it follows the context."""
 
