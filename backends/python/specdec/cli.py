@@ -22,7 +22,7 @@ class Command:
     summary: str
     """One line for the help text."""
     extra: str
-    """Extra of pyproject.toml that installs the packages that the subcommand needs."""
+    """Name of the extra in pyproject.toml with the packages that the subcommand needs."""
 
 
 COMMANDS = {

@@ -44,7 +44,7 @@ class InvalidRequestError(SpecdecError):
 
 
 class UnsupportedError(SpecdecError):
-    """The request needs a documented capability that the engines of this deployment lack."""
+    """The request needs a feature that the engines of this deployment do not have."""
 
     error_type = "unsupported"
     status = Status.UNSUPPORTED
@@ -74,8 +74,8 @@ class DeadlineExceededError(SpecdecError):
 class EngineFailedError(SpecdecError):
     """An engine failed or cannot be reached.
 
-    The client gets this only for the target. If a draft engine fails, the round goes on without a
-    draft (drafting/engine.py).
+    The client gets this error only for the target. If a draft engine fails, the round goes on
+    without a draft (drafting/engine.py).
     """
 
     error_type = "engine_failed"
@@ -87,7 +87,7 @@ class EngineLostError(EngineFailedError):
 
 
 class DraftTimeoutError(EngineFailedError):
-    """A draft engine took too long; it is counted, and no client gets it."""
+    """A draft engine took too long. The error is counted, and no client gets it."""
 
     error_type = "draft_timeout"
 

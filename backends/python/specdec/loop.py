@@ -57,7 +57,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
     of a draft, yield one Round for each response of the target. Errors of the target pass through.
     """
     while context.num_left:
-        # 1. Draft. The target adds a token of its own, so a draft for the last one is wasted.
+        # 1. Draft. The target adds a token of its own, so the last token needs no draft.
         start = time.perf_counter()
         max_drafts = context.num_left - 1
         proposal = drafter.propose(context.tokens, max_drafts) if max_drafts else NO_PROPOSAL
@@ -77,7 +77,7 @@ def speculate(context: Context, target: TargetEngine, drafter: Drafter) -> Gener
         verification = target.verify(context.tokens, proposal.draft)
         verified = time.perf_counter()
 
-        # 3. Keep what the target confirmed. Nobody has seen the rejected draft tokens.
+        # 3. Keep what the target confirmed. Rejected draft tokens never left the loop.
         context.append(verification.tokens)
         num_accepted = num_accepted_of(proposal.draft, verification)
         confirmed = Round(

@@ -15,9 +15,9 @@ class Round:
     tokens: tuple[int, ...]
     """Confirmed tokens: the accepted draft tokens, then the target's own."""
     num_drafted: int
-    """Draft tokens that the target verified."""
+    """Number of draft tokens that the target verified."""
     num_accepted: int
-    """Draft tokens that the target accepted."""
+    """Number of draft tokens that the target accepted."""
     drafter: str | None
     """Name of the drafter; None without a draft."""
     accepted_sources: tuple[int, ...]
@@ -37,7 +37,7 @@ class Round:
 
     @property
     def num_steps(self) -> int:
-        """Passes of the target: more than 1 if one response answered several plain steps."""
+        """Number of the target's passes: above 1 only if a response holds several plain steps."""
         return max(1, len(self.tokens) - self.num_accepted)
 
     @property

@@ -1,4 +1,4 @@
-"""Read the bytes of text that each token stands for from the tokenizer in a checkpoint."""
+"""Read from a checkpoint's tokenizer which bytes of text each token represents."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _HIDDEN = sorted(set(range(256)) - _PRINTABLE)
 _BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(256 + number): byte for number, byte in enumerate(_HIDDEN)
 }
-"""Characters that stand for bytes in a byte-level vocabulary (GPT-2's encoder.py)."""
+"""Bytes by the characters that represent them in a byte-level vocabulary (GPT-2's encoder.py)."""
 
 _WORD_START = "\u2581"
 """SentencePiece's character for a space."""
 
 
 def read_token_texts(checkpoint: Path, vocab_size: int) -> list[bytes]:
-    """Return what each of a model's tokens [vocab_size] adds to a text, special tokens nothing.
+    """Return the bytes [vocab_size] that each token adds to a text, none for special tokens.
 
-    Raises UnsupportedError if there is no tokenizer.json, or one that writes text in a way unknown
-    here (known: byte-level BPE, SentencePiece with and without bytes).
+    Raise UnsupportedError if there is no readable tokenizer.json, or if its decoder is of an
+    unknown kind. Known are byte-level BPE and SentencePiece, with or without byte tokens.
     """
     try:
         tokenizer = json.loads((checkpoint / "tokenizer.json").read_text("utf-8"))
@@ -56,7 +56,7 @@ def read_token_texts(checkpoint: Path, vocab_size: int) -> list[bytes]:
 
 
 def _decoders(decoder: dict[str, Any]) -> set[str]:
-    """Return the kinds of a decoder and of those that it is made of."""
+    """Return the types of a decoder and of the decoders that it contains."""
     inner = [kind for each in decoder.get("decoders", ()) for kind in _decoders(each)]
     return {decoder["type"], *inner}
 
@@ -64,7 +64,7 @@ def _decoders(decoder: dict[str, Any]) -> set[str]:
 def _byte_level_text(piece: str) -> bytes:
     if all(character in _BYTE_OF for character in piece):
         return bytes(_BYTE_OF[character] for character in piece)
-    return piece.encode()  # as the decoder does with what stands for no byte
+    return piece.encode()  # as the decoder does with characters that represent no byte
 
 
 def _sentencepiece_text(piece: str) -> bytes:

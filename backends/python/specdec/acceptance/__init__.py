@@ -1,1 +1,1 @@
-"""The rules by which tokens are drawn and draft tokens are verified."""
+"""Rules for drawing tokens and for verifying draft tokens."""

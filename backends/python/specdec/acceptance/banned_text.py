@@ -1,4 +1,4 @@
-"""Bans texts from an answer, in whatever tokens they could be spelt."""
+"""Bans texts from an answer, whichever tokens spell them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Vocabulary:
     def starting_with(self, beginning: bytes) -> npt.NDArray[np.int64]:
         """Return the tokens [n] int64 whose text starts with `beginning`, which is not empty."""
         first = bisect_left(self._ordered, beginning)
-        # The end of the range: the first text greater than all texts with this beginning.
+        # The range ends at the first text that is greater than all texts with this beginning.
         after = beginning.rstrip(b"\xff")
         last = len(self._ordered)
         if after:
@@ -38,7 +38,7 @@ class Vocabulary:
         return self._ids[first:last]
 
     def _containing(self, text: bytes) -> npt.NDArray[np.int64]:
-        """Return the tokens [n] int64 that contain all of `text`, which is not empty."""
+        """Return the tokens [n] int64 whose text contains `text`, which is not empty."""
         num_starts = max(0, len(self._joined) - len(text) + 1)
         starts = np.flatnonzero(self._joined[:num_starts] == text[0])
         for offset in range(1, len(text)):
@@ -50,7 +50,7 @@ class Vocabulary:
 
 
 class BannedText:
-    """Texts that an answer must not contain, for one vocabulary."""
+    """The texts that an answer must not contain, for one vocabulary."""
 
     def __init__(self, texts: Sequence[bytes], vocabulary: Vocabulary) -> None:
         """Take at least one text; none of them is empty."""

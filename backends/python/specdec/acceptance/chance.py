@@ -1,8 +1,8 @@
 """The source of random decisions for verification rules.
 
-The rules ask a `Chance` for each random decision. In an engine it is a seeded stream of random
-numbers. A test can pass one that goes through all outcomes with their exact probabilities, and so
-prove the code that runs in the engine.
+The rules ask a `Chance` for each random decision. Engines pass a seeded stream of random numbers.
+Tests pass one that goes through all outcomes with their exact probabilities, and so prove the same
+code that runs in the engine.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ Law = Any
 
 
 class Chance(Protocol):
-    """Makes the random decisions of a verification rule."""
+    """The interface for the random decisions of a verification rule."""
 
     def happens(self, probability: Number) -> bool:
         """Return True with this probability, independently of all earlier decisions."""
 
     def draw(self, weights: Law) -> int:
-        """Return a token, with probability proportional to its weight; one or more are above 0."""
+        """Return a token with probability proportional to its weight.
+
+        At least one weight is above 0.
+        """
 
 
 class SeededChance:
-    """Makes random decisions that depend on (seed, position) alone.
+    """Random decisions that depend on (seed, position) alone.
 
     They are independent of the noise with which tokens are drawn (noise.py).
     """
 
     def __init__(self, seed: int, position: int) -> None:
-        # noise.gumbel has the same key and counts from 0: this is another part of the range.
+        # noise.gumbel uses the same key, but its counter starts at 0 and never gets here.
         key = np.array([seed, position], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, 1 << 62], dtype=np.uint64))
         self._random = np.random.Generator(bits)
@@ -44,7 +47,7 @@ class SeededChance:
         return bool(self._random.random() < float(probability))
 
     def draw(self, weights: Law) -> int:
-        """Return a token, with probability proportional to its weight.
+        """Return a token with probability proportional to its weight.
 
         Raise ValueError if the sum of the weights is 0, infinite or NaN.
         """
@@ -52,6 +55,6 @@ class SeededChance:
         # With such a sum the search below would return a token outside the vocabulary.
         if not 0.0 < reach[-1] < math.inf:
             raise ValueError(f"no token can be drawn: the weights sum to {reach[-1]}")
-        # If the sum is a subnormal float64, the product may be rounded up to the sum itself.
+        # If the sum is a subnormal float64, the product may round up to the sum itself.
         point = min(self._random.random() * reach[-1], np.nextafter(reach[-1], 0.0))
         return int(np.searchsorted(reach, point, side="right"))

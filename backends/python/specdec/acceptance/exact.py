@@ -20,8 +20,8 @@ def verify_chain(draft: Sequence[int], choices: Sequence[int]) -> Verdict:
 
     `choices[i]` is the target's token after the context and `draft[:i]`, so there is one more
     choice than draft tokens. The last token of the result is the target's own: the correction of
-    the first rejected draft token, or the bonus token if all were accepted. With greedy choices
-    the tokens are those of the target without speculation (Leviathan et al. 2023, section 2.3, at
+    the first rejected draft token, or a bonus token if all were accepted. With greedy choices the
+    tokens are those of the target without speculation (Leviathan et al. 2023, section 2.3, at
     temperature 0).
     """
     num_accepted = 0

@@ -1,8 +1,8 @@
 """Sampling noise that is a function of (seed, position, token) and of nothing else.
 
-A token is drawn as a race of exponential clocks. Each token has an exponential random number E and
-a probability p, and the token with the smallest E / p wins. This is the Gumbel-max trick with
-g = -log E. Draft model and target take the same E at the same position, so they mostly draw the
+A draw is a race of exponential clocks. Each token has an exponential random number E and a
+probability p, and the token with the smallest E / p wins. This is the Gumbel-max trick with
+g = -log E. Draft model and target use the same E at the same position, so they mostly draw the
 same token. The target's draw does not depend on the draft (Daliri, Musco, Suresh 2024,
 drafter-invariant speculative decoding).
 """
@@ -19,9 +19,9 @@ _SCALE = np.float32(2.0**-32)
 def gumbel(seed: int, position: int, vocab_size: int) -> Tensor:
     """Return standard Gumbel noise, [vocab_size] float32 on the CPU, entry i for token i.
 
-    The random bits come from Philox 4x64-10 with the key (seed, position), 32 bits a token. A
-    token's entry does not depend on `vocab_size`. Small uniform numbers become small clocks, which
-    are those that win; near 0, float32 is finest.
+    The random bits come from Philox 4x64-10 with the key (seed, position), 32 bits for each token.
+    A token's entry does not depend on `vocab_size`. The clock of a uniform number u is -log(1 - u):
+    the small clocks, which win, come from small u, where float32 is finest.
     """
     bits = np.random.Philox(key=np.array([seed, position], dtype=np.uint64)).random_raw(
         -(-vocab_size // 2)

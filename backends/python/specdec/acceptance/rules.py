@@ -9,7 +9,7 @@ penalties, bans, temperature and truncation (warping.py).
 - `target_laws`: k + 1 distributions; `target_laws[i]` is the target's after `draft[:i]`.
 - `chance`: makes the random decisions.
 
-The rules work with floats and with fractions, so that tests can prove them exactly.
+The rules work with floats and with fractions; tests use fractions to prove them exactly.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def verify_as_block(
 ) -> Verdict:
     """Decide on the whole draft together (Sun et al. 2025).
 
-    There is a decision for each prefix of the draft, and the longest accepted prefix is kept. A
-    rejected prefix does not end the search. The tokens follow the target's distribution, and on
-    average at least as many draft tokens are accepted as by `verify_by_rejection`.
+    Each prefix of the draft is accepted or rejected, and the longest accepted one is kept. A
+    rejected prefix does not end the search. The tokens follow the target's distribution. On
+    average, at least as many draft tokens are accepted as by `verify_by_rejection`.
     """
     size = len(draft)
     joint: Number = 1
@@ -132,8 +132,8 @@ def law_at(laws: Sequence[Law] | None, place: int, token: int, size: int) -> Law
 
 
 def acceptance_of(target: Number, draft: Number) -> Number:
-    """Return the chance that a draft token is accepted, from its probability in both laws."""
-    # A token of draft probability 0 cannot have been drawn: treat it as one that was copied.
+    """Return the chance that a draft token is accepted, from its two probabilities."""
+    # A token of draft probability 0 cannot have been drawn, so treat it as a copied one.
     return min(1, target / draft) if draft else target
 
 
@@ -144,10 +144,10 @@ def surplus_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
 
 
 def residual_of(target_law: Law, draft_law: Law, weight: Number = 1) -> Law:
-    """Return the weights [vocab] to draw the replacement of a rejected token from.
+    """Return the weights [vocab] from which to draw the replacement of a rejected token.
 
-    These are `surplus_of` the same arguments. If the two laws agree up to rounding, all of them are
-    0, and the target's own law is returned instead.
+    These are `surplus_of` with the same arguments. If the two laws agree up to rounding, all of
+    these are 0, and the target's own law is returned instead.
     """
     surplus = surplus_of(target_law, draft_law, weight)
     return surplus if (surplus > 0).any() else target_law

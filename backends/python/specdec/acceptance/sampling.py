@@ -13,7 +13,7 @@ TokenIds = npt.NDArray[np.int32]
 
 
 MIN_TEMPERATURE = 1e-5
-"""Below it a draw is greedy, because dividing logits by it could overflow (vLLM's bound)."""
+"""Lower temperatures make a draw greedy, because dividing logits could overflow (vLLM's bound)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +21,32 @@ class SamplingParams:
     """The sampling parameters of a request. The defaults are greedy decoding."""
 
     temperature: float = 0.0
-    """Divides the logits. 0 takes the most likely token; top_k, top_p and min_p then do nothing."""
+    """Divisor of the logits. At 0 the most likely token is taken, and top_k, top_p and min_p have
+    no effect."""
     top_k: int = 0
-    """Draws among the k most likely tokens; 0 keeps all."""
+    """Number of most likely tokens among which to draw; 0 keeps all."""
     top_p: float = 1.0
-    """Draws among the fewest tokens that have this probability together; 1 keeps all."""
+    """Total probability of the fewest tokens among which to draw; 1 keeps all."""
     min_p: float = 0.0
-    """Drops tokens below this share of the most likely token's probability; 0 keeps all."""
+    """Least probability of a token as a share of the most likely token's; 0 keeps all."""
     repetition_penalty: float = 1.0
-    """For tokens of prompt and output: divides logits above 0, multiplies others (Keskar et al.
-    2019)."""
+    """Divisor of logits above 0 and factor of others, for tokens in prompt or output (Keskar et
+    al. 2019)."""
     presence_penalty: float = 0.0
-    """Subtracted once from the logit of each token of the output (OpenAI's definition)."""
+    """Number subtracted once from the logit of each token in the output (OpenAI's definition)."""
     frequency_penalty: float = 0.0
-    """Subtracted per occurrence from the logit of each token of the output (OpenAI's
-    definition)."""
+    """Number subtracted from a token's logit for each time that the token is in the output
+    (OpenAI's definition)."""
     min_tokens: int = 0
-    """Output tokens before which the end token cannot be drawn."""
+    """Number of output tokens before which the end token cannot be drawn."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not appear."""
     bad_texts: tuple[str, ...] = ()
-    """Texts that the output must not contain, in whatever tokens; needs `Draw.banned`."""
+    """Texts that the output must not contain, whichever tokens spell them; needs `Draw.banned`."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """Pairs (token, number that is added to its logit before everything else)."""
+    """Pairs (token, number added to its logit before anything else)."""
     seed: int = 0
-    """With the position, the key of the sampling noise (noise.py)."""
+    """Key of the sampling noise, together with the position (noise.py)."""
 
     @property
     def is_greedy(self) -> bool:
@@ -75,15 +76,15 @@ class Draw:
     text: TokenIds
     """All tokens before this one, prompt and draft tokens included: [position] int32."""
     num_prompt_tokens: int
-    """Tokens at the beginning of `text` that are prompt, not output."""
+    """Number of tokens at the beginning of `text` that are prompt, not output."""
     end_id: int | None = None
-    """The end token, which `min_tokens` bans; None for a request without one."""
+    """End token, which `min_tokens` bans at first; None for a request without one."""
     wants_log_prob: bool = False
     keeps_logits: bool = False
     """Whether the caller needs the logits from which the token is drawn (see warping.py)."""
     guess: int | None = None
-    """The draft token at this position: if another token is drawn, the sampler skips the draws
-    after it. None if it is to make them in any case."""
+    """Draft token at this position. If another token is drawn, the sampler skips the draws for
+    later positions; None makes them in any case."""
     banned: BannedText | None = None
     """`params.bad_texts` for the engine's vocabulary."""
 

@@ -3,7 +3,7 @@
 Node i is the draft token `tokens[i]`. `parents[i]` is the node that it follows, or ROOT if it
 follows the context. Siblings may be the same token, proposed twice; the children of either then
 count as children of both. Lists of the target's choices or distributions have one entry more than
-there are nodes: [0] is for the position after the context, [i + 1] for the position after node i.
+the tree has nodes: [0] is for the position after the context, [i + 1] for that after node i.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = -1
 
 
 def verify_tree(tokens: Sequence[int], parents: Sequence[int], choices: Sequence[int]) -> Verdict:
-    """Accept the path that the target chooses itself, and add its next token.
+    """Accept the path that agrees with the target's choices, and add the target's next token.
 
     `choices` [nodes + 1] are the target's tokens after the context and after each node.
     """
@@ -41,11 +41,11 @@ def verify_tree_by_rejection(
 ) -> Verdict:
     """Try the candidates for each position in turn, and accept by probability.
 
-    After a rejection, the next candidate is compared with the residual that the rejection leaves
-    of the target's distribution. `draft_laws[i]` is the distribution [vocab] from which node i was
-    drawn, independently of its siblings. It is None if all tokens were copied instead of drawn.
-    `target_laws` are the target's [nodes + 1] distributions. The tokens follow the target's
-    distribution (multi-step speculative sampling; Miao et al. 2024, SpecInfer, algorithm 2).
+    After a rejection, the residual replaces the target's distribution for the next candidate.
+    `draft_laws[i]` is the distribution [vocab] from which node i was drawn, independently of its
+    siblings. `draft_laws` is None if all tokens were copied instead of drawn. `target_laws` are
+    the target's [nodes + 1] distributions. The tokens follow the target's distribution
+    (multi-step speculative sampling; Miao et al. 2024, SpecInfer, algorithm 2).
     """
     said: list[int] = []
     nodes = [ROOT]

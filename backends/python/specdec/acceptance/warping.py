@@ -1,7 +1,7 @@
 """Warping: bias, penalties, bans, temperature and truncation, applied to a model's logits.
 
 The softmax of the warped logits is the distribution from which a token is drawn. Each function
-works on the row of one draw, so the result of a row cannot depend on other rows.
+works on the row of one draw, so a row's result cannot depend on other rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specdec.acceptance.sampling import Draw, SamplingParams
 NEVER = float("-inf")
 
 BIASES_KEPT = 64
-"""Requests whose logit_bias is cached as tensors, because a pass draws many rows of each."""
+"""Most requests whose logit_bias is cached as tensors; a pass draws many rows of each request."""
 
 
 def warp(logits: Tensor, draw: Draw) -> Tensor:
@@ -79,7 +79,7 @@ def truncate(logits: Tensor, params: SamplingParams) -> None:
 def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
     """Return the smallest logit of the smallest set of tokens with `top_p` of the probability."""
     probabilities = torch.softmax(logits, dim=0)
-    # All tokens below this have less than 1 - top_p together, so they need no sorting.
+    # Tokens below this bound sum to less than 1 - top_p, so they need no sorting.
     (likely,) = torch.nonzero(probabilities >= (1.0 - top_p) / len(logits), as_tuple=True)
     if not len(likely):  # The logits are NaN, and the sampler will refuse the row.
         return logits.max()

@@ -5,7 +5,7 @@
 - Draft models: `engine.py`; `ahead.py` drafts while the target verifies, and `translating.py`
   handles a draft model with another tokenizer than the target's.
 - The target's head: `head.py`.
-- Several drafters: `first.py` takes the first proposal, `tree.py` merges them, `vote.py` elects,
-  and `steered.py` carries out the controller's choice.
+- Several drafters: `first.py` takes the first proposal, `tree.py` combines all in a tree, `vote.py`
+  takes a vote at each position, and `steered.py` carries out the controller's choice.
 - `late.py` lets a drafter begin in the second round, and `scripted.py` replays drafts from a file.
 """

@@ -9,9 +9,9 @@ token of this round, and the rest is the draft of the next round.
 - If there is no draft for a round and drafting takes long, the target makes a plain step without
   waiting. The call ahead then predicts the token of that step (pre-verify).
 
-Use this with the verification mode `exact` only. There the tokens are the target's own, whatever
-arrives when. Modes that compare probabilities need the distribution of each draft token, and their
-proofs assume that a draft is drawn for its own round.
+Use this only where drafts are verified by equality. The tokens are then the target's own, whichever
+call ends first. Modes that compare probabilities need the distribution of each draft token, and
+their proofs assume that a draft is drawn for its own round.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 MAX_RUNNING = 2
-"""Calls ahead of one request at a time: the newest, and one that is being ended. The limit keeps
-an engine that hangs from getting more and more of them."""
+"""Most calls ahead of one request at a time: the newest, and one that is being ended. Without a
+limit, an engine that hangs would get more and more calls."""
 
 
 class AheadDrafter:
-    """Lets a draft model prepare the next draft while the target verifies this one.
+    """A drafter whose draft model prepares the next draft while the target verifies this one.
 
-    Times and acceptance of one request decide whether it waits for a draft or lets the target make
-    a plain step (`WaitMeter`).
+    If no draft is ready, the request's times and acceptance decide whether to wait for one or to
+    let the target make a plain step (`WaitMeter`).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AheadDrafter:
         executor: Executor,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Take two drafters over the same draft model.
+        """Take two drafters that use the same draft model.
 
         `drafter` proposes chains of up to `num_tokens` tokens. `ahead` proposes chains of up to one
         token more and may be called on any thread; `executor` runs it. Their proposals have no
@@ -71,8 +71,8 @@ class AheadDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         proposal = self._ready(context)
-        # If another drafter had the last round, it may have the next one too, and the call ahead
-        # stay unused. So draft for this round.
+        # If another drafter drafted the last round, it may draft the next one too, and the call
+        # ahead would be wasted. So draft for this round.
         is_alone = not self._was_asked
         num_tokens = min(self._num_tokens, max_tokens)
         if not proposal.tokens and (is_alone or self._meter.is_worth_waiting(num_tokens)):
@@ -84,7 +84,7 @@ class AheadDrafter:
     def observe(self, confirmed: Round) -> None:
         if self._has_prompts:
             self._meter.passed(confirmed.target_s / confirmed.num_steps)
-        # In the first round both engines process the prompt, so its time says nothing of a pass.
+        # In the first round both engines process the prompt, so its time is not that of a pass.
         self._has_prompts = True
         self._was_asked, self._is_asked = self._is_asked, False
         if self._num_offered:
@@ -94,10 +94,10 @@ class AheadDrafter:
         self._drafter.observe(confirmed)
 
     def _ready(self, context: TokenIds) -> Proposal:
-        """Return what the last call ahead drafted after `context`, once the call has ended.
+        """Wait for the last call ahead, and return what it drafted after `context`.
 
-        If the context has gone another way than the call assumed, end the call and return no
-        proposal.
+        If the target has rejected the draft that the call assumed, end the call. Return no proposal
+        then, nor if the call predicted other tokens than the target's.
         """
         begun, call = self._context, self._call
         self._context = self._call = None
@@ -118,7 +118,7 @@ class AheadDrafter:
         return replace(found, tokens=found.tokens[num_said:], log_probs=found.log_probs[num_said:])
 
     def _begin(self, context: TokenIds, draft: tuple[int, ...], max_tokens: int) -> None:
-        # Room for the prediction of the target's own token, and for the draft after it.
+        # The call predicts the target's own token, and then drafts after it.
         num_tokens = max_tokens - len(draft)
         self._running = [each for each in self._running if not each.done()]
         if num_tokens < 2 or len(self._running) >= MAX_RUNNING:

@@ -17,17 +17,17 @@ from specdec.errors import (
 from specdec.rounds import Round
 
 FIRST_PAUSE_S = 1.0
-"""Seconds for which a draft engine is not asked after its first failure."""
+"""Seconds without calls after a draft engine's first failure."""
 LONGEST_PAUSE_S = 300.0
-"""Limit in seconds for that pause, which doubles with each further failure. An engine that hangs
-keeps a thread of Triton's for each call, for ever; hours of such calls must not use them up."""
+"""Limit of that pause in seconds; it doubles with each further failure. An engine that hangs keeps
+one of Triton's threads for each call, for ever, and hours of calls must not use them up."""
 
 
 class DraftHealth:
-    """Decides whether a draft engine may be asked. Shared by all requests; thread-safe.
+    """The health of a draft engine, which decides whether it may be called.
 
-    After a failure the engine is not asked for a while. Then one call may try it, and no other
-    until that one has ended. If it fails too, the next pause is twice as long.
+    After a failure the engine gets no calls for a while. Then a single call tries it. If that call
+    fails too, the next pause is twice as long. Shared by all requests; thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,13 +35,13 @@ class DraftHealth:
         self._lock = threading.Lock()
         self._pause_s = FIRST_PAUSE_S
         self._failed_s: float | None = None
-        """When the engine last failed; None since a call has succeeded."""
+        """Time of the engine's last failure; None if a call has succeeded since."""
         self._is_tried = False
 
     def begin(self) -> float | None:
-        """Return when the call begins that the caller may make now; None if it may make none.
+        """Return the time at which the caller's call begins; None if it may make none now.
 
-        The caller must then call `failed`, `succeeded` or `ended` with this time.
+        When the call is over, report it to `failed`, `succeeded` or `ended` with this time.
         """
         with self._lock:
             now_s = self._clock()
@@ -67,18 +67,18 @@ class DraftHealth:
             self._pause_s = FIRST_PAUSE_S
 
     def ended(self, begun_s: float) -> None:
-        """Take note of a call that ended without saying anything of the engine."""
+        """Record the end of a call that shows neither a failure nor a success of the engine."""
         with self._lock:
             if self._failed_s is not None and begun_s > self._failed_s:
                 self._is_tried = False
 
 
 class EngineDrafter:
-    """Proposes what a draft engine drafts, up to `num_tokens` tokens a round.
+    """A drafter that proposes a draft engine's tokens, up to `num_tokens` a round.
 
-    If the engine fails, the drafter reports it, has no proposal and does not raise. Draft tokens
-    outside the target's vocabulary (`vocab_size`) count as a failure. If the engine refuses the
-    request, the drafter reports it once and proposes nothing more.
+    If the engine fails, the drafter reports the failure and has no proposal; it never raises. Draft
+    tokens outside the target's vocabulary (`vocab_size`) count as a failure. If the engine refuses
+    the request, the drafter reports this once and proposes nothing more.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EngineDrafter:
             self._health.ended(begun_s)
             return NO_PROPOSAL  # The loop's next call of the target raises it again.
         except (InvalidRequestError, UnsupportedError) as error:
-            # Contexts only grow, so that the next round would be refused too.
+            # Contexts only grow, so the engine would refuse the next round too.
             self._is_refused = True
             self._health.ended(begun_s)
             self._report_failure(self._name, error)
@@ -137,4 +137,4 @@ class EngineDrafter:
                 )
 
     def observe(self, confirmed: Round) -> None:
-        """Do nothing: the next context tells the draft engine what was confirmed."""
+        """Do nothing: the next context holds the confirmed tokens."""

@@ -10,7 +10,7 @@ from specdec.rounds import Round
 
 
 class FirstOffer:
-    """Asks its members in order until one has a proposal. For targets that take no trees."""
+    """A drafter that asks its members in order until one proposes; for targets without trees."""
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         self._members = members

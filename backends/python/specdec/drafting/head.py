@@ -9,7 +9,7 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 TREE_DEPTH = 5
-"""Limit on the depth of a head's tree, in draft tokens that follow each other."""
+"""Most levels of a head's tree, in draft tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +21,28 @@ class HeadShape:
     source: int
     """The drafter's number in `output_sources`."""
     num_tokens: int
-    """Draft tokens of a round; of a tree, all its nodes."""
+    """Draft tokens in a round; for a tree, all its nodes."""
     is_tree: bool = False
 
     @property
     def depth(self) -> int:
-        """Most draft tokens that follow each other."""
+        """Length of the longest path in draft tokens."""
         return min(TREE_DEPTH, self.num_tokens) if self.is_tree else self.num_tokens
 
 
 class HeadDrafter:
-    """Proposes the draft that came with the last round, and asks for the next with this one."""
+    """A drafter that proposes the draft that came with the last round, and asks for the next."""
 
     def __init__(self, shape: HeadShape) -> None:
         self.shape = shape
-        """Chain or tree that the next calls of `propose` ask for."""
+        """Chain or tree for which the next calls of `propose` ask the head."""
         self._asked = shape
         self._guesses = NO_PROPOSAL
         self._is_first_round = True
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
-        # This round confirms at least one token, so the next has room for one draft token less.
-        # In the first round the head only reads along: the first token must not wait for a draft.
+        # This round confirms at least one token, so the next one has room for fewer draft tokens.
+        # In the first round the head only reads the prompt: no draft may delay the first token.
         self._asked = shape = self.shape
         depth = 0 if self._is_first_round else min(shape.depth, max(0, max_tokens - 1))
         offer = self._cut(max_tokens)
@@ -57,7 +57,7 @@ class HeadDrafter:
         self._guesses = Proposal(tokens, name, self._asked.source, parents=parents)
 
     def _cut(self, max_depth: int) -> Proposal:
-        """Return the draft without tokens deeper than `max_depth`; tokens are sorted by depth."""
+        """Return the draft without tokens deeper than `max_depth`. They are sorted by depth."""
         guesses = self._guesses
         num_kept = sum(depth <= max_depth for depth in guesses.depths)
         parents = guesses.parents[:num_kept]

@@ -8,10 +8,10 @@ from specdec.rounds import Round
 
 
 class LateDrafter:
-    """Runs another drafter from the second round on; the first round has no draft.
+    """A drafter that skips the first round, and asks another drafter in all later ones.
 
-    The first token must not wait for a draft model to process the prompt. Nor should copied tokens
-    add rows to a pass that has many already: after a chat template they are hardly ever accepted.
+    The first token must not wait for a draft model to process the prompt. Copied tokens would only
+    add rows to a large pass: right after a chat template they are hardly ever accepted.
     """
 
     def __init__(self, drafter: Drafter) -> None:

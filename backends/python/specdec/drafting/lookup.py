@@ -9,22 +9,22 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 LONG_MATCH = 8
-"""Matching tokens from which a match counts as a copied passage, which goes on for long."""
+"""Least number of matching tokens that count as a copied passage, which is likely to go on."""
 
 
 class LookupDrafter:
-    """Finds the end of the context earlier in the context, and proposes what followed there.
+    """A drafter that finds the context's end earlier in the context, and proposes what followed.
 
     It takes the longest match, and the latest of several. This is Saxena's prompt lookup decoding
-    (2023) with two changes: it takes the longest match instead of the first, and it proposes more
-    tokens after a longer match.
+    (2023) with two changes: the longest match counts instead of the first, and longer matches lead
+    to longer drafts.
     """
 
     def __init__(self, name: str, source: int, num_tokens: int, max_tokens: int) -> None:
-        """Take the numbers of draft tokens.
+        """Set the limits on draft tokens by the length of the match.
 
-        After a match of LONG_MATCH tokens or more, propose up to `max_tokens` tokens. After a
-        shorter one propose up to `num_tokens`, and after a single token at most SHORT_COPY.
+        They are `max_tokens` from LONG_MATCH tokens on, `num_tokens` for shorter matches, and at
+        most SHORT_COPY for a single token.
         """
         self._name = name
         self._source = source

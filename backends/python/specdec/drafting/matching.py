@@ -8,7 +8,7 @@ import numpy.typing as npt
 from specdec.engines.protocol import TokenIds
 
 MIN_MATCH = 2
-"""Default for the fewest tokens that must match; a single token matches nearly everywhere."""
+"""Fewest tokens that must match by default; a single token matches nearly everywhere."""
 
 MAX_MATCH = 16
 """Most tokens that are compared; all matches of this length count as equally good."""

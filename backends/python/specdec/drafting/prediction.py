@@ -9,18 +9,18 @@ from specdec.rounds import Round
 
 
 class PredictionDrafter:
-    """Proposes the tokens of the prediction, from its beginning on.
+    """A drafter that copies the prediction from its beginning on.
 
-    When the answer deviates, it continues after the first of the longest matches between the
-    answer's end and the prediction.
+    When the answer deviates, the drafter looks for the answer's end in the prediction. It continues
+    after the longest match, and the first of several.
     """
 
     def __init__(
         self, name: str, source: int, num_tokens: int, prediction: TokenIds, num_prompt: int
     ) -> None:
-        """Take `prediction` [n] int32 in the target's tokens, and the prompt's length `num_prompt`.
+        """Take the prediction [n] int32 and the number of prompt tokens.
 
-        Each proposal has up to `num_tokens` tokens.
+        The prediction is in the target's tokens. A proposal has up to `num_tokens` tokens.
         """
         self._name = name
         self._source = source

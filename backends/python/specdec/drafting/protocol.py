@@ -14,7 +14,7 @@ from specdec.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The draft tokens that a drafter proposes for a round; without tokens it has no proposal."""
+    """The draft tokens that a drafter proposes for a round; none if it has no proposal."""
 
     tokens: tuple[int, ...] = ()
     drafter: str | None = None
@@ -31,11 +31,11 @@ class Proposal:
     log_probs: tuple[float, ...] = ()
     """The drafter's log-probability of each token; empty unless it was asked for them."""
     num_next: int | None = None
-    """Draft tokens to ask of the target's head: see `Draft.num_next`."""
+    """Number of draft tokens that the target's head is to propose: see `Draft.num_next`."""
     next_depth: int | None = None
-    """Depth of the tree to ask of the target's head: see `Draft.next_depth`."""
+    """Depth of the tree that the target's head is to propose: see `Draft.next_depth`."""
     num_plain: int = 0
-    """Tokens that the target is to generate without a draft, instead of this round; 0 for none."""
+    """Number of tokens to generate without speculation instead of this round; 0 for a round."""
 
     @property
     def draft(self) -> Draft:
@@ -50,7 +50,7 @@ class Proposal:
 
     @property
     def depths(self) -> list[int]:
-        """Depth of each token: 1 for one that follows the context, else 1 more than its parent."""
+        """Depth of each token: 1 after the context, else 1 more than its parent's."""
         depths: list[int] = []
         for parent in self.parents or range(-1, len(self.tokens) - 1):
             depths.append(1 + (depths[parent] if parent >= 0 else 0))
@@ -67,13 +67,16 @@ NO_PROPOSAL = Proposal()
 
 
 class Drafter(Protocol):
-    """Proposes draft tokens for one request. It never raises: if it fails, it has no proposal."""
+    """The interface of a drafter for one request.
+
+    A drafter raises no exceptions: if it fails, it has no proposal.
+    """
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        """Return a proposal after `context` [n] int32, at most `max_tokens` (≥ 1) tokens deep.
+        """Return a proposal after `context`, at most `max_tokens` (≥ 1) tokens deep.
 
-        The array is valid until the round ends.
+        `context` is [n] int32 and valid until the round ends.
         """
 
     def observe(self, confirmed: Round) -> None:
-        """Learn the result of a round, which another drafter may have drafted."""
+        """Take the result of a round, which another drafter may have drafted."""

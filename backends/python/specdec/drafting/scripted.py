@@ -1,4 +1,4 @@
-"""Replays drafts from a file, to measure engines with a drafter of chosen quality."""
+"""Replays draft tokens from a file, to measure engines at a chosen acceptance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Scripts:
     """The draft tokens of one scripted drafter, by prompt."""
 
     def __init__(self, by_prompt: Mapping[bytes, TokenIds]) -> None:
-        """Take a draft token for each position of an answer, [n] int32, by prompt.
+        """Take the draft tokens by prompt: [n] int32, one for each position of the answer.
 
         The keys are the bytes of the prompt's token ids as int32.
         """
@@ -46,7 +46,7 @@ def _ids(tokens: list[int]) -> TokenIds:
 
 
 class ScriptedDrafter:
-    """Proposes the tokens of a script by position; a rejection does not change those after it."""
+    """A drafter that proposes a script's tokens by position, whatever was accepted before."""
 
     def __init__(
         self, name: str, source: int, num_tokens: int, guesses: TokenIds, num_prompt: int

@@ -1,4 +1,4 @@
-"""The drafter of `auto`: carries out the controller's choice, and prefers copies to its drafts."""
+"""The drafter `auto`: it carries out the controller's choice, and uses copied drafts if it can."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class EngineLead:
     """A draft engine that the controller may choose."""
 
     lead: Lead
-    """Its name and the draft lengths that the controller may choose."""
+    """The engine's name and the draft lengths that the controller may choose."""
     drafter: Drafter
-    """The drafter that asks the engine."""
+    """Drafter that asks the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,23 @@ class HeadLead:
     """The target's head as a chain or as a tree, which the controller may choose."""
 
     lead: Lead
-    """Its name, and the draft lengths and depth that the controller may choose."""
+    """The drafter's name, its depth, and the draft lengths that the controller may choose."""
     shape: HeadShape
     """Chain or tree to ask of the head."""
 
 
 class SteeredDrafter:
-    """Runs each round of a request as its `Steering` chooses, and reports the result to it.
+    """A drafter that carries out the choices of a request's `Steering`, and reports the results.
 
-    The copy drafters are asked in each round that is not off:
+    In each round with speculation it asks the copy drafters first:
 
-    - If the head is chosen, its draft is there already. A copy is used only if it is longer than
-      that draft and than SHORT_COPY tokens.
+    - If the head is chosen, its draft is there already. A copy replaces the draft only if it is
+      longer than the draft and than SHORT_COPY tokens.
     - If a draft engine is chosen, it is asked only if there is no copy.
 
-    During a trial of another drafter the head reads along, so that it can draft later. After any
-    other round without it, the head drafts no more in this request, because it would first have to
-    read what it has missed.
+    During a trial of another drafter the head reads along: it processes the tokens without
+    drafting, so that it can draft later. After any other round without the head, it drafts no more
+    in this request, because it would first have to read the tokens that it missed.
     """
 
     def __init__(
@@ -63,8 +63,7 @@ class SteeredDrafter:
     ) -> None:
         """Take the controller's part for this request and the drafters that it may choose.
 
-        `copying` are the copy drafters, the likeliest to be right first. The first that has a long
-        enough proposal is used.
+        `copying` are the copy drafters, best first: the first proposal that is long enough is used.
         `engines` and `heads` are by name. All entries of `heads` are shapes of the target's one
         head. `clock` returns seconds.
         """
@@ -79,19 +78,19 @@ class SteeredDrafter:
         self._num_left = 0
         """Most tokens that a draft after `_context` may have."""
         self._said: list[int] = []
-        """Tokens confirmed since `propose` was called with `_context`."""
+        """Tokens confirmed after `_context`."""
         self._num_context = 0
         self._num_rounds = 0
         self._has_read = True
-        """Whether the head can draft: it has read the whole context. True without a head."""
+        """Whether the head has read the whole context, and so can draft; True without a head."""
         self._choice: Choice | None = None
         """Choice for the running round; None if `propose` was not called for it."""
         self._offer = NO_PROPOSAL
         self._is_copy = False
         self._num_asked: int | None = None
-        """Draft tokens asked of the head with the running round, as in `Draft.num_next`."""
+        """Draft tokens that the head is asked for in the running round; see `Draft.num_next`."""
         self._was_asked: int | None = None
-        """The same for the round before."""
+        """Draft tokens that the head was asked for in the previous round."""
         self._num_streamed = 0
         """Tokens generated without speculation since the last choice."""
         leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
@@ -100,9 +99,9 @@ class SteeredDrafter:
         self._is_predicted = any(isinstance(each, PredictionDrafter) for each in copying)
         self._can_look_back = bool(copying) and steering.looks_back and not self._is_predicted
         self._depth = 0
-        """Tokens that a copy must exceed to be used in the running round."""
+        """Length in tokens that a copy must exceed to be used in the running round."""
         self._has_looked_back = False
-        """Whether the running round began with a look back: its time is then no fair sample."""
+        """Whether the running round began with a look back, so that its time is no fair sample."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
@@ -144,9 +143,9 @@ class SteeredDrafter:
             self._watch.begin(self._num_context)
 
     def close(self, *, is_complete: bool) -> None:
-        """End the request for the controller.
+        """Tell the controller that the request is over.
 
-        If `is_complete`, the request ran to its end, and the controller learns its gain.
+        If `is_complete`, the request ran to its end, and the controller also learns its speed.
         """
         try:
             if is_complete:
@@ -173,8 +172,8 @@ class SteeredDrafter:
     def _look_back(self) -> bool:
         """Report what the copy drafters would have proposed for the latest tokens.
 
-        Return whether the copy drafters were asked. It costs no pass, so rounds of any drafter can
-        teach the controller about copies.
+        Return whether the copy drafters were asked. A look back costs no pass, so the controller
+        learns about copies from rounds of any drafter.
         """
         num_tokens = self._steering.num_to_look_back if self._can_look_back else 0
         if not (num_tokens and self._num_rounds):
@@ -182,7 +181,7 @@ class SteeredDrafter:
         text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
 
         def find(place: int) -> list[tuple[int, int]]:
-            """Return each drafter's number of draft tokens at `place`, and how many were right."""
+            """Return (draft tokens, right ones) of each copy drafter at the position `place`."""
             said = tuple(text[place:].tolist())
             num_left = self._num_left - len(self._said) + len(said)
             offered = [each.propose(text[:place], num_left) for each in self._copying]
@@ -192,10 +191,10 @@ class SteeredDrafter:
         return True
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
-        """Return the head's draft, with what to ask of it for the next round.
+        """Return the head's draft, and ask for its draft for the next round.
 
-        If the head is not chosen, there are no tokens: during a trial it is asked to read along,
-        else it is asked for nothing.
+        If the head is not chosen, the proposal has no tokens. The head is then asked to read along
+        during a trial, and otherwise does not run.
         """
         if self._head is None or not self._has_read:
             return NO_PROPOSAL
@@ -230,10 +229,10 @@ class SteeredDrafter:
         )
 
     def _lead_of_round(self, choice: Choice) -> tuple[Lead | None, int]:
-        """Return the head or engine that drafted while the round ran, and its number of tokens.
+        """Return the head or engine that drafted during the round, and its number of tokens.
 
-        A head then drafts for the next round, an engine for this one. Return None and 0 if neither
-        did.
+        A head drafts for the next round, an engine for this one. If neither drafted, return None
+        and 0.
         """
         if choice.lead in self._heads and self._num_asked is not None:
             return self._heads[choice.lead].lead, self._num_asked
@@ -242,10 +241,10 @@ class SteeredDrafter:
         return None, 0
 
     def _offers(self, confirmed: Round, choice: Choice) -> tuple[Offer, ...]:
-        """Return what the drafters that were asked proposed, and how much was accepted.
+        """Return the numbers of proposed and accepted tokens of the drafters that were asked.
 
-        There is an entry for all copies together only if the request has a prediction, because
-        then `_look_back` does not report them.
+        Only if the request has a prediction, one entry covers all copy drafters, because then
+        `_look_back` does not report them.
         """
         depth = max(self._offer.depths, default=0)
         counts = confirmed.num_drafted, depth, confirmed.num_accepted
@@ -262,7 +261,7 @@ class SteeredDrafter:
         return tuple(offers)
 
     def _depth_beside(self, choice: Choice) -> int:
-        """Return the number of tokens that a copy must exceed to be used with this choice."""
+        """Return the length in tokens that a copy must exceed to be used with this choice."""
         head = self._heads.get(choice.lead)
         return 0 if head is None else least_beyond(head.lead.depth(choice.num_tokens))
 

@@ -1,8 +1,8 @@
 """Suffix decoding: proposes what followed the same tokens in this or in earlier requests.
 
-The method follows SuffixDecoding (Oliaro et al. 2024). The longest match decides. Its most frequent
-continuation is proposed for as long as enough of the matches share it. A longer match allows more
-draft tokens.
+The method follows SuffixDecoding (Oliaro et al. 2024). It finds all matches of the greatest length,
+and proposes their most frequent continuation while enough of them share it. A longer match allows
+more draft tokens.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ TOKENS_PER_MATCHED = 2
 """Draft tokens allowed for each token of the match."""
 
 MIN_SHARE = 0.3
-"""A continuation is proposed while at least this share of all matches has it."""
+"""Least share of all matches that must have a continuation for it to be proposed."""
 
 MAX_TENANTS = 64
-"""Tenants in the memory: those whose requests ended last."""
+"""Most tenants in the memory; those whose requests ended last are kept."""
 MAX_TENANT_TOKENS = 65536
-"""Tokens in the memory for each tenant: those of the latest requests, separators included."""
+"""Most tokens in the memory for a tenant, separators included; the latest requests are kept."""
 
 SEPARATOR = -1
 """Token id that ends each remembered text; no real token equals it."""
 
 
 class Memory:
-    """The texts of finished requests, kept apart by tenant. Thread-safe."""
+    """The texts of finished requests, separate for each tenant. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class Memory:
         """Remember the text [n] int32 of a finished request, prompt included.
 
         To stay within the limits, forget the tenant's oldest texts, and the tenant whose latest
-        text is oldest. `tenant` is None for requests that name none; they share one memory.
+        text is oldest. `tenant` is None for requests that name none; these share one memory.
         """
         kept = np.append(text[-MAX_TENANT_TOKENS + 1 :], np.int32(SEPARATOR)).astype(np.int32)
         with self._lock:
@@ -64,7 +64,7 @@ class Memory:
         Do not change the array: other callers get the same one.
         """
         with self._lock:
-            if tenant not in self._texts:  # An unknown tenant that only asks takes no memory.
+            if tenant not in self._texts:  # An unknown tenant gets no entry by asking.
                 return np.zeros(0, dtype=np.int32)
             if tenant not in self._joined:
                 self._joined[tenant] = np.concatenate(self._texts[tenant])
@@ -72,9 +72,9 @@ class Memory:
 
 
 class SuffixDrafter:
-    """Proposes the continuation of the longest match, in this request or its tenant's memory.
+    """A drafter that continues the longest match in this request or in its tenant's memory.
 
-    Of equally long matches, the one in the request itself is used.
+    If both matches are equally long, the one in the request is used.
     """
 
     def __init__(self, name: str, source: int, num_tokens: int, remembered: TokenIds) -> None:

@@ -1,4 +1,4 @@
-"""Cross-vocabulary drafts: a draft model whose tokenizer is not the target's.
+"""Cross-vocabulary drafts: drafts of a model whose tokenizer differs from the target's.
 
 The draft model gets the context as text, encoded by its own tokenizer. Its draft is translated to
 the target's tokens in one of two ways, both after Timor et al. 2025:
@@ -25,16 +25,16 @@ NUM_TAIL = 16
 the text before it."""
 
 CONTEXT_STEP = 64
-"""Tokens by which the beginning of the context is cut at a time, if it is too long for the draft
-model. Between two cuts the beginning stays the same, so the draft model's prefix cache is used."""
+"""Tokens that are cut at once from the beginning of a context that is too long for the draft model.
+Until the next cut the beginning stays the same, so the draft model's prefix cache is used."""
 
 TARGET_IDS_FILE = "target_ids.npy"
-"""File in the checkpoint of a draft model that is translated token by token. It holds the target's
-token for each of the draft model's tokens, or -1: [draft vocabulary] int32."""
+"""File in the checkpoint of a draft model whose drafts are translated token by token. It holds the
+target's token for each of the draft model's tokens, or -1: [draft vocabulary] int32."""
 
 
 class Codec(Protocol):
-    """A tokenizer, as far as a translation needs it."""
+    """The interface of a tokenizer for translations."""
 
     def text(self, ids: TokenIds) -> str:
         """Return the text of the tokens [n] int32, special tokens included."""
@@ -47,7 +47,7 @@ class Codec(Protocol):
 
 
 class TranslatingDraft:
-    """A DraftEngine in the target's tokens, made from one with another vocabulary."""
+    """A `DraftEngine` in the target's tokens, made from one with another vocabulary."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class TranslatingDraft:
         return tuple(ids[: unknown[0] if len(unknown) else None].tolist())
 
     def _by_text(self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]) -> tuple[int, ...]:
-        """Translate the text of the draft `guess`."""
+        """Translate the draft's text; return no tokens if the draft begins within a character."""
         said = np.concatenate((own[-NUM_TAIL:], np.asarray(guess, dtype=np.int32)))
         before, after = self._draft.text(own[-NUM_TAIL:]), self._draft.text(said)
         if not after.startswith(before):
@@ -98,7 +98,7 @@ class TranslatingDraft:
         return self._tokens_of(context, after[len(before) :])
 
     def _tokens_of(self, context: TokenIds, text: str) -> tuple[int, ...]:
-        """Return the target's tokens of `text`, as they follow the context."""
+        """Return the target's tokens for a `text` that follows the context."""
         if not text:
             return ()
         tail = context[-NUM_TAIL:]

@@ -13,14 +13,14 @@ from specdec.rounds import Round
 
 
 class TreeDrafter:
-    """Asks all its members, one after another, and proposes the tree of their drafts."""
+    """A drafter that asks its members one after another, and proposes the tree of their drafts."""
 
     def __init__(
         self, name: str, members: Sequence[Drafter], max_nodes: int, *, keeps_apart: bool
     ) -> None:
         """Take the members in order of preference.
 
-        `max_nodes` is the engine's limit of draft tokens; earlier members get them first. With
+        `max_nodes` is the engine's limit on draft tokens; earlier members use it up first. With
         `keeps_apart`, drafts with equal first tokens share no nodes. Verification by probabilities
         needs this, because it uses the distribution from which each token was drawn.
         """
@@ -43,8 +43,8 @@ class TreeDrafter:
 def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
     """Merge the proposals in a tree: equal tokens after equal prefixes become one node.
 
-    The tree has at most `max_nodes` nodes; earlier proposals get them first. The source of a node
-    is the first drafter that proposed it. A tree without branches is returned as a chain, for
+    The tree has at most `max_nodes` nodes; earlier proposals use them up first. The source of a
+    node is the first drafter that proposed it. A tree without branches is returned as a chain, for
     engines that take no trees.
     """
     tokens: list[int] = []
@@ -67,9 +67,9 @@ def merge(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
 
 
 def side_by_side(proposals: Sequence[Proposal], name: str, max_nodes: int) -> Proposal:
-    """Make a branch of its own from each proposal, with the logits of its tokens.
+    """Combine the proposals in a tree with a branch for each, and keep the logits of the tokens.
 
-    The tree has at most `max_nodes` nodes; earlier proposals get them first. If no proposal has
+    The tree has at most `max_nodes` nodes; earlier proposals use them up first. If no proposal has
     logits, the tree has none.
     """
     tokens: list[int] = []

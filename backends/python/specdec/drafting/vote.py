@@ -1,4 +1,4 @@
-"""Combines several drafters in one chain by a vote on each position."""
+"""Combines several drafters in one chain by a vote at each position."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from specdec.rounds import Round
 
 
 class VoteDrafter:
-    """Asks all its members, one after another, and proposes the tokens that most of them propose.
+    """A drafter that asks its members one after another, and proposes what most of them propose.
 
-    A tree would keep all their drafts; this costs the target only a single chain.
+    A tree would keep all drafts; a chain costs the target fewer rows.
     """
 
     def __init__(self, name: str, members: Sequence[Drafter]) -> None:
@@ -31,8 +31,8 @@ class VoteDrafter:
 def elect(proposals: Sequence[Proposal], name: str) -> Proposal:
     """Return a chain with the token that most proposals have at each position.
 
-    The larger sum of probabilities decides a tie, and then the order of the proposals. Each
-    position is decided on its own, whatever tokens the voters have before it.
+    A tie is decided by the larger sum of probabilities, and then by the order of the proposals.
+    Each position is decided on its own, whatever tokens the proposals have before it.
     """
     tokens: list[int] = []
     sources: list[int] = []

@@ -1,1 +1,1 @@
-"""The interfaces of engines, and their adapters: Triton's BLS, this process, TensorRT-LLM."""
+"""The interfaces of engines, and adapters for calls over BLS, within the process, and by text."""

@@ -17,10 +17,10 @@ from specdec.engines.sampling_inputs import Sampling, sampling_inputs
 
 
 class BlsCalls:
-    """Builds and runs the calls of one request to one engine model of this server.
+    """The calls of one request to one engine model of this server; an `EngineCalls` (calls.py).
 
-    It implements `EngineCalls` (calls.py). Each call has the id `<request_id>:<label>:<number>`.
-    The engine's own times are asked for, and added to `clock`, only if there is a `clock`.
+    Each call has the id `<request_id>:<label>:<number>`. With a `clock`, calls ask for the engine's
+    own times and add them to it.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class BlsCalls:
 
     @property
     def can_stream(self) -> bool:
-        # Then it is an engine of ours, which waits for receipts (receipts.py).
+        # Only our own engines share the sampler, and these wait for receipts (receipts.py).
         return self._sampling.has_shared_sampler
 
     def run(self, call: Call) -> Generator[Said]:
-        """Yield what each response adds.
+        """Run a call and yield the part of its result that each response brings.
 
         Raise InvalidRequestError or UnsupportedError if the engine blames the request, else
         EngineFailedError.
@@ -71,7 +71,7 @@ class BlsCalls:
         """Return whether the engine must report how many draft tokens it accepted.
 
         It must if the tokens alone do not show it. The target's own token may equal the draft token
-        that was rejected before it, or a token on a branch that was not verified.
+        that it replaces, or a token on a branch that was not verified.
         """
         is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
         return bool(call.draft.tokens) and (is_judged or bool(call.draft.parents))

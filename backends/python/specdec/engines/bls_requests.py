@@ -24,7 +24,7 @@ from specdec.errors import (
 
 
 class FinishedCalls:
-    """Keeps the responses of each BLS call for at least KEPT_S seconds after they were read.
+    """The responses of finished BLS calls, kept for at least KEPT_S seconds after they were read.
 
     Before Triton 24.12, a background thread of the Python backend may drop the last reference to
     the responses, and so to NumPy arrays, without holding the GIL. The process then crashes or
@@ -40,7 +40,7 @@ class FinishedCalls:
     def keep(self, responses: Any) -> None:
         """Keep `responses`, and release those that are old enough."""
         now_s = time.monotonic()
-        # Holds the old responses until the lock is free, because releasing them may take a while.
+        # Releasing old responses may take a while, so this list holds them until the lock is free.
         old = []
         with self._lock:
             self._kept.append((now_s, responses))
@@ -49,29 +49,27 @@ class FinishedCalls:
 
 
 KEPT_S = 30.0
-"""Seconds after which the background thread has surely finished with a call, even on a busy
-machine."""
+"""Seconds after which the background thread is done with a call, even on a busy machine."""
 
 _FINISHED = FinishedCalls()
 
 LOST = "is not healthy"
-"""Part of "Stub process 'target_0_0' is not healthy.", Triton's message for a dead Python model."""
+"""Part of Triton's message for a dead Python model: Stub process 'target_0_0' is not healthy."""
 
 REQUESTS_FAULTS = {each.error_type: each for each in (InvalidRequestError, UnsupportedError)}
-"""Errors of our engines that mean that the request is at fault, by `error_type`. All other errors
-are failures of the engine."""
+"""Errors by which our engines blame the request, by `error_type`; all others blame the engine."""
 
 
 MAX_STOPS = 8
-"""Stop requests to one model that may be unanswered at a time. One that hangs answers none, and
-each keeps a thread of Triton's, which other models' calls need."""
+"""Most unanswered stop requests to one model. A model that hangs answers none, and each keeps one
+of Triton's threads, which calls to other models need."""
 
 _num_stops: Counter[str] = Counter()
 _stops_lock = threading.Lock()
 
 
 class BlsRequests:
-    """Sends the calls of one client's request to one model, one after another.
+    """The calls of one client's request to one model, sent one after another.
 
     Each call has the id `<prefix>:<number>`. `abort` and `check` may run on other threads.
     """
@@ -85,8 +83,8 @@ class BlsRequests:
     ) -> None:
         """Take the model's name, the beginning of all ids, and the tensors of a stop request.
 
-        A request with the id of a running call, with inputs from `stop_inputs` and the outputs
-        `stop_outputs`, asks the model to end that call.
+        A stop request has the id of the call that is to end, inputs from `stop_inputs`, and the
+        outputs `stop_outputs`.
         """
         self._model = model
         self._prefix = prefix
@@ -99,10 +97,10 @@ class BlsRequests:
     def responses(self, inputs: Sequence[Any], outputs: Sequence[str]) -> Generator[Any]:
         """Send a call and yield its responses as they come.
 
-        More than one response is safe only if `outputs` has contract.RECEIPT_ADDRESS, because the
-        model then waits for a receipt of each (receipts.py). Raise InvalidRequestError or
-        UnsupportedError if the model blames the request. Raise EngineLostError if the model's
-        process has died, and EngineFailedError for any other failure.
+        More than one response is safe only if `outputs` has contract.RECEIPT_ADDRESS: the model
+        then waits for a receipt of each response (receipts.py). Raise InvalidRequestError or
+        UnsupportedError if the model blames the request, EngineLostError if the model's process has
+        died, and EngineFailedError for any other failure.
         """
         self._number += 1
         request_id = f"{self._prefix}:{self._number}"
@@ -118,15 +116,15 @@ class BlsRequests:
         except pb_utils.TritonModelException as error:
             raise self._failure(str(error)) from error
         finally:
-            # A call that was given up may end after the next one has begun.
+            # An abandoned call may end after the next one has begun.
             if self._current == request_id:
                 self._current = None
 
     def abort(self) -> None:
         """Ask the model to end the running call; do nothing without one.
 
-        This does not wait for an answer. An engine that hangs does not answer a stop request
-        either, and neither the client's request nor the watchdog of all requests may hang with it.
+        This does not wait for an answer, because an engine that hangs gives none. Neither the
+        client's request nor the watchdog of all requests may hang with it.
         """
         request_id = self._current
         if request_id is None or self._is_aborting:
@@ -154,8 +152,8 @@ class BlsRequests:
         error_type, _, text = message.partition(": ")
         if error_type in REQUESTS_FAULTS:
             return REQUESTS_FAULTS[error_type](f"{self._model}: {text}")
-        # With LOST, Triton answers new calls of a Python model whose process has died. It never
-        # answers those that were running.
+        # Triton's answer to new calls of a dead Python model contains LOST. Calls that were running
+        # when it died get no answer.
         kind = EngineLostError if LOST in message else EngineFailedError
         return kind(f"{self._model}: {message}")
 

@@ -1,4 +1,4 @@
-"""The interface for calls of an engine, over BLS or within the process.
+"""The interface for calls to an engine, over BLS or within the process.
 
 Its terms are those of NVIDIA's `tensorrtllm` backend (contract.py).
 """
@@ -20,17 +20,17 @@ from specdec.engines.sampling_inputs import Sampling
 class Call:
     """One call of an engine: generate after a context, or verify a draft after it.
 
-    All that is the same for each call of a request is in `Sampling`.
+    `Sampling` holds the parameters that all calls of a request have in common.
     """
 
     context: TokenIds
     """Prompt and confirmed tokens, [n] int32."""
     max_new_tokens: int
-    """Most tokens to generate; to verify a draft, its number of tokens and one."""
+    """Most tokens to generate; with a draft, its number of tokens plus 1."""
     end_id: int | None
-    """Token at which to end, which is not returned; None to go on to `max_new_tokens`."""
+    """End token, at which generation ends and which is not returned; None for no such token."""
     draft: Draft = NO_DRAFT
-    """Draft to verify, and what to ask of the target's head."""
+    """Draft to verify, and the request for the head's next draft."""
     returns_logits: bool = False
     """Whether to return the logits from which the tokens were drawn."""
     streaming: bool = False
@@ -47,9 +47,9 @@ class Said(NamedTuple):
     logits: npt.NDArray[np.float32] | None = None
     """Logits [tokens, vocab] from which `tokens` were drawn; None unless asked for."""
     num_accepted: int | None = None
-    """Accepted draft tokens; None if the engine does not report it."""
+    """Number of accepted draft tokens; None if the engine does not report it."""
     num_drafted: int | None = None
-    """Draft tokens that were verified; None if the engine does not report it."""
+    """Number of draft tokens that were verified; None if the engine does not report it."""
     next_drafts: tuple[int, ...] = ()
     """Draft tokens that the target's head proposes after `tokens`; empty unless asked for."""
     next_parents: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class Said(NamedTuple):
 
 
 class EngineCalls(Protocol):
-    """Runs the calls of one request to one engine, one after another.
+    """The interface for the calls of one request to one engine, made one after another.
 
     `abort` may be called from another thread. An abort that arrives before its call has no effect,
     so the watchdog repeats it until the request has ended.
@@ -65,10 +65,10 @@ class EngineCalls(Protocol):
 
     @property
     def can_stream(self) -> bool:
-        """Whether a streaming call is safe; over BLS, if each response waits for the reader."""
+        """Whether streaming is safe; over BLS, only if each response waits for the reader."""
 
     def run(self, call: Call) -> Generator[Said]:
-        """Run a call and yield what each response adds.
+        """Run a call and yield the part of its result that each response brings.
 
         Raise InvalidRequestError or UnsupportedError if the request is at fault, else
         EngineFailedError.
@@ -94,6 +94,6 @@ class Engines(Protocol):
     ) -> EngineCalls:
         """Return the calls of one request to `model`.
 
-        Each call has the id `<request_id>:<label>:<number>`. If there is a `clock`, the engine is
-        asked for its own times, and they are added to it.
+        Each call has the id `<request_id>:<label>:<number>`. With a `clock`, calls ask for the
+        engine's own times and add them to it.
         """

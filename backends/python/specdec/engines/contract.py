@@ -1,7 +1,7 @@
 """The names of the tensors with which engines are called.
 
-They are those of NVIDIA's `tensorrtllm` backend, and a few of our own, which are marked. "The
-contract" elsewhere means these tensors. Orchestrator and engines both use this file.
+They are those of NVIDIA's `tensorrtllm` backend, and a few of our own, marked "Ours". Elsewhere
+these tensors are called "the contract". Orchestrator and engines both use this file.
 
 Source: all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt of tensorrtllm_backend v0.19.0.
 NVIDIA does not change the names; tests/contract compares them with our config.pbtxt files.
@@ -19,7 +19,7 @@ INPUT_LENGTHS = "input_lengths"
 REQUEST_OUTPUT_LEN = "request_output_len"
 DRAFT_INPUT_IDS = "draft_input_ids"
 END_ID = "end_id"
-PAD_ID = "pad_id"  # accepted as by NVIDIA's backend; one sequence needs no padding
+PAD_ID = "pad_id"  # as in NVIDIA's backend, but without effect: one sequence needs no padding
 TEMPERATURE = "temperature"
 RUNTIME_TOP_K = "runtime_top_k"
 RUNTIME_TOP_P = "runtime_top_p"
@@ -53,31 +53,32 @@ TOTAL_ACCEPTED_DRAFT_TOKENS = "total_accepted_draft_tokens"
 MIN_P = "min_p"
 """Ours: truncation by min-p."""
 PROMPT_LENGTH = "prompt_length"
-"""Ours: tokens at the beginning of input_ids that are prompt, not output."""
+"""Ours: number of tokens at the beginning of input_ids that are prompt, not output."""
 VERIFICATION = "verification"
-"""Ours: the verification mode, if it is not the backend's own."""
+"""Ours: verification mode; without it, that of NVIDIA's backend."""
 DRAFT_PARENTS = "draft_parents"
-"""Ours: for a tree, the index of each draft token's parent, or -1 if it follows the context."""
+"""Ours: for a tree, index of each draft token's parent, or -1 if it follows the context."""
 
 BAD_TEXTS = "bad_texts"
-"""Ours: texts that the output must not contain, in whatever tokens they could be spelt."""
+"""Ours: texts that the output must not contain, whichever tokens spell them."""
 
 CACHE_SALT = "cache_salt"
-"""Ours: calls share prefixes in the KV cache only if they have the same salt (vLLM's name)."""
+"""Ours: salt of the prefix cache; only calls with the same salt share prefixes (vLLM's name)."""
 
 NUM_NEXT_DRAFTS = "num_next_drafts"
-"""Ours, for targets with a head: draft tokens that the head is to return with the answer. With 0
-the head only reads along."""
+"""Ours, for targets with a head: number of draft tokens that the head is to return with the answer.
+With 0 the head reads along: it processes the tokens without drafting."""
 NEXT_DRAFT_IDS = "next_draft_ids"
-"""Ours: the draft tokens of the head, which follow the answer's last token."""
+"""Ours: draft tokens of the head, which follow the answer's last token."""
 NEXT_DRAFT_DEPTH = "next_draft_depth"
-"""Ours: asks the head for a tree, sorted by depth, of at most this depth."""
+"""Ours: greatest depth of the tree that the head is to return; without it, a chain. A tree's tokens
+are sorted by depth."""
 NEXT_DRAFT_PARENTS = "next_draft_parents"
-"""Ours: the parents of next_draft_ids, as in draft_parents; empty for a chain."""
+"""Ours: parents of next_draft_ids, as in draft_parents; empty for a chain."""
 
 RECEIPT_ADDRESS = "receipt_address"
-"""Ours: the address for receipts in a streamed call. If a caller asks for this output, each next
-response waits for the caller's receipt of the last (receipts.py)."""
+"""Ours: address for the receipts of a streamed call. If a caller asks for this output, each
+response is sent only after the receipt of the previous one (receipts.py)."""
 
 OUTPUT_LOG_PROBS = "output_log_probs"
 CUM_LOG_PROBS = "cum_log_probs"
@@ -91,9 +92,9 @@ REQUIRED_OUTPUTS = (OUTPUT_IDS, SEQUENCE_LENGTH)
 def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     """Return the words as the [2, n] int32 array that `bad_words_list` takes.
 
-    Row 0 has the tokens of all words one after another, row 1 the index after the end of each word.
-    The shorter row is padded with -1. Source: to_word_list_format in the preprocessing model of
-    tensorrtllm_backend.
+    Row 0 has the tokens of all words one after another. Row 1 has the index after the last token of
+    each word. The shorter row is padded with -1. Source: to_word_list_format in the preprocessing
+    model of tensorrtllm_backend.
     """
     tokens = [token for word in words for token in word]
     ends = np.cumsum([len(word) for word in words]).tolist()
@@ -105,7 +106,8 @@ def word_list(words: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
 def words_of(array: npt.NDArray[np.int32]) -> tuple[tuple[int, ...], ...]:
     """Return the words of an array from `word_list`.
 
-    Raise ValueError if it has not two rows, or if the ends do not rise within the tokens.
+    Raise ValueError if the array does not have two rows, or if the ends do not rise within the
+    tokens.
     """
     tokens, ends = array.tolist()
     words, start = [], 0

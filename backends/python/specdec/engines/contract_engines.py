@@ -1,7 +1,7 @@
 """Adapters from `EngineCalls` to the engines that the loop uses.
 
-Both belong to one request and run on its thread. They hold the rules of the contract with NVIDIA's
-`tensorrtllm` backend, such as how to tell that an answer has ended.
+Each adapter serves one request. The adapters apply the rules of NVIDIA's `tensorrtllm` backend,
+such as how to tell that an answer has ended.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from specdec.engines.protocol import Draft, TokenIds, Verification
 from specdec.errors import DraftTimeoutError
 
 MAX_PART_LEN = 16
-"""Most tokens of a call, if a stream is replaced by several calls. The first call asks for 1 token
-and each next one for twice as many. So the first token comes at once, and the fixed cost of a call
-is soon shared by 16 tokens: the way to the engine and back, and the step of another batch that runs
-meanwhile. The lengths do not depend on time, so that a seed gives the same text again."""
+"""Most tokens of a call, where several calls replace a stream. The first call asks for 1 token, and
+each next one for twice as many. So the first token comes at once, and up to 16 tokens soon share
+the fixed cost of a call: the way to the engine and back, and the wait for a running step. The
+lengths do not depend on time, so a seed gives the same text again."""
 
 
 class ContractTarget:
@@ -43,8 +43,8 @@ class ContractTarget:
             log_probs += part.log_probs
             num_accepted, num_drafted = part.num_accepted, part.num_drafted
             next_drafts, next_parents = part.next_drafts, part.next_parents
-        # The contract has no finish reason and leaves out the end token. So a result that has only
-        # accepted draft tokens, without a token of the target's own, has met the end.
+        # The contract has no finish reason and leaves out the end token. So the answer has ended if
+        # the target's own token is missing after the accepted draft tokens.
         num_followed = len(draft.path(tokens)) if num_accepted is None else num_accepted
         ended = len(tokens) <= num_followed
         return Verification(
@@ -68,13 +68,13 @@ class ContractTarget:
             is_over = True
         finally:
             if not is_over:
-                # Closing the stream waits until the engine is done, so ask it to end first.
+                # Closing the stream waits until the engine is done, so first ask it to end.
                 self._calls.abort()
         if num_tokens < max_tokens:
             yield Verification((), ended=True)
 
     def _parts(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """Generate by several calls of one response each.
+        """Generate by several calls with one response each.
 
         A stream whose responses do not wait for the reader can lock up this process (receipts.py).
         """
@@ -108,7 +108,7 @@ class ContractDraft:
     ) -> None:
         """Take the calls of the engine and an executor that runs them.
 
-        With `returns_logits`, drafts have the logits from which their tokens were drawn.
+        With `returns_logits`, drafts contain the logits from which their tokens were drawn.
         """
         self._returns_logits = returns_logits
         self._calls = calls

@@ -1,9 +1,9 @@
-"""Converts the logits of a draft for the target, which needs the distributions drawn from.
+"""Converts draft logits so that a target gets the distributions from which tokens were drawn.
 
 A compiled target takes the plain softmax of the logits that it gets (externalDraftTokensKernels of
-TensorRT-LLM). A compiled draft engine returns the logits of its model before temperature, with as
-many columns as its matrices have. So both must be adapted. Our engines return the logits from which
-each token was drawn, and need no conversion.
+TensorRT-LLM). A compiled draft engine returns its model's logits before temperature, with a column
+for each row of its output matrix. So scale and columns must be adapted. Our engines return the
+logits from which each token was drawn, and need no conversion.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def drawn_from(generation_logits: Logits, sampling: Sampling) -> Logits:
     logits = generation_logits.reshape(-1, generation_logits.shape[-1])
     if sampling.has_shared_sampler:
         return logits
-    # Such drafts are drawn with a temperature and nothing else: see Sampling.for_draft.
+    # Compiled engines draw such drafts with temperature alone: see Sampling.for_draft.
     return logits[:, : sampling.vocab_size] / logits.dtype.type(sampling.params.temperature)
 
 
 def fitted(logits: Logits, sampling: Sampling) -> Logits:
-    """Fit draft logits to the columns of the target's logits.
+    """Pad or cut draft logits to the columns of the target's logits.
 
     Take [tokens, draft vocabulary] and return [tokens, target columns] in the same dtype. Added
-    columns get the lowest finite number. For engines of ours, return `logits` unchanged.
+    columns get the lowest finite number. For our own engines, return `logits` unchanged.
     """
     num_missing = sampling.padded_vocab_size - logits.shape[1]
     if sampling.has_shared_sampler or num_missing == 0:

@@ -1,7 +1,7 @@
 """Parses the call of an engine model from the tensors of the contract (contract.py).
 
-The functions are pure. They take arrays and return a frozen call, or raise InvalidRequestError for
-what NVIDIA's C++ backend refuses too.
+The functions are pure. They take arrays and return an immutable call, or raise InvalidRequestError
+for inputs that NVIDIA's C++ backend refuses too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAMPLING = frozenset(
         *(contract.BAD_WORDS_LIST, contract.BAD_TEXTS, contract.EMBEDDING_BIAS),
     }
 )
-"""Inputs of sampling. A call without any of them, and with top-k at most 1, is GREEDY."""
+"""Names of sampling inputs. A call without any of them is GREEDY if its top-k is at most 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +38,24 @@ class EngineCall:
     """One request to the engine: to run a task, or to end one."""
 
     task: Task
-    """Task to run; of a stop request, only its `request_id` counts."""
+    """Task to run; for a stop request, only the task's `request_id` counts."""
     stop: bool
     """Whether to end the task with the same `request_id`."""
     streaming: bool
     """Whether to send a response for each step."""
     exclude_input: bool
-    """Whether output_ids leave out the tokens of input_ids."""
+    """Whether to leave the tokens of input_ids out of output_ids."""
     return_perf_metrics: bool
     """Whether to return times and counts."""
     requested_outputs: frozenset[str]
-    """Names of the outputs that the caller wants."""
+    """Names of the outputs that the caller asks for."""
 
 
 def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str]) -> EngineCall:
     """Return the call that the inputs `arrays` describe; they have no batch dimension.
 
-    Raise InvalidRequestError for missing outputs, values outside their limits, and contradictions.
+    Raise InvalidRequestError for missing outputs, values outside their limits, and inputs that
+    contradict each other.
     """
     missing = set(contract.REQUIRED_OUTPUTS) - requested_outputs
     if missing:
@@ -77,8 +78,8 @@ def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str
     end_id = _scalar(arrays, contract.END_ID, -1)
     params = sampling_params(arrays)
     if contract.PROMPT_LENGTH not in arrays:
-        # As in NVIDIA's backend: min_tokens counts from the end of input_ids, and penalties apply
-        # to all of it.
+        # As in NVIDIA's backend, min_tokens counts from the end of input_ids, and penalties apply
+        # to all tokens in it.
         params = replace(params, min_tokens=params.min_tokens and params.min_tokens + num_input)
     return EngineCall(
         task=Task(
@@ -110,7 +111,7 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
     """Return the sampling parameters of a call, with the defaults of NVIDIA's backend.
 
     A call is greedy unless it gives top-k or top-p; then its default temperature is 1. Source:
-    topK = topP = 0 means topK = 1, and topP = 0 with a topK means 1 (TensorRT-LLM,
+    topK = topP = 0 means topK = 1, and topP = 0 with a topK means topP = 1 (TensorRT-LLM,
     topKSamplingLayer and DefaultDecodingParams). Raise InvalidRequestError for a value outside its
     limits.
     """
@@ -142,9 +143,9 @@ def sampling_params(arrays: Arrays) -> SamplingParams:
 
 
 def _verification(arrays: Arrays) -> str:
-    """Return the verification mode.
+    """Return the verification mode that the call asks for.
 
-    Without the input it is that of NVIDIA's backend: `rejection` with draft logits, else `exact`.
+    If it asks for none, use that of NVIDIA's backend: `rejection` with draft logits, else `exact`.
     """
     default = "exact" if contract.DRAFT_LOGITS not in arrays else "rejection"
     if contract.VERIFICATION not in arrays:

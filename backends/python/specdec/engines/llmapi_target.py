@@ -1,9 +1,9 @@
 """The adapter for engines of TensorRT-LLM's LLM API, which speculate inside.
 
-Such an engine takes text and returns text. It takes neither tokens nor drafts, so it can generate
-but not verify. It is always asked to stream: it never answers a request that does not stream and is
-stopped. Source: all_models/llmapi/tensorrt_llm of TensorRT-LLM's triton_backend, config.pbtxt and
-1/model.py (main, July 2026).
+Such an engine takes and returns text instead of tokens. It takes no drafts, so it can generate but
+not verify. It is always asked to stream, because it never answers a request without streaming that
+is stopped. Source: all_models/llmapi/tensorrt_llm of TensorRT-LLM's triton_backend, config.pbtxt
+and 1/model.py (main, July 2026).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TIMES = ("arrival_time_ns", "last_token_time_ns")
 _COUNTS = ("total_draft_tokens", "total_accepted_draft_tokens")
 _OUTPUTS = ("text_output", "finish_reason", *_TIMES, *_COUNTS)
 _GOES_ON = ("", "None")
-"""finish_reason of all responses but the last."""
+"""Values of finish_reason in all responses but the last."""
 _ENDS = ("stop", "length")
-"""finish_reason of the last response, unless something went wrong."""
+"""Values of finish_reason in the last response of a complete answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class TextPrompt:
     text: str
     """The prompt as text, without a first token that the engine adds itself."""
     params: SamplingParams
-    """Only temperature, top-k, top-p, seed, and presence and frequency penalty reach the engine."""
+    """Sampling parameters. Only temperature, top-k, top-p, seed, and presence and frequency penalty
+    reach the engine."""
 
 
 class LlmapiTarget:
-    """The engine as a `TargetEngine` of one request that can stream but not verify."""
+    """A `TargetEngine` for one request to such an engine; it can stream but not verify."""
 
     def __init__(
         self,
@@ -57,9 +58,9 @@ class LlmapiTarget:
     ) -> None:
         """Take the prompt, and `cut`, which splits the answer's text into tokens.
 
-        `max_tokens` is the limit of tokens in the answer. Times and counts of the last response are
-        added to `clock` and `counts`. `has_receipts` says that the engine waits for a receipt of
-        each response (receipts.py).
+        `max_tokens` limits the answer. Times and counts of the last response are added to `clock`
+        and `counts`. With `has_receipts`, the engine waits for a receipt of each response
+        (receipts.py).
         """
         self._model = model
         self._prompt = prompt
@@ -74,10 +75,11 @@ class LlmapiTarget:
         return self._tokens.text_of(token)
 
     def stream(self, context: TokenIds, max_tokens: int) -> Generator[Verification]:
-        """Generate the answer; see `TargetEngine.stream`. Closing the generator stops the engine.
+        """Generate the answer, as `TargetEngine.stream` describes.
 
-        `context` is not used, because the engine gets the prompt as text. Raise EngineFailedError
-        if the engine fails, ends with an unknown finish_reason, or changes text that it has sent.
+        Closing the generator stops the engine. `context` is not used, because the engine gets the
+        prompt as text. Raise EngineFailedError if the engine fails, ends with an unknown
+        finish_reason, or changes text that it has sent.
         """
         del context
         is_over = False
@@ -94,18 +96,18 @@ class LlmapiTarget:
                 if tokens or is_over:
                     yield Verification(tokens, ended=reason == "stop")
         finally:
-            if not is_over:  # First, because `abort` does nothing after `close`.
+            if not is_over:  # Abort first: after `close` it would do nothing.
                 self._requests.abort()
             responses.close()
         if not is_over:
             raise EngineFailedError(f"{self._model}: the stream ended without a finish_reason")
 
     def verify(self, context: TokenIds, draft: Any) -> Verification:  # noqa: ARG002
-        """Raise UnsupportedError; no drafter works for such an engine."""
+        """Raise UnsupportedError, because such an engine takes no drafts."""
         raise UnsupportedError(f"{self._model} speculates by itself; it verifies no drafts")
 
     def abort(self) -> None:
-        """Ask the engine to end the request; do nothing without one."""
+        """Ask the engine to end the running request; do nothing without one."""
         self._requests.abort()
 
     def check(self) -> None:
@@ -128,7 +130,7 @@ class LlmapiTarget:
         if params.is_greedy:
             sampling["top_k"] = (1, np.int32)
         else:
-            # A temperature alone would leave some releases greedy.
+            # Some releases stay greedy if they get a temperature alone.
             sampling["temperature"] = (params.temperature, np.float32)
             sampling["top_p"] = (params.top_p, np.float32)
             sampling["seed"] = (params.seed, np.uint64)

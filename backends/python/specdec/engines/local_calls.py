@@ -1,4 +1,4 @@
-"""Calls of a torch engine in this process, without tensors or a hop between processes."""
+"""Calls of a torch engine in this process, without Triton's tensors or a second process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specdec.torch_engine.task import NO_TOKENS, Task, TaskOutput
 
 
 class LocalCalls:
-    """Runs the calls of one request on one engine; it implements `EngineCalls` (calls.py).
+    """The calls of one request to one engine of this process; an `EngineCalls` (calls.py).
 
-    The sampling parameters are converted to the contract's tensors and back once. So they are
+    The sampling parameters are converted once to the contract's tensors and back. So they are
     rounded as in a call over BLS, and the engine draws the same tokens.
     """
 
@@ -32,9 +32,10 @@ class LocalCalls:
         sampling: Sampling,
         clock: EngineClock | None,
     ) -> None:
-        """Take the engine, its model's name for errors, and the prefix of `<prefix>:<number>` ids.
+        """Take the engine, and its model's name for error messages.
 
-        The engine's own times are added to `clock`, if there is one.
+        Each call has the id `<prefix>:<number>`. The engine's own times are added to `clock`, if
+        there is one.
         """
         self._model = model
         self._engine = engine
@@ -70,12 +71,12 @@ class LocalCalls:
                     is_over = output.is_final
                 yield self._joined(said)
         finally:
-            # A call that was given up may end after the next one has begun.
+            # An abandoned call may end after the next one has begun.
             if self._current == call_id:
                 self._current = None
 
     def abort(self) -> None:
-        """Ask the engine to end the running call, which it does within a pass."""
+        """Ask the engine to end the running call; it ends within a pass."""
         call_id = self._current
         if call_id is not None:
             self._engine.cancel(call_id)
@@ -123,6 +124,6 @@ class LocalCalls:
 
 
 def _of_model(model: str, error: Exception) -> SpecdecError:
-    """Return an engine's error with the model's name, as a call over BLS raises it."""
+    """Return an engine's error with the model's name in it, as calls over BLS raise it."""
     kind = type(error) if isinstance(error, SpecdecError) else EngineFailedError
     return kind(f"{model}: {str(error).removeprefix(f'{kind.error_type}: ')}")

@@ -18,16 +18,17 @@ class Verification:
     """The target's answer to a draft, or one response of a stream without a draft."""
 
     tokens: tuple[int, ...]
-    """Confirmed tokens without the end token: the accepted ones, then the target's own."""
+    """Confirmed tokens without the end token: accepted draft tokens, then the target's own."""
     ended: bool
     """Whether the target's next token is the end token."""
     log_probs: tuple[float, ...] = ()
     """The target's log-probability of each of `tokens`; empty unless the request asks for them."""
     num_accepted: int | None = None
-    """Accepted draft tokens; None if the engine does not report it: see `num_accepted_of`."""
+    """Number of accepted draft tokens; None if the engine does not report it: see
+    `num_accepted_of`."""
     num_drafted: int | None = None
-    """Draft tokens that were verified; None if the engine does not report it, which means all. The
-    engine may leave out paths of a tree that is too large."""
+    """Number of draft tokens that were verified; None means all. The engine may leave out paths of
+    a tree that is too large."""
     next_drafts: tuple[int, ...] = ()
     """Draft tokens that the target's head proposes after `tokens`; empty unless it was asked."""
     next_parents: tuple[int, ...] = ()
@@ -39,7 +40,7 @@ class Draft:
     """A draft for one round, and the request for the head's next draft."""
 
     tokens: tuple[int, ...]
-    """The draft tokens; of a tree, each after its parent."""
+    """The draft tokens; in a tree, each comes after its parent."""
     logits: npt.NDArray[np.float32] | None = None
     """Logits [tokens, vocab] from which the tokens were drawn; None if verification does not need
     them, or if the tokens were copied."""
@@ -50,16 +51,16 @@ class Draft:
     log_probs: tuple[float, ...] = ()
     """The draft model's log-probability of each token; empty unless it was asked for them."""
     num_next: int | None = None
-    """Draft tokens for the next round that the target's head is to return with its answer. With 0
-    the head only reads along, and with None it does not run."""
+    """Number of draft tokens for the next round that the target's head is to return. With 0 the
+    head reads along: it processes the tokens without drafting. With None it does not run."""
     next_depth: int | None = None
     """Depth of the tree of `num_next` tokens; None asks for a chain."""
 
     def path(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the indices of the draft tokens along which `tokens` runs, from the root on.
+        """Return the indices of the draft tokens that `tokens` follows, from the root on.
 
-        The path ends at the first token that the draft does not have. Among siblings with the same
-        token, the path has the first; the children of each of them count as children of all.
+        The path ends at the first token that the draft does not have. Of siblings with the same
+        token, the path has the first, and the children of each count as children of all.
         """
         parents = self.parents or tuple(range(-1, len(self.tokens) - 1))
         path: list[int] = []
@@ -82,7 +83,7 @@ NO_DRAFT = Draft(())
 
 
 class TargetEngine(Protocol):
-    """The model whose output the client gets.
+    """The interface of the target, whose output the client gets.
 
     Methods raise InvalidRequestError or UnsupportedError if the request is at fault, else
     EngineFailedError.
@@ -100,7 +101,7 @@ class TargetEngine(Protocol):
 
 
 class DraftEngine(Protocol):
-    """A draft model."""
+    """The interface of a draft model."""
 
     def draft(self, context: TokenIds, num_tokens: int) -> Draft:
         """Draft up to `num_tokens` tokens after `context` [n] int32; fewer before an end token.
@@ -113,25 +114,25 @@ class DraftEngine(Protocol):
 class EngineClock:
     """The sum of the times that an engine itself reports for the calls of one request.
 
-    An engine that takes drafts is asked for them only if the request wants performance metrics,
-    because this costs time. An `llmapi` engine always reports them.
+    Reports cost time, so an engine that takes drafts is asked for them only if the request wants
+    performance metrics. An `llmapi` engine always reports its times.
     """
 
     busy_s: float = 0.0
-    """Seconds from the arrival of each call to its last token, added up."""
+    """Seconds from arrival to last token, summed over the calls."""
 
 
 @dataclass(slots=True)
 class EngineCounts:
-    """The counts that an engine that speculates inside reports with its last response.
+    """The counts in the last response of an engine that speculates inside.
 
-    They stay 0 if the answer was stopped from outside.
+    They stay 0 if the answer is stopped before that response.
     """
 
     num_draft_tokens: int = 0
-    """Draft tokens that the engine verified."""
+    """Number of draft tokens that the engine verified."""
     num_accepted_tokens: int = 0
-    """Draft tokens that the engine accepted."""
+    """Number of draft tokens that the engine accepted."""
 
 
 def num_accepted_of(draft: Draft, verification: Verification) -> int:

@@ -1,4 +1,4 @@
-"""Receipts for streamed BLS calls: the engine sends a response once the reader has the last one.
+"""Receipts for streamed BLS calls: each response waits until the reader has the previous one.
 
 They prevent a deadlock of three threads in Triton's Python backend (docs/triton-pitfalls.md):
 
@@ -6,9 +6,9 @@ They prevent a deadlock of three threads in Triton's Python backend (docs/triton
    (`ResponseIterator::Next`, pb_response_iterator.cc).
 2. If the stream's next response comes meanwhile, the thread that delivers responses waits for that
    lock while it holds the lock of the map of all streams.
-3. A thread that holds the GIL and begins a call waits for the map, for ever.
+3. A thread that holds the GIL and begins a call waits for the map's lock, for ever.
 
-It cannot happen to a stream whose engine waits for the reader, or to a call with one response.
+The deadlock cannot happen if the engine waits for the reader, or if a call has one response.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ PATIENCE_S = 1.0
 """Seconds without a receipt after which a reader counts as gone, and the stream goes on."""
 
 _CHECK_S = 0.25
-"""Seconds between two looks for readers that have gone."""
+"""Seconds between two checks for readers that have gone."""
 
 
 class ReceiptDesk:
     """The engine's side: a local socket, and the streams that wait for a receipt.
 
-    A thread of its own reads the socket.
+    The desk reads the socket on a thread of its own.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class ReceiptDesk:
     def _run(self) -> None:
         check_s = time.monotonic() + _CHECK_S
         while self._is_open:
-            with contextlib.suppress(OSError):  # Such as the time limit.
+            with contextlib.suppress(OSError):  # For example, no receipt came in time.
                 self._settle(self._socket.recv(64).decode(errors="replace"))
             if time.monotonic() > check_s:
                 with self._lock:
@@ -99,14 +99,14 @@ class ReceiptDesk:
 def gives_receipts(requested: frozenset[str], configured: frozenset[str]) -> bool:
     """Return whether a caller that asks for the outputs `requested` will send receipts.
 
-    `configured` are all outputs of the model. A caller that names no outputs gets all of them from
-    Triton, and does not know about receipts.
+    `configured` are all outputs of the model. Triton requests them all for a caller that names no
+    outputs, and such a caller does not know about receipts.
     """
     return contract.RECEIPT_ADDRESS in requested and requested != configured
 
 
 def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the output receipt_address [1], the address for the receipt of a response."""
+    """Return the output receipt_address [1] with the address for the receipt of a response."""
     return {contract.RECEIPT_ADDRESS: np.asarray([address.encode()], dtype=np.object_)}
 
 
@@ -122,7 +122,7 @@ atexit.register(_SENDER.close)
 
 
 def _abstract(name: str) -> str:
-    """Return the socket address in Linux's abstract namespace.
+    """Return the socket address of `name` in Linux's abstract namespace.
 
     Such an address leaves nothing in the file system to clean up.
     """

@@ -13,7 +13,7 @@ from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines import contract
 
 EXACT, REJECTION, OFF = "exact", "rejection", "off"
-"""Two of the verification modes, and the value that means no speculation. The other modes are in
+"""Two of the verification modes, and the value for no speculation. The other modes are in
 acceptance/rules.py."""
 
 
@@ -23,29 +23,29 @@ class Sampling:
 
     params: SamplingParams = GREEDY
     num_prompt_tokens: int = 0
-    """Tokens at the beginning of the context that are prompt, not output."""
+    """Number of tokens at the beginning of the context that are prompt, not output."""
     wants_log_probs: bool = False
     """Whether the engine is to return log-probabilities."""
     has_shared_sampler: bool = False
-    """Whether the engines are ours. They draw with noise by position (noise.py) and take the inputs
-    `prompt_length`, `verification`, `min_p` and `draft_parents`."""
+    """Whether the engines are our own. These draw with noise by position (noise.py) and take the
+    inputs `prompt_length`, `verification`, `min_p` and `draft_parents`."""
     has_old_names: bool = False
     """Whether the engine was compiled by a TensorRT-LLM before 0.20, which renamed two inputs."""
     verification: str = EXACT
     """The verification mode, or OFF."""
     vocab_size: int = 0
-    """Tokens of the engine's vocabulary."""
+    """Number of tokens in the engine's vocabulary."""
     padded_vocab_size: int = 0
-    """Columns of the engine's logits; a compiled engine may have more than tokens. Needed for
-    `logit_bias` and for draft logits."""
+    """Number of columns of the engine's logits; compiled engines may have more columns than tokens.
+    Needed for `logit_bias` and for draft logits."""
 
     cache_salt: str = ""
     """Salt of the engine's prefix cache: calls with different salts share nothing. Empty without a
-    tenant, and for engines that do not take one."""
+    tenant, and for engines that take no salt."""
 
     @property
     def is_judged(self) -> bool:
-        """Whether drafts are verified by probabilities. Each round then has noise of its own.
+        """Whether drafts are verified by probabilities, and each round has noise of its own.
 
         Greedy requests are always verified by equality.
         """
@@ -59,11 +59,11 @@ class Sampling:
     def for_draft(self, number: int) -> Sampling:
         """Return the sampling of draft model `number`.
 
-        If drafts are verified by equality, it is that of the target, so that both draw with the
+        If drafts are verified by equality, it is the target's sampling, so that both draw with the
         same noise. If they are verified by probabilities, each draft model gets a seed of its own,
         because candidates for the same position must be drawn independently. A compiled draft
-        engine then draws with the temperature alone. It returns the logits of its model whatever it
-        draws from, and temperature is what `drawn_from` (draft_logits.py) can apply to them.
+        engine then draws with temperature alone: it always returns its model's plain logits, and
+        `drawn_from` (draft_logits.py) can apply nothing else to them.
         """
         if not self.is_judged:
             return self
@@ -136,8 +136,8 @@ def round_seed(seed: int, num_context: int) -> int:
     """Return the seed of one call, which is the same for the draft and verification of a round.
 
     Each round needs another seed for two reasons. Block verification looks at tokens after the one
-    at which it stops; their noise is then biased, and the next round must not use it again. And an
-    engine without noise by position would draw with the same noise in each call with the same seed.
+    at which it stops. Their noise is then biased, and the next round must not use it again. Engines
+    without noise by position would use the same noise in all calls with the same seed.
     """
     return (seed + num_context * 0x9E3779B97F4A7C15) % 2**64
 

@@ -15,20 +15,20 @@ UNFINISHED = "\ufffd"
 
 
 class TextTokens:
-    """Turns the growing text of an answer into tokens.
+    """The growing text of an answer, cut into tokens.
 
     The tokens need not be those that the engine drew, and their number may differ. Their text is
     exactly the engine's. There are at most `max_tokens`; if the text needs more, the last token
-    gets all the rest of it.
+    gets the rest of the text.
     """
 
     def __init__(self, cut: Cut, max_tokens: int) -> None:
         self._cut = cut
         self._num_left = max_tokens
         self._text = ""
-        """The answer so far."""
+        """Text of the answer so far."""
         self._num_given = 0
-        """Characters of `_text` for which tokens were returned."""
+        """Number of characters of `_text` for which tokens were returned."""
         self._parts: deque[str] = deque()
         """Texts of returned tokens that `text_of` has not returned yet."""
 
@@ -43,7 +43,7 @@ class TextTokens:
         if not text.startswith(self._text):
             raise EngineFailedError("the engine has taken back text that was streamed")
         self._text = text
-        # Keep one token for the end, because it must take all the text that is still to come.
+        # Keep one token for the end: it must take all text that may still come.
         num_free = self._num_left - (not is_last)
         pairs = self._cut(text[self._num_given :]) if num_free > 0 else []
         if len(pairs) > num_free:

@@ -11,41 +11,39 @@ from specdec.health.board import Beat, Role, State
 from specdec.health.processes import DIED, STOPPED, fault_of
 
 HANG_VARIABLE = "SPECDEC_HANG_S"
-"""Environment variable: seconds without a heartbeat after which a process counts as hung."""
+"""Environment variable with the hang limit: seconds without a heartbeat after which a process
+counts as hung."""
 DEFAULT_HANG_S = 10.0
-"""Hang limit in seconds by default, longer than any pass or chunk of a prompt takes on two busy
+"""Default of the hang limit in seconds, longer than any pass or chunk of a prompt takes on two busy
 cores."""
 STOPPED_S = 0.5
-"""Seconds for which a process must stay stopped before that is a fault; profilers stop processes
-for milliseconds."""
+"""Seconds after which a stopped process counts as a fault; profilers stop processes for
+milliseconds."""
 ANSWER_S = 1.0
 """Seconds that orchestrators have to tell clients of a dead engine before the server is ended."""
 SETTLE_S = 0.3
-"""Seconds that Triton has to send the last responses after they were handed to it."""
+"""Seconds that Triton has to send the last responses that it was given."""
 PAUSE_S = 2.0
-"""Seconds between two looks from which on the watcher itself must have been paused, as by `docker
-pause` or a migration. The server's processes were paused too, so their silence before the end of
-the pause does not count."""
+"""Seconds between two looks above which the watcher itself was paused, as by `docker pause` or a
+migration. The server's processes were paused too, so their silence before the pause's end does not
+count."""
 
 
 def hang_limit_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds without a heartbeat after which a process counts as hung.
-
-    Raises ValueError if SPECDEC_HANG_S is no number.
-    """
+    """Return the hang limit in seconds; raise ValueError if SPECDEC_HANG_S is no number."""
     return float(environment.get(HANG_VARIABLE, "") or DEFAULT_HANG_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The faults of a server's processes; an empty text means that there is none of its kind."""
+    """The faults of a server's processes, as one text for each kind; empty for no fault."""
 
     fatal: str
-    """The faults that keep the server from answering until it is started again."""
+    """Faults that keep the server from answering until it is started again."""
     degraded: str
-    """The faults of models that no answer needs, such as draft models; answers come without."""
+    """Faults of models that no answer needs, such as draft models; answers come without them."""
     waiting: str
-    """The reason why the server is not ready yet; it may go away by itself."""
+    """Reason why the server is not ready yet; it may go away by itself."""
 
     @property
     def is_ready(self) -> bool:
@@ -54,17 +52,20 @@ class Assessment:
 
 
 class Watch:
-    """Finds the faults of one server's processes in repeated looks; used by one thread."""
+    """The watcher of one server's processes, which looks for faults again and again.
+
+    Only one thread may use it.
+    """
 
     def __init__(self, hang_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`hang_s`: seconds without a heartbeat after which a process counts as hung."""
+        """Take the hang limit and a clock, both in seconds."""
         self._hang_s = hang_s
         self._clock = clock
         self._looked_s = self._awake_since_s = clock()
         self._stopped_since_s: dict[int, float] = {}
-        """Times by `clock` when stopped processes were first seen stopped, by process id."""
+        """Times by `clock` at which stopped processes were first seen stopped, by process id."""
         self._seen: dict[str, Role] = {}
-        """Roles of all models that have been in state SERVING, by name."""
+        """Roles by name of all models that were ever seen in state SERVING."""
 
     def look(self) -> None:
         """Note the time and notice a pause; call this first in each look."""
@@ -74,17 +75,17 @@ class Watch:
         self._looked_s = now_s
 
     def silent_s(self, last_s: float) -> float:
-        """Return the seconds since `last_s` (by `clock`), when a process last reported.
+        """Return the seconds since a process last reported, at `last_s` by `clock`.
 
-        Time up to the end of the watcher's last pause does not count.
+        Time before the end of the watcher's last pause does not count.
         """
         return self._looked_s - max(last_s, self._awake_since_s)
 
     def process_fault(self, pid: int, start_ticks: int | None = None) -> str:
         """Return why a process cannot work, DIED or STOPPED; empty if it can.
 
-        STOPPED is returned only after STOPPED_S. `start_ticks` (ProcessStatus) tells the process
-        from a later one with the same id.
+        STOPPED is returned only after STOPPED_S. `start_ticks` (ProcessStatus) distinguishes the
+        process from a later one with the same id.
         """
         fault = fault_of(pid, start_ticks)
         if fault != STOPPED:
@@ -94,10 +95,10 @@ class Watch:
         return fault if self.silent_s(since_s) > STOPPED_S else ""
 
     def fault_in(self, beat: Beat) -> str:
-        """Return what is wrong with a model process; empty for nothing.
+        """Return the fault of a model process; empty for none.
 
         Loading may take any time. A process that dies while it loads has no fault here: Triton
-        reports it, and goes on serving an earlier version of its model.
+        reports it, and goes on serving the model's earlier version.
         """
         if fault := self.process_fault(beat.pid, beat.start_ticks):
             is_refused = beat.state is State.LOADING and fault == DIED
@@ -110,10 +111,10 @@ class Watch:
         return ""
 
     def assess(self, beats: Sequence[Beat], others: Mapping[str, str]) -> Assessment:
-        """Assess the processes on the board, and `others` that are not on it (faults by model).
+        """Assess the processes on the board, and `others`: faults by model of processes not on it.
 
-        A fault is fatal in an orchestrator and in a model that one needs. Without an orchestrator
-        every fault is fatal.
+        A fault is fatal in an orchestrator, and in a model that an orchestrator needs. Without an
+        orchestrator every fault is fatal.
         """
         found = [*others.items(), *((each.model, self.fault_in(each)) for each in beats)]
         faults = {model: fault for model, fault in found if fault}
@@ -132,7 +133,7 @@ class Watch:
         )
 
     def _waiting(self, beats: Sequence[Beat], needed: set[str]) -> str:
-        """Return which models load, or were unloaded although requests need them, in one line."""
+        """Return one line about models that load or that are needed but were unloaded."""
         serving = {each.model for each in beats if each.state is State.SERVING}
         loading = {
             each.model for each in beats if each.state is State.LOADING and not each.process_fault

@@ -1,8 +1,8 @@
 """Heartbeats of model processes, each in a small file on the server's board.
 
-The board is a directory in /dev/shm that all processes of a server share. The supervisor names it
-in SPECDEC_BOARD. Without a supervisor it is named after the process id of tritonserver, the parent
-of every model process.
+The board is a directory in /dev/shm that all processes of a server share. The supervisor gives its
+path in SPECDEC_BOARD. Without a supervisor, its name contains the process id of tritonserver, the
+parent of every model process.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ UNSUPERVISED_PREFIX = "specdec_board_"
 
 _DRAIN_FILE = "drain"
 _FORMAT = struct.Struct("=qqdqq")
-"""Fields of a file: state, 1 while the loop works, time.monotonic() of the last beat, tasks given,
-tasks taken."""
+"""Fields of a file: state, 1 while the loop works, time.monotonic() of the last beat, number of
+tasks put into the loop's queue, number of tasks taken out of it."""
 _STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = range(5)
 """Indices of the fields, each of eight bytes."""
 _MAX_READS = 10
-"""The most times that a file is read again until two reads are equal, so that a reader does not see
-half of a change."""
+"""Most times to read a file again until two reads are equal; a reader must not see half of a
+change."""
 
 
 class State(IntEnum):
@@ -42,9 +42,9 @@ class State(IntEnum):
     LOADING = 0
     SERVING = 1
     DRAINED = 2
-    """The state of an orchestrator after a stop: all requests are answered, all files written."""
+    """State of an orchestrator after a stop: all requests are answered and all files written."""
     FAILED = 3
-    """The state after an engine's loop has ended by an error: the process answers no request."""
+    """State after an engine's loop has ended by an error: the process answers no request."""
 
 
 class Role(IntEnum):
@@ -61,19 +61,19 @@ class Beat:
     model: str
     pid: int
     start_ticks: int
-    """ProcessStatus.start_ticks, which tells the process from a later one with the same id."""
+    """Start of the process as in ProcessStatus; distinguishes it from later ones with its id."""
     role: Role
     needs: tuple[str, ...]
     """Models without which an orchestrator can answer no request."""
     state: State
     beat_s: float
-    """time.monotonic() when the process's loop last began a turn, or its state last changed."""
+    """time.monotonic() at which the loop last began a turn or the state last changed."""
     has_work: bool
-    """Whether the loop works or tasks wait for it."""
+    """Whether the loop works or tasks wait in its queue."""
 
     @property
     def process_fault(self) -> str:
-        """The reason why its process cannot work, DIED or STOPPED; empty if it can."""
+        """The reason why the process cannot work, DIED or STOPPED; empty if it can."""
         return fault_of(self.pid, self.start_ticks)
 
 
@@ -84,7 +84,7 @@ def board_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 class Heartbeat(Protocol):
-    """Interface by which a loop reports on itself; each method may be called on any thread."""
+    """The interface by which a loop reports that it lives; any thread may call any method."""
 
     def enter(self, state: State) -> None:
         """Report the state that the process now has."""
@@ -103,9 +103,9 @@ class Heartbeat(Protocol):
 
 
 class Pulse:
-    """The heartbeat of one process.
+    """The heartbeat of one process, written to a file on the board.
 
-    Each method may be called on any thread. Those that report take a microsecond.
+    Any thread may call any method. A report takes about a microsecond.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class Pulse:
         needs: tuple[str, ...] = (),
         directory: Path | None = None,
     ) -> None:
-        """Put the process on the board in state LOADING, and remove what dead processes left there.
+        """Put the process on the board in state LOADING, and remove files of dead processes.
 
-        `needs`: models without which an orchestrator can answer no request. `directory`: the board,
-        by default that of this process's server. Raises OSError if /dev/shm is full.
+        `needs` are the models without which an orchestrator can answer no request. `directory` is
+        the board, by default that of this process's server. Raise OSError if /dev/shm is full.
         """
         directory = directory or board_directory()
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -132,21 +132,21 @@ class Pulse:
         hidden.write_bytes(_FORMAT.pack(State.LOADING, 0, time.monotonic(), 0, 0))
         with hidden.open("r+b") as file:
             memory = memoryview(mmap.mmap(file.fileno(), _FORMAT.size))
-        # A field is written by one store of eight bytes; struct.pack_into would write zeros first.
+        # Each field is written by one store of eight bytes; struct.pack_into writes zeros first.
         self._integers, self._times_s = memory.cast("q"), memory.cast("d")
-        # Renamed only now, so that readers see complete files.
+        # The file gets its name only now, so that readers see complete files.
         hidden.rename(self._file)
         self._num_given = self._num_taken = 0
 
     def enter(self, state: State) -> None:
         """Report the state that the process now has."""
-        # A process is not checked for silence while it loads; afterwards silence counts from here.
+        # While it loads, a process may be silent; afterwards silence counts from here.
         self._times_s[_BEAT] = time.monotonic()
         self._integers[_STATE] = state
 
     def beat(self, *, is_working: bool) -> None:
         """Report that the loop begins a turn, and whether it will work or wait in it."""
-        # The time goes first, or work that begins after a long wait would look like a hang.
+        # Write the time first: otherwise work that begins after a long wait looks like a hang.
         self._times_s[_BEAT] = time.monotonic()
         self._integers[_IS_WORKING] = is_working
 
@@ -161,7 +161,7 @@ class Pulse:
         self._integers[_TAKEN] = self._num_taken
 
     def close(self) -> None:
-        """Take the process off the board; the last process also removes the board."""
+        """Remove the process from the board; the last process also removes the board."""
         self._file.unlink(missing_ok=True)
         with suppress(OSError):
             self._directory.rmdir()
@@ -212,7 +212,7 @@ def read_board(directory: Path) -> list[Beat]:
 def _settled(file: Path) -> bytes:
     """Return the content of a file that another process may be writing.
 
-    The file is read until two reads are equal, or _MAX_READS times more.
+    The file is read until two reads are equal, but only _MAX_READS times more.
     """
     content = file.read_bytes()
     for _ in range(_MAX_READS):
@@ -231,10 +231,7 @@ def ask_to_drain(directory: Path, deadline_s: float) -> None:
 
 
 def drain_deadline_s(directory: Path) -> float | None:
-    """Return the time.monotonic() until which running requests may go on.
-
-    The result is None if no drain was asked for.
-    """
+    """Return the time.monotonic() until which running requests may go on; None without a drain."""
     try:
         return float((directory / _DRAIN_FILE).read_text("utf-8"))
     except FileNotFoundError:
@@ -250,7 +247,7 @@ def _remove_dead_boards(own: Path) -> None:
 
 
 def _remove_dead_processes(board: Path, model: str) -> None:
-    """Remove the files of a model's dead processes from the board: the model is loaded again."""
+    """Remove the files of a model's dead processes, because the model is being loaded again."""
     for file in board.glob(f"{model},*,*,*,*"):
         _, pid, start_ticks, *_ = file.name.split(",")
         if fault_of(int(pid), int(start_ticks)) == DIED:

@@ -1,4 +1,4 @@
-"""`specdec health`: ask the supervisor whether requests can be answered."""
+"""The command `specdec health`: ask the supervisor whether requests can be answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--port",
         type=int,
-        # As text, so that argparse refuses a variable that is no number.
+        # Given as text, so that argparse refuses a variable that is no number.
         default=os.environ.get(PORT_VARIABLE) or str(DEFAULT_PORT),
         help=f"default: ${PORT_VARIABLE}, else {DEFAULT_PORT}",
     )

@@ -10,10 +10,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 STALE_AFTER_S = 2.0
-"""Seconds after which the supervisor's last look at its server is too old to say "ready"."""
+"""Seconds after which the supervisor's last look at the server is too old to answer "ready"."""
 DEAD_AFTER_S = 60.0
-"""Seconds without a look after which the supervisor counts as hung and liveness fails. Nothing that
-it does takes so long."""
+"""Seconds without a look after which the supervisor counts as hung and liveness fails. None of its
+tasks takes this long."""
 CLIENT_TIMEOUT_S = 5.0
 """Seconds after which a client that sends nothing is disconnected."""
 
@@ -26,14 +26,14 @@ class Health:
     reason: str
     """One line that says why the server is ready or not."""
     seen_s: float
-    """time.monotonic() when the processes were looked at."""
+    """time.monotonic() at which the supervisor looked at the processes."""
 
 
 class HealthEndpoint:
-    """An HTTP server that answers probes by the last report; it runs on threads of its own."""
+    """An HTTP server that answers probes from the last report; it runs on threads of its own."""
 
     def __init__(self, address: str, port: int) -> None:
-        """Listen on this address and port. Raises OSError if the port is taken."""
+        """Listen on this address and port; raise OSError if the port is taken."""
         self._health = Health(False, "starting", time.monotonic())
         endpoint = self
 
@@ -63,7 +63,7 @@ class HealthEndpoint:
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def report(self, health: Health) -> None:
-        """Replace the health that probes are told."""
+        """Set the health with which probes are answered from now on."""
         self._health = health
 
     def answer(self, path: str) -> tuple[HTTPStatus, str]:

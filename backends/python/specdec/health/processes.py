@@ -1,4 +1,4 @@
-"""Ask the kernel about processes: whether they have died or are stopped, and how they started."""
+"""Ask the kernel about processes: whether they died or are stopped, and how they were started."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ProcessStatus:
     pid: int
     parent: int
     letter: str
-    """Its state: R, S, D …; Z or X after its end, T or t while it is stopped."""
+    """State: R, S, D …; Z or X after the end, T or t while the process is stopped."""
     start_ticks: int
-    """Its start, in clock ticks since the machine's boot. A later process with the same id has a
-    greater number."""
+    """Start in clock ticks since the machine's boot. A later process with the same id has a greater
+    number."""
 
     @property
     def fault(self) -> str:
@@ -36,7 +36,7 @@ def status_of(pid: int) -> ProcessStatus | None:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    # The name in parentheses may contain anything; field 3 of proc(5) follows it.
+    # The name in parentheses may contain anything, so read from field 3 of proc(5), after it.
     fields = text.rpartition(")")[2].split()
     return ProcessStatus(pid, int(fields[1]), fields[0], int(fields[19]))
 
@@ -44,7 +44,7 @@ def status_of(pid: int) -> ProcessStatus | None:
 def fault_of(pid: int, start_ticks: int | None = None) -> str:
     """Return why a process cannot work, DIED or STOPPED; empty if it can.
 
-    With `start_ticks` (ProcessStatus), a later process with the same id is not taken for it.
+    With `start_ticks` (ProcessStatus), a later process with the same id counts as DIED.
     """
     status = status_of(pid)
     if status is None or start_ticks not in {None, status.start_ticks}:
@@ -61,10 +61,7 @@ def all_processes() -> Iterator[ProcessStatus]:
 
 
 def model_run_by(pid: int) -> str:
-    """Return the model that a process runs as a stub of Triton's Python backend.
-
-    The result is empty for other processes.
-    """
+    """Return the model that a process runs as a stub of Triton's Python backend; empty for none."""
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -74,7 +71,7 @@ def model_run_by(pid: int) -> str:
 
 
 def environment_of(pid: int) -> list[str]:
-    """Return the environment at a process's start, as NAME=value; [] if it cannot be read."""
+    """Return the environment with which a process was started, as NAME=value; [] if unreadable."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

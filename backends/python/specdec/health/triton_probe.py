@@ -8,28 +8,28 @@ import time
 from http import HTTPStatus
 
 PERIOD_S = 0.25
-"""Seconds between an answer and the next question."""
+"""Seconds between an answer and the next probe."""
 TIMEOUT_S = 2.0
 """Seconds to wait for one answer; a busy server takes milliseconds."""
 
 
 class TritonProbe:
-    """A thread that asks tritonserver whether it is ready, with the last answer and its time."""
+    """A thread that asks tritonserver whether it is ready, and keeps the last answer."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Begin to ask on this host and HTTP port."""
+        """Begin to ask tritonserver at this host and HTTP port."""
         self._host, self._port = host, port
         self._closing = threading.Event()
         self.is_ready = False
-        """Whether tritonserver last answered that all models are ready; False without an answer."""
+        """Whether the last answer was that all models are ready; False if none came."""
         self.was_ready = False
         """Whether all models have been ready at least once."""
         self.answered_s = time.monotonic()
-        """time.monotonic() of the last answer, whether ready or not; at first that of the start."""
+        """time.monotonic() of the last answer, ready or not; at first that of the probe's start."""
         threading.Thread(target=self._run, name="triton probe", daemon=True).start()
 
     def close(self) -> None:
-        """Stop asking, without waiting for an answer that is still to come."""
+        """Stop asking; do not wait for an outstanding answer."""
         self._closing.set()
         self.is_ready = False
 
