@@ -163,6 +163,6 @@ def test_report_from_prometheus(prometheus, tmp_path):
     assert report([*source, "--out", str(out)]) == 0
 
     page = out.read_text()
-    for heading in ("Acceptance", "Place by place", "Where the time goes", "Load"):
+    for heading in ("Acceptance", "By position", "Where the time goes", "Load"):
         assert f"<h2>{heading}</h2>" in page
     assert "raising, engine_failed" in page
