@@ -1,1 +1,1 @@
-"""Decisions taken by measurement: whether a draft pays."""
+"""The controller: decides by measurement whether and how to speculate."""

@@ -1,10 +1,10 @@
-"""How often guesses stand: by task, drafter and band of temperatures, forgetting what is old.
+"""Acceptance estimates by task, drafter and band, in which old rounds count less.
 
-Position i of a draft is judged in a round if the i - 1 guesses before it stood; of those it is
-right in a share, the conditional acceptance of that position. Sums over rounds of right ÷ judged
-are its maximum-likelihood estimate under right-censoring: rounds that ran out of guesses say
-nothing about positions that they did not have. With one α for all positions it is
-Σ accepted / Σ min(accepted + 1, k).
+A band is a range of temperatures with one verification mode. Position i of a draft is compared
+with the target if the i - 1 draft tokens before it were accepted. The share accepted then is the
+conditional acceptance of that position. Accepted ÷ compared, summed over rounds, is its
+maximum-likelihood estimate under right-censoring: shorter drafts say nothing about later positions.
+With one α for all positions it is Σ accepted / Σ min(accepted + 1, k).
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from specdec.control.expectation import expected_tokens_by_length
 MAX_POSITIONS = 16
 
 MEMORY_ROUNDS = 512
-"""An older round weighs less by a factor e each time so many newer ones have come."""
+"""Exponential decay of old evidence: after 512 newer rounds a round weighs 1/e."""
 
 HALF_LIFE_S = 1800.0
-"""What is known loses half its weight in so much time without news, so that it is tried again."""
+"""Seconds without new rounds in which an estimate loses half its weight, so that the choice is
+explored again."""
 
 POOL_WEIGHT = 8.0
-"""What all tasks together say counts like so many judged guesses of the task itself."""
+"""Weight of a prior, such as that from all tasks together, in samples of the task itself."""
 
 UNKNOWN = 0.6
-"""The conditional acceptance of a drafter of which nothing is known: it is worth a trial."""
+"""Conditional acceptance assumed for an unknown drafter: high enough for a trial."""
 
 KEPT_ROUNDS = 4.0
-"""What was known before a change counts like at most so many rounds behind it."""
+"""Most weight, in rounds, of evidence from before a drafter changed."""
 
 _GROWTH = math.exp(1 / MEMORY_ROUNDS)
 _RESCALE_AT = 1e100
@@ -41,34 +42,36 @@ _RESCALE_AT = 1e100
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a drafter that was asked offered, and how much of it stood."""
+    """The result of asking one drafter for a draft: its length, and how much was accepted."""
 
     drafter: str
     num_drafted: int
     depth: int
-    """Guesses that follow each other, at most; fewer than num_drafted in a tree."""
+    """Longest sequence of draft tokens; shorter than `num_drafted` in a tree."""
     num_accepted: int
     num_rounds: int = 1
-    """In which it was asked; more than one only where it had nothing to offer. Of copying, tokens:
-    as if nobody said more than one a round."""
+    """Rounds in which the drafter was asked; more than one only if it had no proposal. For copy
+    drafters each token without a copy counts as a round."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Decayed counts. A newer round is written with more weight instead of fading all others."""
+    """Decayed counts. Newer rounds are added with more weight, instead of scaling older ones."""
 
     weight: float = 1.0
-    """Of the newest round."""
+    """Weight of the newest round."""
     last_s: float = 0.0
     num_asked: float = 0.0
     num_offered: float = 0.0
     num_drafted: float = 0.0
     num_accepted: float = 0.0
     judged: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
+    """Draft tokens compared with the target, by position."""
     right: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
+    """Draft tokens accepted, by position."""
 
     def add(self, offer: Offer, now_s: float) -> None:
-        """What a drafter said when it was asked."""
+        """Add the result of asking a drafter."""
         idle_s, depth = max(0.0, now_s - self.last_s), offer.depth
         self.weight *= 2 ** min(64.0, idle_s / HALF_LIFE_S)
         self.last_s = now_s
@@ -87,11 +90,11 @@ class Tally:
             self._rescale()
 
     def fade(self) -> None:
-        """All that is known counts like KEPT_ROUNDS at most."""
+        """Reduce the weight of all counts to KEPT_ROUNDS rounds at most."""
         self.weight = max(self.weight, self.num_asked / KEPT_ROUNDS)
 
     def age(self, now_s: float) -> float:
-        """What a count is worth now, as a factor."""
+        """Return the factor that converts a count into rounds at their present weight."""
         idle_s = max(0.0, now_s - self.last_s)
         return 2 ** (-idle_s / HALF_LIFE_S) / self.weight
 
@@ -108,31 +111,31 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """An estimate for one task, drafter and band."""
+    """The acceptance estimate for one task, drafter and band."""
 
     offers: float
-    """Share of the rounds in which the drafter had an offer when it was asked."""
+    """Share of the rounds in which the drafter had a proposal when it was asked."""
     alphas: tuple[float, ...]
     """Conditional acceptance of each position."""
     mean_drafted: float
     mean_accepted: float
-    """Guesses of an offer, and how many of them stood, whatever its length."""
+    """Mean draft tokens of a proposal, and mean accepted ones, over proposals of any length."""
 
     def tokens_of_offer(self, depth: int) -> float:
-        """Expected of a round with an offer of `depth`, the target's own token included."""
+        """Return the expected tokens of a round with a draft of `depth`, the target's included."""
         return expected_tokens_by_length(self.alphas[:depth])[-1]
 
     def expected_tokens(self, depth: int) -> float:
-        """Of a round in which an offer of `depth` is asked for."""
+        """Return the expected tokens of a round that asks for `depth`, with a proposal or not."""
         return 1.0 + self.offers * (self.tokens_of_offer(depth) - 1.0)
 
 
 class AcceptanceBook:
-    """Not thread-safe: the controller's lock is held around it."""
+    """All acceptance estimates. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
         self.tallies: dict[tuple[str, str, str], Tally] = {}
-        """By task, drafter, band; task "" is all tasks together, band "" all bands."""
+        """Counts by task, drafter and band; task "" is all tasks together, band "" all bands."""
         self._drifts: dict[tuple[str, str], Drift] = defaultdict(Drift)
 
     def add(self, task: str, band: str, offer: Offer, now_s: float) -> None:
@@ -153,10 +156,11 @@ class AcceptanceBook:
         num_positions: int = MAX_POSITIONS,
         optimism: float = 0.0,
     ) -> Acceptance:
-        """The posterior mean of so many positions, `optimism` standard errors above it.
+        """Return posterior means by position, raised by `optimism` standard errors.
 
-        A task starts from all tasks together, these from all bands, those from UNKNOWN. Of who
-        copies nothing is expected at first: it stands in nobody's way as long as it is not seen.
+        The prior of a task is the estimate for all tasks together, whose prior is the estimate for
+        all bands, whose prior is UNKNOWN. Copy drafters are expected to have no proposals at first,
+        so that they hinder no other drafter until copies are seen.
         """
         levels = [
             self.tallies[key]
@@ -186,16 +190,16 @@ class AcceptanceBook:
         return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted)
 
     def forget(self, drafter: str) -> None:
-        """It has been swapped for another one, of which nothing is known."""
+        """Drop the counts of a drafter that was replaced."""
         self.tallies = {key: each for key, each in self.tallies.items() if key[1] != drafter}
 
     def num_rounds(self, task: str, drafter: str, band: str, now_s: float) -> float:
-        """Rounds of the task in which it was asked, as far as they are remembered."""
+        """Return the decayed number of the task's rounds in which the drafter was asked."""
         tally = self.tallies.get((task, drafter, band))
         return 0.0 if tally is None else tally.num_asked * tally.age(now_s)
 
     def alpha(self, task: str, drafter: str) -> tuple[float, float]:
-        """α̂ over all positions and bands of a task, and how many judged guesses it rests on."""
+        """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
         judged = right = 0.0
         for (name, each, band), tally in self.tallies.items():
             if (name, each) == (task, drafter) and band:
@@ -204,7 +208,7 @@ class AcceptanceBook:
         return (right / judged if judged else 0.0), judged
 
     def mean_drafted(self, task: str, drafter: str) -> float:
-        """Guesses of an offer, over all bands of a task; 0 as long as there was none."""
+        """Return the mean draft tokens of a proposal over all bands of a task; 0 without any."""
         drafted = offered = 0.0
         for (name, each, band), tally in self.tallies.items():
             if (name, each) == (task, drafter) and band:
@@ -213,14 +217,20 @@ class AcceptanceBook:
         return drafted / offered if offered else 0.0
 
     def rate(self, task: str, drafter: str, num_tokens: int) -> float | None:
-        """The article's α, accepted ÷ drafted, at so many guesses; None while nothing is known."""
+        """Return accepted ÷ drafted to expect at k = `num_tokens`; None while nothing is known.
+
+        The guide "Speculative Decoding for LLM Acceleration" calls this figure α.
+        """
         if not any(key[:2] == (task, drafter) for key in self.tallies):
             return None
         alpha, _ = self.alpha(task, drafter)
         return sum(alpha**place for place in range(1, num_tokens + 1)) / num_tokens
 
     def _watch(self, task: str, band: str, offer: Offer, now_s: float) -> None:
-        """Forgets most of a drafter that has changed. Copies come in runs: that is no change."""
+        """Drop most of the evidence on a drafter that has changed.
+
+        Copy drafters are not tested: copies come in runs, which would look like changes.
+        """
         if not offer.depth or offer.drafter.startswith(COPY):
             return
         expected = self.estimate(task, offer.drafter, band, now_s, 1).alphas[0]
@@ -237,7 +247,7 @@ class AcceptanceBook:
 
 
 def _posterior(right: float, judged: float, prior: float) -> tuple[float, float]:
-    """Mean and standard error of a share, `prior` counted as POOL_WEIGHT samples."""
+    """Return mean and standard error of a share, with `prior` counted as POOL_WEIGHT samples."""
     total = judged + POOL_WEIGHT
     mean = (right + POOL_WEIGHT * prior) / total
     return mean, math.sqrt(mean * (1 - mean) / (total + 1))
@@ -246,14 +256,17 @@ def _posterior(right: float, judged: float, prior: float) -> tuple[float, float]
 def _by_position(
     judged: Sequence[float], right: Sequence[float], prior: Sequence[float] | None
 ) -> tuple[list[float], list[float]]:
-    """Means and standard errors; without a prior each position is expected to be as the last."""
+    """Return means and standard errors by position.
+
+    Without a prior, each position is expected to equal the one before it.
+    """
     alphas: list[float] = []
     errors: list[float] = []
     shift = 0.0
     for place in range(len(judged)):
         if prior is None:
             expected = alphas[-1] if alphas else UNKNOWN
-        else:  # Where a position was never reached, a task differs from the pool as before it.
+        else:  # A position never reached differs from its prior half as much as the one before it.
             expected = min(0.99, max(0.01, prior[place] + shift))
         mean, error = _posterior(right[place], judged[place], expected)
         alphas.append(mean)

@@ -1,8 +1,8 @@
-"""The pace of a load without speculation: measured while nobody speculates, now and then again.
+"""The pace of a load without speculation, measured from time to time while no request speculates.
 
-A fit cannot know it: where nearly all speculate, what they cost each other looks like the pass
-itself. And what was measured once, perhaps in a bad moment, would never be put right, since nobody
-is without speculation any more.
+The fit of passes is no substitute: if nearly all requests speculate, it takes what they cost each
+other for the cost of the pass itself. A single measurement is not enough either. It may come from a
+bad moment, and nothing corrects it later, when all requests speculate.
 """
 
 from __future__ import annotations
@@ -12,50 +12,51 @@ from dataclasses import dataclass, field
 from specdec.control.fits import RECENT_SAMPLES, Recent
 
 ENOUGH_STEPS, MANY_STEPS = 32, 128
-"""Steps of the target alone with nobody speculating beside it, after which the pace is known; or
-steps in any company, where somebody always does."""
+"""Plain steps after which the pace is known: ENOUGH_STEPS while no request speculates, or
+MANY_STEPS beside requests that do."""
 
 AGAIN_AFTER = 16384
-"""Rounds of speculation that were told of: then the pace is measured again. Answers that are on
-their way then do without a head to their end."""
+"""Reported rounds of speculation after which the pace is measured again. Answers that run then
+lose their head until they end."""
 
 KEPT_STEPS = 2 * ENOUGH_STEPS
-"""What older steps weigh at most beside those that are measured again."""
+"""Most weight, in steps, of the old measurement when the pace is measured again."""
 
 HALF_TRUSTED = 12
-"""Steps that make a mean half believed."""
+"""Steps after which the measured mean gets half the weight, and the fit the other half."""
 
 
 @dataclass(slots=True)
 class Baseline:
-    """Of one load; not thread-safe."""
+    """The measured pace of one load bucket without speculation. Not thread-safe."""
 
     steps: Recent = field(default_factory=Recent)
+    """Seconds of plain steps while no request speculated."""
     mean_context: float = 0.0
-    """Tokens, of these steps."""
+    """Mean context of `steps`, in tokens."""
     mean_inflight: float = 0.0
-    """Requests, of these steps: a load is a range of them."""
+    """Mean requests in flight of `steps`; a load bucket is a range."""
     num_fresh: int = 0
-    """Steps since the measuring began."""
+    """Such steps since this measurement began."""
     num_in_company: int = 0
-    """Steps beside others who speculated, since then."""
+    """Plain steps beside requests that speculated, since then."""
     num_speculated: int = 0
-    """Rounds since the pace was known."""
+    """Rounds of speculation since the pace has been known."""
 
     @property
     def is_known(self) -> bool:
-        """Nobody needs to stop speculating for it to be measured."""
+        """Whether the pace is known, so that no request needs to stop speculating for it."""
         return self.num_fresh >= ENOUGH_STEPS or self.num_in_company >= MANY_STEPS
 
     @property
     def trust(self) -> float:
-        """From 0 to 1, with the number of steps."""
+        """Weight of the measured mean against the fit, from 0 to 1; it grows with the steps."""
         return self.steps.num_samples / (self.steps.num_samples + HALF_TRUSTED)
 
     def add_step(
         self, seconds: float, num_context: int, num_inflight: int, *, is_alone: bool
     ) -> None:
-        """A step of the target alone; `is_alone`: while nobody speculated."""
+        """Add a plain step; `is_alone`: whether no request speculated meanwhile."""
         if is_alone:
             self.steps.add(seconds)
             num_counted = min(self.steps.num_samples, RECENT_SAMPLES)
@@ -66,10 +67,10 @@ class Baseline:
             self.num_in_company += 1
 
     def add_round(self) -> None:
-        """Of speculation."""
+        """Count a round of speculation, and after AGAIN_AFTER of them measure the pace again."""
         self.num_speculated += self.is_known
         if self.num_speculated >= AGAIN_AFTER:
             self.num_fresh = self.num_speculated = 0
-            # Where nobody else speculates, the next steps are alone; else it is not waited for.
+            # If requests keep speculating, ENOUGH_STEPS steps beside them end the measurement.
             self.num_in_company = MANY_STEPS - ENOUGH_STEPS
             self.steps.num_samples = min(self.steps.num_samples, KEPT_STEPS)

@@ -1,4 +1,4 @@
-"""Quantiles of a beta distribution, without SciPy, which the orchestrator does not carry."""
+"""Quantiles of the beta distribution, without SciPy, which the orchestrator does not depend on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _BISECTIONS = 60
 _MAX_TERMS = 10_000
 _PRECISION = 1e-14
 _TINY = 1e-300
-"""In place of a denominator that is 0."""
+"""Replacement for a denominator of 0."""
 
 
 def beta_quantile(probability: float, shape_a: float, shape_b: float) -> float:
-    """The x below which Beta(a, b) lies with the given probability; both shapes above 0."""
+    """Return the x below which Beta(a, b) lies with `probability`; both shapes are above 0."""
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
@@ -22,10 +22,10 @@ def beta_quantile(probability: float, shape_a: float, shape_b: float) -> float:
 
 
 def beta_below(x: float, shape_a: float, shape_b: float) -> float:
-    """The probability that Beta(a, b) is below x, the regularized incomplete beta function.
+    """Return the probability that Beta(a, b) is below x (regularized incomplete beta function).
 
-    By its continued fraction (Abramowitz and Stegun, 26.5.8), which converges fast below the mean;
-    above it the mirrored law is taken.
+    Its continued fraction (Abramowitz and Stegun, 26.5.8) converges fast below the mean. Above the
+    mean, the mirrored distribution is used.
     """
     if x <= 0.0 or x >= 1.0:
         return min(max(x, 0.0), 1.0)
@@ -42,7 +42,7 @@ def beta_below(x: float, shape_a: float, shape_b: float) -> float:
 
 
 def _fraction(x: float, shape_a: float, shape_b: float) -> float:
-    """1 + d₁/(1 + d₂/(1 + …)), evaluated forwards (modified Lentz)."""
+    """Return 1 + d₁/(1 + d₂/(1 + …)), evaluated forwards by Lentz's modified method."""
     value = numerators = 1.0
     denominators = 0.0
     for term in range(1, _MAX_TERMS):

@@ -1,37 +1,41 @@
-"""What the controller chooses between."""
+"""The controller's choices, and the properties of a request on which they depend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 NONE = "none"
-"""The target alone."""
+"""Name of the choice without speculation."""
 
 COPY = "copy"
-"""Drafters that cost nothing alone: where they find nothing, the round is a plain one."""
+"""Name of the choice with copy drafters only. If they have no proposal, a round is a plain step."""
 
 SHORT_COPY = 3
-"""Guesses behind a single matching token, which is often a chance; where nobody else has any they
-cost little."""
+"""Draft tokens of a copy that matched a single token, often by chance. Beside a head's draft only
+longer copies are used; without one, short copies cost little."""
 
 
 def least_beyond(depth: int) -> int:
-    """A copy is taken where it is longer, beside a head that guesses so deep; 0: it does not."""
+    """Return the length that a copy must exceed beside a head's draft of `depth`.
+
+    A `depth` of 0 means no draft by a head; any copy is then used.
+    """
     return max(depth, SHORT_COPY) if depth else 0
 
 
 def copies_beyond(length: int) -> str:
-    """In the acceptance book: copies that are longer than `length` tokens."""
+    """Return the name in acceptance estimates of copies longer than `length` tokens."""
     return f"{COPY} beyond {length}" if length else COPY
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How the next rounds of a request are made: who drafts, and how many tokens."""
+    """Drafter and draft length for the next rounds of a request."""
 
     lead: str
-    """A drafter's name, COPY for those that cost nothing alone, NONE for the target alone."""
+    """The drafter's name; COPY for copy drafters only, NONE for no speculation."""
     num_tokens: int = 0
+    """Draft tokens per round; 0 for COPY and NONE."""
 
     @property
     def is_off(self) -> bool:
@@ -43,15 +47,15 @@ OFF_CHOICE = Choice(NONE)
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A drafter that asks for time, and the numbers of guesses that it can be asked for."""
+    """A draft engine or head, and the draft lengths that the controller may choose."""
 
     name: str
     lengths: tuple[int, ...]
-    """Ascending; the guesses of a tree are its nodes."""
+    """Draft tokens per round, ascending; for a tree, all its tokens."""
     max_depth: int | None = None
-    """Guesses of a tree that may follow each other; None for a chain."""
+    """Greatest depth of a tree; None for a chain."""
     is_head: bool = False
-    """On the target's own states: it must have read along to go on."""
+    """Whether it is a head. A head can only draft if it has read the whole context."""
 
     def depth(self, num_tokens: int) -> int:
         return min(num_tokens, self.max_depth or num_tokens)
@@ -59,23 +63,26 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a request's choice is made from."""
+    """The properties of a request that decide between which choices it has."""
 
     task: str
     band: str
-    """Of temperature and verification: acceptance is counted apart in each."""
+    """Label of temperature and verification mode; each has acceptance estimates of its own."""
     leads: tuple[Lead, ...]
+    """Draft engines and heads that may be chosen."""
     has_copying: bool
+    """Whether there are copy drafters."""
     default: Choice
-    """As long as nothing is known, and of modes that do not measure."""
+    """Choice while nothing is known, and in modes that do not measure."""
     may_be_off: bool = True
+    """Whether the request may run without speculation."""
     is_fixed: bool = False
-    """The request says who drafts: the default is the only choice."""
+    """Whether the request names its drafter; `default` is then the only choice."""
     is_routed: bool = False
-    """The operator says who drafts for this task: the default stands until it is measured."""
+    """Whether the operator names a drafter for the task; `default` then holds until measured."""
 
     def with_length(self, num_tokens: int) -> Choice:
-        """The default with another number of guesses, as near to it as its lead can."""
+        """Return the default with at most `num_tokens` draft tokens, or its shortest draft."""
         for lead in self.leads:
             if lead.name == self.default.lead:
                 fitting = [each for each in lead.lengths if each <= num_tokens]

@@ -1,4 +1,4 @@
-"""The task of a request that names none, by plain rules: which kind of words stand in it."""
+"""The task of a request that names none, by rules on the words in it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from specdec.control.cues import QUESTION, SHAPES, SIGNS, SUMMARY, TASKS, WORDS
 
 HEAD, TAIL = 250, 150
-"""Characters read at the beginning and at the end: instructions stand there, not in between."""
+"""Characters read at the beginning and at the end, where instructions usually are."""
 
 MIN_POINTS = 3
-"""Below, a request has no task: a wrong one would spoil the figures of its namesakes."""
+"""Points that a task needs. A request with fewer gets no task: a wrong one would distort the
+figures of that task."""
 
 MOST_OF_A_QUESTION = 4
-"""Any request may be put as a question: that alone must not outweigh what it is about."""
+"""Most points of QUESTION. Any request can be put as a question, so its topic must count more."""
 
 LONG = 700
-"""Characters from which a request probably brings a text to work on."""
+"""Characters above which a request probably contains a text to work on."""
 
 _POINTS = {
     cue: tuple((rule.task, rule.points) for rule in WORDS if cue in rule.cues)
@@ -28,7 +29,7 @@ _WORD = re.compile(r"[^\W\d_][\w'+#-]*")
 
 
 def classify(text: str) -> str | None:
-    """One of `TASKS`, or None where the rules say nothing. Takes the same time for any length."""
+    """Return one of `TASKS`, or None if no rule decides. The time is bounded for any length."""
     is_long = len(text) > LONG
     text = text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
     points = dict.fromkeys(TASKS, 0)
@@ -50,7 +51,7 @@ def classify(text: str) -> str | None:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Each word, and each two in a row, in lower case; in capitals too if it is written so."""
+    """Yield each word and each two in a row in lower case, and words in capitals unchanged too."""
     before = ""
     for written in _WORD.findall(text):
         if written.isupper():

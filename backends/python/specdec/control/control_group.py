@@ -1,8 +1,8 @@
-"""The measured gain: requests that were speculated on against a few that were not.
+"""The measured gain: requests with speculation compared with the control group.
 
-An estimate says what speculation should give; this says what it gave, on the same traffic. A small
-share of the requests, drawn by chance, runs plain. Compared are seconds per token behind the first,
-as ratios of sums; the interval comes from the spread over requests (delta method).
+An estimate predicts the gain; this measures it on the same requests. A small random share of them
+runs without speculation. The gain is a ratio of seconds per token after the first round. Its
+interval comes from the spread over requests (delta method).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import math
 from dataclasses import dataclass
 
 MEMORY = 1 - 1 / 1000
-"""Weight of a request against the next one's."""
+"""Decay of a request's weight with each newer one."""
 
 MIN_REQUESTS = 5
-"""Of either kind, before anything is said."""
+"""Requests needed in each group before a gain is reported."""
 
 Z_95 = 1.96
 
 
 @dataclass(slots=True)
 class Arm:
-    """Decayed sums over requests: seconds, tokens, and their products."""
+    """Decayed sums over the requests of one group: seconds, tokens, and their products."""
 
     num_seen: int = 0
     num_requests: float = 0.0
@@ -47,7 +47,7 @@ class Arm:
 
     @property
     def relative_variance(self) -> float:
-        """Of the pace, over its square."""
+        """Variance of the pace ÷ its square."""
         pace = self.pace
         spread = self.seconds_2 - 2 * pace * self.both + pace**2 * self.tokens_2
         shrink = self.num_requests / max(1.0, self.num_requests - 1)
@@ -56,7 +56,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGain:
-    """Plain seconds per token ÷ speculated, with its 95 % interval."""
+    """Seconds per token without speculation ÷ with it, and the 95 % interval."""
 
     gain: float
     low: float
@@ -64,14 +64,14 @@ class MeasuredGain:
 
 
 class ControlGroup:
-    """Of one task. Not thread-safe: the controller's lock is held around it."""
+    """Both groups of one task. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
         self.speculated = Arm()
         self.plain = Arm()
 
     def add(self, seconds: float, num_tokens: int, *, is_plain: bool) -> None:
-        """A request that ran to its end: what came behind its first tokens."""
+        """Add a request that ran to its end; both figures are without its first round."""
         if num_tokens > 0 and seconds > 0:
             (self.plain if is_plain else self.speculated).add(seconds, num_tokens)
 

@@ -1,9 +1,9 @@
-"""What copying finds in a text, for whoever drafts beside it.
+"""Estimates of what the copy drafters would have proposed, from tokens that any drafter produced.
 
-Beside a head only copies that go beyond its guesses are taken, the fewer the deeper it guesses.
-Which tokens of a text they cover hardly depends on who says the others. So it is counted by token,
-for all depths at once, by looking back at what was said, whoever said it. Choices are then compared
-on the same texts, and one that was long not made is known as well as the one that was.
+Beside a head's draft a copy is used only if it is longer, so a deeper draft leaves fewer copies.
+Which tokens of a text copies cover hardly depends on the drafter of the other tokens. So copies are
+counted by token, for all depths at once, in a look back at confirmed tokens. This compares all
+choices on the same texts, also those that were not made for long.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from specdec.control.acceptance_book import Offer
 from specdec.control.choices import Lead, copies_beyond, least_beyond
 
 Find = Callable[[int], Sequence[tuple[int, int]]]
-"""Of a place in the text: how many tokens each who copies would have offered, and how many of them
-were said; the likeliest to be right first."""
+"""Function from a position to a pair for each copy drafter: how many tokens it would have proposed
+there, and how many of them were right. The drafter likeliest to be right comes first."""
 
 HEAD_TOKENS = 2
-"""That a round beside a head says without a copy, in a text that was said without the head: the
-next copy is looked for behind them."""
+"""Tokens assumed per round with a head's draft, in text generated without the head. The next copy
+is looked for after them."""
 
 
 def depths_of(leads: Iterable[Lead]) -> tuple[int, ...]:
-    """Copies longer than these are told apart: than none, and than the guesses of each head."""
+    """Return, ascending, the lengths that a copy must exceed: 0, and one for each head's draft."""
     heads = (lead for lead in leads if lead.is_head)
     depths = {least_beyond(lead.depth(length)) for lead in heads for length in lead.lengths}
     return 0, *sorted(depths - {0})
 
 
 def told(depth: int, num_tokens: int, num_copied: int, num_right: int) -> Offer:
-    """What a round of `num_tokens`, in which a copy beyond `depth` was looked for, says by itself.
+    """Return the result of looking for a copy beyond `depth` in a round of `num_tokens`.
 
-    For a text that cannot be looked back at. `num_copied` is 0 where there was no copy.
+    `num_copied` and `num_right` are the copy's draft tokens and the accepted ones; 0 without a
+    copy.
     """
     if num_copied:
         return Offer(copies_beyond(depth), num_copied, num_copied, num_right)
@@ -40,27 +41,28 @@ def told(depth: int, num_tokens: int, num_copied: int, num_right: int) -> Offer:
 
 
 class CopyWatch:
-    """Of one request. Places are counted from the beginning of its text."""
+    """Looks back for copies in one request's context, and reports each part once."""
 
     def __init__(self, leads: Iterable[Lead]) -> None:
         self._told_to = dict.fromkeys(depths_of(leads), 0)
-        """By depth: up to where it is told what copying finds."""
+        """By depth, the position up to which copies have been reported."""
         self._behind: dict[int, int] = {}
-        """Of each place in a round of a head's guesses, where that ended."""
+        """By position in a round with a head's draft, the position after that round."""
 
     def begin(self, place: int) -> None:
-        """What is said before it tells nothing."""
+        """Begin at position `place`; nothing is reported of tokens before it."""
         self._told_to = dict.fromkeys(self._told_to, place)
 
     def said(self, place: int, num_tokens: int) -> None:
-        """A round that began at `place` was beside a head, and no copy was taken in it."""
+        """Record a round from position `place` that used a head's draft and no copy."""
         self._behind.update(dict.fromkeys(range(place, place + num_tokens), place + num_tokens))
 
     def look_back(self, end: int, max_tokens: int, find: Find) -> list[Offer]:
-        """What was not told of the latest `max_tokens`, of a text that ends at `end`.
+        """Return what is unreported of the latest `max_tokens` of a text that ends at `end`.
 
-        How far a copy that reaches the end would have gone is to be seen: it is told later. Of one
-        that stood to its end the target's own token may be yet to come.
+        A copy that is right up to `end` and goes on is reported later, once its accepted length is
+        known. A copy that was right in full is reported at once, even if the target's own token
+        after it is still to come.
         """
         found: dict[int, Sequence[tuple[int, int]]] = {}
         offers: list[Offer] = []
@@ -89,7 +91,7 @@ class CopyWatch:
         return offers
 
     def _behind_round(self, place: int, depth: int) -> int:
-        """Where a round without a copy ends."""
+        """Return the position after a round from `place` without a copy."""
         if not depth:
             return place + 1
         return self._behind.get(place, place + HEAD_TOKENS)

@@ -1,9 +1,9 @@
-"""What rounds cost, learned from the rounds themselves: no profile is needed beforehand.
+"""Costs of rounds, learned from the rounds themselves: no profile is needed beforehand.
 
-A pass of the target takes a time of its own, more for each row in it and for its context (Liu et
-al. 2024 fit the same line offline); a round of the loop also pays for the calls, and a step of a
-streaming call for less of that; a draft takes a time of its own and more for each guess. Loads
-differ in all of it, so that each has its own fit, which starts from the fit over all loads.
+A pass of the target has a fixed cost, and costs for each row and for its context (Liu et al. 2024
+fit the same line offline). A round of the loop also pays for its calls; a step of a streaming call
+pays less for them. A draft has a fixed cost and a cost for each draft token. All this differs by
+load, so each load has its own fit, which starts from the fit over all loads.
 """
 
 from __future__ import annotations
@@ -17,86 +17,88 @@ from specdec.control.draft_costs import DraftCosts, Guessing
 from specdec.control.fits import REFIT_EVERY, Fit, Vector
 
 MAX_OUTLIER = 4.0
-"""A sample counts as at most so many times what was expected: a stall says nothing of passes."""
+"""Most that a sample counts, as a multiple of its expected time: a stall says little of passes."""
 
 ROW_SHARE = 0.03
-"""Of what a pass takes without its rows, for each of them, as long as nothing is known of it."""
+"""Prior cost of a row, as a share of the pass without its rows."""
 
 CALL_SHARE = 0.1
-"""Of a plain pass, for a round of the loop beside a step of a streaming call, as long as nothing is
-known of it. Beside a head that reads along no round is timed without it: copying alone would look
-as if it cost nothing."""
+"""Prior cost of a round's calls over those of a streamed step, as a share of a plain step. While a
+head reads along, rounds cannot be timed without it, and copies would seem to cost nothing."""
 
 LOOP_SHARE = 0.02
-"""Of a plain pass, for each request that runs round by round, as long as nothing is known of it."""
+"""Prior cost of each request that runs round by round, as a share of a plain step."""
 
 MAX_LOAD_BUCKETS = 12
 
 
 def load_bucket(num_inflight: int) -> int:
-    """0 for one request, 1 for two, 2 for three and four, 3 for five to eight, and so on."""
+    """Return 0 for one request, 1 for two, 2 for three and four, 3 for five to eight, and so on."""
     return min((max(1, num_inflight) - 1).bit_length(), MAX_LOAD_BUCKETS - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One round as the request saw it."""
+    """The time of one round, and the load in which the request measured it."""
 
     num_inflight: int
     num_looping: int
-    """Of them, requests that run round by round."""
+    """Requests in flight that run round by round."""
     num_rows: int
-    """Of all requests in flight, as far as they are known: what a pass has to do."""
+    """Rows of a pass over all requests in flight, where they are known."""
     num_context: int
+    """Tokens of this request's context."""
     is_streamed: bool
-    """A step of the target alone."""
+    """Whether it was a plain step of a streaming call."""
     target_s: float
+    """Seconds of the round without waiting for a draft engine."""
     lead: str | None = None
-    """Who made guesses in it, for this round or (a head) for the next."""
+    """Name of the draft engine that drafted for this round, or of the head that drafted for the
+    next one; None if neither did."""
     num_drafted: int = 0
-    """The guesses that were made."""
+    """Draft tokens from `lead`."""
     num_drafting: int = 1
-    """Requests for which the lead drafts at the moment."""
+    """Requests in flight for which `lead` drafts."""
     draft_s: float = 0.0
+    """Seconds spent waiting for a draft engine."""
     is_head: bool = False
-    """The time for the guesses is in target_s."""
+    """Whether `lead` is a head; its time is then part of `target_s`."""
 
 
 class CostModel:
-    """Not thread-safe: the controller's lock is held around it."""
+    """Learned costs of passes, drafts and prompts. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
         self.passes: dict[tuple[int, bool], Fit] = {}
-        """By load bucket, and whether of steps of the target alone; features as in _pass_features.
+        """Fits by load bucket, and whether for streamed plain steps; see `_pass_features`.
 
-        Each is forgotten by its own like: where steps of the target alone are nearly all there is,
-        the few rounds among them are what tells of calls and rows.
+        Plain steps and rounds decay apart: where nearly all samples are plain steps, the few rounds
+        show what calls and rows cost.
         """
         self.drafting = DraftCosts(NUM_PASS_FEATURES, self._pass_coefficients)
         self.baselines: dict[int, Baseline] = {}
-        """By load bucket."""
+        """Paces without speculation, by load bucket."""
         self.prompts = Fit(4)
-        """Of a first round; features: 1, thousands of prompt tokens, and both again where a head
-        reads along, in whatever shape. One fit, so that a head is not blamed for what prompts cost
-        without it."""
+        """Fit of first rounds; features: 1, thousands of prompt tokens, and both again if a head of
+        any shape reads along. In one fit, the head does not pay for the target's own reading."""
         self.first_drafts: dict[str, Fit] = {}
-        """Of a draft engine's first, by its name; features: 1, thousands of prompt tokens."""
+        """Fits of first drafts by draft engine; features: 1, thousands of prompt tokens."""
         self._solved: dict[int, Vector] = {}
-        """Of the passes, by load bucket, until there is enough that is new."""
+        """Coefficients of passes by load bucket, kept until there are enough new samples."""
 
     @property
     def is_known(self) -> bool:
-        """Whether a pass has been timed at all."""
+        """Whether any pass has been timed."""
         return bool(self.passes)
 
     @property
     def num_looped(self) -> int:
-        """Rounds that told of a pass, without a head."""
+        """Timed rounds of the loop in which no head drafted."""
         return self._num_samples(is_streamed=False)
 
     @property
     def num_streamed(self) -> int:
-        """Steps of the target alone that told of a pass."""
+        """Timed plain steps of streaming calls."""
         return self._num_samples(is_streamed=True)
 
     def _num_samples(self, *, is_streamed: bool) -> int:
@@ -104,11 +106,14 @@ class CostModel:
         return sum(fit.num_samples for fit in own)
 
     def is_timed(self, lead: str) -> bool:
-        """Whether it is known what its guesses cost, at some load."""
+        """Return whether drafts of `lead` were timed at any load."""
         return self.drafting.is_timed(lead)
 
     def num_timed(self, lead: str | None, num_inflight: int) -> int:
-        """Rounds with its guesses that were timed at this load; None: without guesses of a lead."""
+        """Return how many rounds with drafts of `lead` were timed at this load.
+
+        For None, return the number of timed rounds in which no head drafted.
+        """
         bucket = load_bucket(num_inflight)
         if lead is not None:
             return self.drafting.num_timed(lead, bucket)
@@ -116,12 +121,12 @@ class CostModel:
         return fit.num_samples if fit else 0
 
     def solve_anew(self) -> None:
-        """When it is asked for next: there is something new."""
+        """Drop the solved coefficients, so that the next use includes new samples."""
         self._solved.clear()
         self.drafting.solve_anew()
 
     def add(self, sample: Sample) -> None:
-        """Learns from a round that paid for no prompt."""
+        """Learn from a round in which no prompt was read."""
         bucket = load_bucket(sample.num_inflight)
         features = _pass_features(
             sample.is_streamed, sample.num_looping, sample.num_rows, sample.num_context
@@ -158,36 +163,38 @@ class CostModel:
     def pass_line(
         self, num_inflight: int, num_context: int, *, is_streamed: bool
     ) -> tuple[float, float]:
-        """Seconds of a pass without a row, and of each row, as if all in flight did the same."""
+        """Return seconds of a pass without rows, and of each row.
+
+        All requests in flight are assumed to stream, or all to run round by round.
+        """
         coefficients = self._pass_coefficients(load_bucket(num_inflight))
         num_looping = 0 if is_streamed else num_inflight
         features = _pass_features(is_streamed, num_looping, 0.0, num_context)
         return float(features @ coefficients), float(coefficients[ROWS])
 
     def plain_s(self, num_inflight: int, num_context: int) -> float:
-        """Seconds of a step of the target alone, with nobody in flight speculating."""
+        """Predict seconds of a plain step while no request in flight speculates."""
         start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
         fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
-        # A step behind a long text is longer, as a round is, and one beside few others is shorter:
-        # a round must not be compared with a mean.
+        # The measured mean is of another context length and load; the fit corrects for both.
         usual_s, _ = self.pass_line(num_inflight, round(measured.mean_context), is_streamed=True)
         usual_s += row_s * measured.mean_inflight
         measured_s = measured.steps.mean_s + fitted_s - usual_s
         return measured.trust * measured_s + (1 - measured.trust) * fitted_s
 
     def has_baseline(self, num_inflight: int) -> bool:
-        """Whether the pace without speculation is known at this load."""
+        """Return whether the pace without speculation is known at this load."""
         return self._baseline(num_inflight).is_known
 
     def _baseline(self, num_inflight: int) -> Baseline:
         return self.baselines.setdefault(load_bucket(num_inflight), Baseline())
 
     def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
-        """Seconds that so many guesses add to a round, as if all in flight asked the lead.
+        """Predict seconds that a draft adds to a round, if all in flight use this drafter.
 
-        0 of a lead that was never timed, so that it is tried. What a round without guesses takes
-        may never have been seen beside a head: only the sum of both is known then, and what the
-        head adds may come out negative; but no round is shorter than a step of the target alone.
+        Return 0 for a drafter that was never timed, so that it is tried. If no round without the
+        head was timed, only the sum of both is known, and the head's part may come out negative.
+        It is limited so that no round is shorter than a plain step.
         """
         bucket = load_bucket(num_inflight)
         found = self.drafting.seconds(Guessing(lead, bucket, num_tokens, num_inflight))
@@ -195,16 +202,16 @@ class CostModel:
         return max(-float(call_s + loop_s * num_inflight), found)
 
     def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
-        """Learns what a first round took; `has_head`: a head read the prompt along."""
+        """Learn the time of a first round; `has_head`: whether a head read the prompt too."""
         _add_reading(self.prompts, _reading_features(num_prompt, has_head=has_head), seconds)
 
     def add_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
-        """Learns what an engine took for its first draft."""
+        """Learn the time of a draft engine's first draft, in which it read the prompt."""
         fit = self.first_drafts.setdefault(lead, Fit(2))
         _add_reading(fit, np.array([1.0, num_prompt / 1000]), seconds)
 
     def reading_s(self, lead: str, num_prompt: int, *, is_head: bool) -> float:
-        """Seconds that a prompt costs more because the lead must read it too; 0 if not known."""
+        """Predict the extra seconds for this drafter to read the prompt; 0 if not known."""
         features = np.array([1.0, num_prompt / 1000])
         fit = self.prompts if is_head else self.first_drafts.get(lead)
         if fit is None or not fit.num_samples:
@@ -216,7 +223,7 @@ class CostModel:
         return max(float(features @ self._pass_coefficients(bucket)), 1e-6)
 
     def _pass_coefficients(self, bucket: int) -> Vector:
-        """Nothing takes time as long as no pass was timed."""
+        """Return the coefficients of a pass; all are 0 until a pass has been timed."""
         if bucket not in self._solved:
             self._solved[bucket] = self._solve(bucket)
         return self._solved[bucket]
@@ -229,7 +236,7 @@ class CostModel:
         mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
         row_s = ROW_SHARE * mean_s / (1 + ROW_SHARE * mean_rows)
         call_s, loop_s = CALL_SHARE * mean_s, LOOP_SHARE * mean_s
-        # Nothing more makes a pass shorter, whatever the noise says.
+        # More work never makes a pass shorter: a negative coefficient is noise.
         expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
         coefficients = whole.solve(expected, OF_PASSES, num_loose=1)
         own = [fit for (load, _), fit in self.passes.items() if load == bucket]
@@ -239,10 +246,10 @@ class CostModel:
 
 
 NUM_PASS_FEATURES, ROWS = 5, 3
-"""Features of a pass, and the place of the rows among them."""
+"""Number of features of a pass, and the index of the rows among them."""
 
 OF_PASSES = np.ones(NUM_PASS_FEATURES, dtype=bool)
-"""Which of them can only add to the time."""
+"""Mask of the features whose coefficients cannot be negative: all of them."""
 
 
 def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
@@ -251,7 +258,10 @@ def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
 
 
 def _reading_coefficients(fit: Fit) -> Vector:
-    """What all prompts cost gives way to what is seen; what a head adds has to be shown."""
+    """Solve for the cost of reading, with priors of 0.
+
+    The prior is loose for the target's cost, and tight for what a head or draft engine adds.
+    """
     size = len(fit.moments)
     return fit.solve(np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2)
 
@@ -266,5 +276,5 @@ def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:
 def _pass_features(
     is_streamed: bool, num_looping: int, num_rows: float, num_context: int
 ) -> Vector:
-    """1, a round of the loop, requests in such rounds, rows of all, thousands of context."""
+    """Return 1, 1 for a round of the loop else 0, looping requests, rows, thousands of context."""
     return np.array([1.0, float(not is_streamed), num_looping, num_rows, num_context / 1000])

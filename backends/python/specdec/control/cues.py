@@ -1,8 +1,8 @@
-"""What a request's own words say about its task: the rules of `classify`, as data.
+"""The rules of `classify`, as data: words and patterns in a request that suggest its task.
 
 A cue is a word or two words in a row, in lower case, or one word in capitals. The rules were
-written for English requests (and for foreign text to be translated) with training prompts in view,
-never with those that are held out to measure them.
+written for English requests and for foreign text to be translated. They were written from training
+prompts, never from the prompts held out to measure them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Each cue that stands in a request gives its task so many points, once."""
+    """Words that suggest a task; each one in a request gives the task `points` once."""
 
     task: str
     points: int
@@ -22,7 +22,7 @@ class Cues:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Pieces of text, capitals told apart, of which any gives its task so many points, once."""
+    """Case-sensitive pieces of text; a request with any of them gives the task `points` once."""
 
     task: str
     points: int
@@ -31,7 +31,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pattern in the request as it is; repeats are bounded, so hostile text costs no more."""
+    """A pattern in the unchanged request; repeats are bounded, so no text takes long to search."""
 
     task: str
     points: int
@@ -44,7 +44,7 @@ LEGAL, SUPPORT = "legal_analysis", "customer_support"
 CREATIVE, QUESTION = "creative_writing", "question_answering"
 
 TASKS = (CODE, SQL, API, TRANSLATION, SUMMARY, MATHS, LEGAL, SUPPORT, CREATIVE, QUESTION)
-"""In the order in which a tie is broken: formal texts before prose, a plain question last."""
+"""All tasks, in the order that breaks a tie: formal texts before prose, a plain question last."""
 
 
 def _cues(task: str, points: int, text: str) -> Cues:

@@ -1,8 +1,8 @@
-"""What guesses cost: by lead and load a line through their numbers, and how far each lies off it.
+"""Costs of drafts: for each drafter and load, a line over draft lengths and each length's offset.
 
-A head guesses inside the pass that verifies, and only both together are timed. What the pass would
-have taken alone is taken off when the cost is asked for, by what is known of passes then: taken off
-when the round came, a wrong belief of that moment would stay in the cost of the head.
+A head drafts inside the pass that verifies, and only both together are timed. The pass's own time
+is subtracted when a cost is asked for, by the fit of passes at that moment. If it were subtracted
+when the round is added, an early error of that fit would stay in the head's cost.
 """
 
 from __future__ import annotations
@@ -15,84 +15,87 @@ import numpy as np
 from specdec.control.fits import RECENT_SAMPLES, Fit, Vector
 
 NUM_FEATURES = 3
-"""1, guesses, guesses of all who ask the lead."""
+"""Number of features of a draft: 1, its draft tokens, and those of all requests that use the
+drafter."""
 
 CAN_ONLY_ADD = np.array([False, True, True])
-"""Which of them cannot make a draft shorter."""
+"""Mask of the features whose coefficients cannot be negative."""
 
 HALF_TRUSTED = 48
-"""Rounds with one number of guesses that make what they took half believed."""
+"""Rounds with one draft length after which half of their offset from the line counts."""
 
 PassCoefficients = Callable[[int], Vector]
-"""Seconds of each feature of a pass, by load bucket."""
+"""Function from a load bucket to the seconds of each feature of a pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guessing:
-    """Who makes how many guesses, and beside how many others."""
+    """A draft whose cost is measured or predicted."""
 
     lead: str
+    """Name of the drafter."""
     bucket: int
-    """Of the load."""
+    """Load bucket."""
     num_tokens: int
+    """Draft tokens."""
     num_drafting: int
-    """Requests for which the lead drafts at the moment."""
+    """Requests in flight for which the drafter drafts."""
 
     @property
     def features(self) -> Vector:
-        """As NUM_FEATURES has them."""
+        """Features, [NUM_FEATURES] float64, in the order given there."""
         return np.array([1.0, self.num_tokens, self.num_tokens * self.num_drafting])
 
 
 @dataclass(slots=True)
 class Bend:
-    """The recent rounds with one number of guesses."""
+    """Recent rounds with one draft length, whose mean cost may lie off the line."""
 
     means: Vector
-    """Of their seconds, their features, and those of the pass in them."""
+    """Means of seconds, draft features and features of the pass included, in one vector."""
     num_samples: int = 0
 
     def add(self, seconds: float, features: Vector, pass_features: Vector) -> None:
-        """Of one round."""
+        """Add a round."""
         self.num_samples += 1
         share = max(1 / self.num_samples, 1 / RECENT_SAMPLES)
         self.means += share * (np.concatenate([[seconds], features, pass_features]) - self.means)
 
     def off_s(self, line: Vector, pass_coefficients: Vector) -> float:
-        """How far they lie off the line, as far as that is believed by their number."""
+        """Return the mean's offset from the line in seconds, smaller if the rounds are few."""
         weight = min(self.num_samples, RECENT_SAMPLES)
         off = float(self.means @ np.concatenate([[1.0], -line, -pass_coefficients]))
         return weight / (weight + HALF_TRUSTED) * off
 
 
 class DraftCosts:
-    """Not thread-safe: the controller's lock is held around it."""
+    """Learned costs of drafts. Callers hold the controller's lock."""
 
     def __init__(self, num_pass_features: int, passes: PassCoefficients) -> None:
         self.num_pass_features = num_pass_features
         self._passes = passes
         self.lines: dict[tuple[str, int], Fit] = {}
-        """By lead and load bucket."""
+        """Fits by drafter and load bucket."""
         self.bends: dict[tuple[str, int, int], Bend] = {}
-        """By lead, load bucket and guesses."""
+        """Recent rounds by drafter, load bucket and draft length."""
         self._solved: dict[tuple[str, int], Vector] = {}
-        """Lines, until there is enough that is new."""
+        """Coefficients of lines, kept until there are enough new samples."""
 
     def is_timed(self, lead: str) -> bool:
-        """Whether it is known what its guesses cost, at some load."""
+        """Return whether drafts of `lead` were timed at any load."""
         return any(name == lead for name, _ in self.lines)
 
     def num_timed(self, lead: str, bucket: int) -> int:
-        """Rounds with its guesses that were timed at this load."""
+        """Return how many rounds with drafts of `lead` were timed at this load."""
         line = self.lines.get((lead, bucket))
         return line.num_samples if line else 0
 
     def solve_anew(self) -> None:
-        """When it is asked for next: there is something new, of passes too."""
+        """Drop the solved lines, so that the next use includes new samples, of passes too."""
         self._solved.clear()
 
     def add(self, guessing: Guessing, seconds: float, pass_features: Vector | None) -> None:
-        """`pass_features`: of the pass that is part of these seconds; None without one."""
+        """Learn from a draft; `pass_features`: those of the pass in `seconds`, None without one."""
         lead, bucket, features = guessing.lead, guessing.bucket, guessing.features
         inside = np.zeros(self.num_pass_features) if pass_features is None else pass_features
         bend = self.bends.setdefault((lead, bucket, guessing.num_tokens), self.no_bend())
@@ -103,17 +106,20 @@ class DraftCosts:
             self._solved.clear()
 
     def no_bend(self) -> Bend:
-        """Without rounds."""
+        """Return a `Bend` without rounds."""
         return Bend(np.zeros(1 + NUM_FEATURES + self.num_pass_features))
 
     def line_s(self, guessing: Guessing) -> float:
-        """Seconds by the line alone; 0 of a lead that was never timed."""
+        """Return seconds by the line alone; 0 for a drafter that was never timed."""
         if not self.is_timed(guessing.lead):
             return 0.0
         return float(guessing.features @ self._line(guessing))
 
     def seconds(self, guessing: Guessing) -> float:
-        """0 of a lead that was never timed; of a head's what they add, which may be less."""
+        """Predict seconds of a draft; 0 for a drafter that was never timed.
+
+        For a head it is the addition to the pass, which may come out negative.
+        """
         if not self.is_timed(guessing.lead):
             return 0.0
         line = self._line(guessing)

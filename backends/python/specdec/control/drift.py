@@ -1,7 +1,7 @@
-"""Whether a drafter has become another: gone stale, mended, or asked for other things than before.
+"""A drift test: finds that a drafter's acceptance has changed for good.
 
-Estimates that fade with each round would follow too, but over hundreds of rounds of every task.
-What all tasks see together tells much sooner.
+The drafter may be stale or repaired, or requests may have changed. Decaying estimates would follow
+too, but only over hundreds of rounds of each task. All tasks together show it much sooner.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXPECTED_DRIFT = 0.2
-"""By which first guesses may be better or worse than expected of their tasks without a meaning."""
+"""Difference of the first token's acceptance from its estimate that does not count as a change."""
 
 ALARM = 10.0
-"""Sum of what is beyond, in guesses, at which a drafter is taken to have changed."""
+"""Sum of the differences beyond that, in draft tokens, at which a drafter counts as changed."""
 
 
 @dataclass(slots=True)
 class Drift:
-    """Of one drafter: Page's cumulative sums (1954), one for each direction, over first guesses."""
+    """Page's cumulative sums (1954) over first draft tokens of a drafter, one per direction."""
 
     worse: float = 0.0
     better: float = 0.0
 
     def has_changed(self, surprise: float) -> bool:
-        """With one guess more; `surprise`: 1 if it stood, else 0, less what its task expected."""
+        """Add a first draft token, and return whether the drafter has changed.
+
+        `surprise` is 1 if the token was accepted, else 0, minus the acceptance estimated for it.
+        A change resets the sums.
+        """
         self.worse = max(0.0, self.worse - surprise - EXPECTED_DRIFT)
         self.better = max(0.0, self.better + surprise - EXPECTED_DRIFT)
         if max(self.worse, self.better) < ALARM:

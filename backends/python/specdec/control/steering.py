@@ -1,4 +1,4 @@
-"""The controller's part in one request: when a choice is made again, and what is learned of it."""
+"""The controller's part in one request: when to choose again, and what to learn from rounds."""
 
 from __future__ import annotations
 
@@ -13,49 +13,52 @@ from specdec.control.outlook import Place
 from specdec.control.traffic import Activity, Traffic
 
 CHOOSE_EVERY = 8
-"""Rounds that a choice stands."""
+"""Rounds from one choice to the next while the request speculates."""
 
 TRIAL_ROUNDS = 16
-"""Rounds of a trial, or steps of the target alone."""
+"""Rounds of a trial, or its plain steps."""
 
 OUTGROWN = 2
-"""With more than so many times the requests in flight a choice is made again, and a trial given up:
-what one stream can afford costs every stream of a crowd."""
+"""Growth of the load, as a factor, above which a choice is made again and a trial ends. All
+requests in flight pay for what one of them does."""
 
 NUM_TO_LOOK_BACK = 80
-"""Tokens for which it is seen what copying would have found, a stretch and a copy that reached its
-end; of many requests in flight each does it the less often."""
+"""Latest tokens in which to look for copies that could have been used: a stretch, and a copy that
+reached its end. With n requests in flight each of them looks with probability 1/n."""
 
 FIRST_STRETCH = 64
-"""Tokens that are asked of the target alone before it is considered again; then twice as many."""
+"""Tokens without speculation before the controller chooses again. Each further stretch doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a round of the loop, or steps of the target alone, came to."""
+    """The result of a round of the loop, or of one response without speculation."""
 
     seconds: float
-    """Since the last one ended."""
+    """Seconds since the previous round ended."""
     num_tokens: int
+    """Confirmed tokens."""
     num_context: int
-    """Before it."""
+    """Tokens of the context before the round."""
     offers: tuple[Offer, ...] = ()
-    """Of those who were asked, where the answer did not end in it."""
+    """Results of the drafters that were asked; empty if the answer ended in this round."""
     num_rows: int = 1
-    """Of the pass: the drafted tokens and one."""
+    """Rows of the pass: the draft tokens and one."""
     lead: Lead | None = None
-    """Who made guesses in it."""
+    """Draft engine or head that drafted while the round ran; None if neither did."""
     num_drafted: int = 0
-    """Guesses that were made in it, by the lead."""
+    """Draft tokens from `lead`."""
     draft_s: float = 0.0
+    """Seconds spent waiting for a draft engine; 0 for a head."""
     is_clean: bool = True
-    """Its time is that of its kind: no prompt was read in it, and no head read along in vain."""
+    """Whether the time is typical: no start of a call, no look back for copies, and no head that
+    only read along."""
     has_head: bool | None = False
-    """If it is the first: a head that guesses read the prompt too; None: one that does not."""
+    """For the first round, whether a head read the prompt; None if it read without drafting."""
 
 
 class Steering:
-    """Of one request, on its thread."""
+    """Chooses drafter and draft length for one request; used by that request's thread only."""
 
     def __init__(
         self, controller: Controller, situation: Situation, traffic: Traffic, num_prompt: int
@@ -68,7 +71,7 @@ class Steering:
         self._choice: Choice | None = None
         self._num_left_of_choice = 0
         self._num_inflight = 0
-        """When the choice was made."""
+        """Requests in flight when the choice was made."""
         self.is_trial = False
         self._num_rounds = 0
         self._is_reading = False
@@ -79,7 +82,10 @@ class Steering:
         self._seconds, self._num_tokens = 0.0, 0
 
     def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
-        """For the round that begins; of an OFF_CHOICE `stretch` says how far."""
+        """Return the choice for the round that begins; if it is off, `stretch` says how long.
+
+        `can_read`: whether a head has read the whole context, or will read it with the prompt.
+        """
         if self._choice is None:
             self._is_reading = True
             self._traffic.read(1)
@@ -89,13 +95,13 @@ class Steering:
 
     @property
     def is_due(self) -> bool:
-        """A choice is made with the round that begins."""
+        """Whether the round that begins needs a new choice."""
         is_outgrown = self._traffic.num_inflight > OUTGROWN * self._num_inflight
         return self._choice is None or self._num_left_of_choice <= 0 or is_outgrown
 
     @property
     def stretch(self) -> int | None:
-        """Tokens of the target alone; None for all that are left."""
+        """Tokens to generate without speculation; None for all that are left."""
         if self._is_control or self._situation.is_fixed:
             return None
         if self.is_trial:
@@ -103,7 +109,7 @@ class Steering:
         return self._stretch
 
     def seen(self, seen: Seen) -> None:
-        """Learns from a round."""
+        """Learn from a round."""
         is_off = self._choice is not None and self._choice.is_off
         num_steps = max(1, seen.num_tokens) if is_off else 1
         self._num_left_of_choice -= num_steps
@@ -124,23 +130,23 @@ class Steering:
 
     @property
     def looks_back(self) -> bool:
-        """Whether what copying finds in its text is told."""
-        # Of who asks for a drafter the copying may be another's.
+        """Whether the request reports what copy drafters would have proposed."""
+        # A request that names a drafter may use fewer copy drafters than `auto` does.
         return not (self._is_control or self._situation.is_fixed)
 
     @property
     def num_to_look_back(self) -> int:
-        """Tokens, at most."""
+        """Most tokens to look back at now, by chance: 0 for most requests at high load."""
         is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[Offer]) -> None:
-        """What copying finds in what was said."""
+        """Learn what copy drafters would have proposed for the latest tokens."""
         if offers:
             self._controller.learn_round(self._situation, None, offers)
 
     def finish(self) -> None:
-        """The request ran to its end."""
+        """Report to the controller that the request ran to its end."""
         is_compared = self._situation.may_be_off
         self._controller.learn_request(
             self._situation.task,
@@ -150,7 +156,7 @@ class Steering:
         )
 
     def leave(self) -> None:
-        """The request is over, whatever became of it."""
+        """Leave the load and any trial; to be called however the request ends."""
         if self.is_trial:
             self.is_trial = False
             self._controller.trial_is_over()
@@ -199,7 +205,7 @@ class Steering:
 
     def _learn(self, seen: Seen, is_off: bool, num_steps: int) -> None:
         traffic, lead = self._traffic, seen.lead
-        # Under load each request tells of one round in so many: together they tell enough.
+        # With n requests in flight each reports one round in n, which is enough together.
         num_inflight = traffic.num_inflight
         is_rare = num_inflight <= 2 or self.is_trial
         is_told = is_rare or self._controller.is_drawn(1 / num_inflight)

@@ -1,4 +1,4 @@
-"""When a request begins with a trial of something that is little known."""
+"""The schedule of trials: which requests begin with a choice about which little is known."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 TRIAL_EVERY = 16
-"""One request of a task in so many begins with a trial, if there is anything to learn; of a task's
-first requests those whose number is a power of two."""
+"""Requests of a task from one trial to the next, if there is anything to learn. A new task's 2nd,
+4th and 8th requests may begin with a trial too."""
 
 STREAMS_UNHURT = 4
-"""A trial is paid for by all who share its passes: with more in flight all of them are as much
-rarer."""
+"""Requests in flight up to which trials keep their rate. With n times as many, trials are n times
+rarer, because all requests in a pass pay for a trial."""
 
 STREAMS_PER_TRIAL = 32
-"""Trials at the same time: one, and one more for each so many requests in flight."""
+"""Requests in flight for each trial that may run at the same time; one may always run."""
 
 
 @dataclass(slots=True)
 class _Requests:
-    """Of a task."""
+    """Counts of one task's requests."""
 
     num_started: int = 0
     last_trial: int = 0
-    """The number of the request that could begin with a trial last."""
+    """Number of the latest request that was allowed a trial; 0 if there was none."""
 
 
 class Trials:
-    """Not thread-safe: the controller's lock is held around it."""
+    """The schedule of trials of all tasks. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Requests] = defaultdict(_Requests)
         self._num_running = 0
 
     def num_started(self, task: str) -> int:
-        """Requests of the task so far."""
+        """Return how many requests of the task have started."""
         return self._tasks[task].num_started
 
     def is_due(self, task: str, num_inflight: int) -> bool:
-        """Whether the request of the task that starts now, with so many in flight, should try."""
+        """Count a starting request of the task, and return whether it may begin with a trial."""
         requests = self._tasks[task]
         requests.num_started += 1
         number, times_rarer = requests.num_started, max(1, num_inflight // STREAMS_UNHURT)
@@ -52,9 +52,9 @@ class Trials:
         return True
 
     def begin(self) -> None:
-        """One that was due begins."""
+        """Count a trial that begins."""
         self._num_running += 1
 
     def end(self) -> None:
-        """One that began is over."""
+        """Count a trial that ends."""
         self._num_running -= 1
