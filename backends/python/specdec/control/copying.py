@@ -45,9 +45,9 @@ class CopyWatch:
 
     def __init__(self, leads: Iterable[Lead]) -> None:
         self._told_to = dict.fromkeys(depths_of(leads), 0)
-        """By depth, the position up to which copies have been reported."""
+        """Position up to which copies have been reported, by depth."""
         self._behind: dict[int, int] = {}
-        """By position in a round with a head's draft, the position after that round."""
+        """Position after a round with a head's draft, by each position in that round."""
 
     def begin(self, place: int) -> None:
         """Begin at position `place`; nothing is reported of tokens before it."""

@@ -1,9 +1,9 @@
-"""What speculation should come to: tokens of a round, speed-up, the best number of guesses.
+"""Formulas of speculation: expected tokens per round, speed-up and the best draft length k.
 
-α is everywhere the chance that a guess stands if those before it do, the conditional acceptance;
-accepted ÷ drafted, which others call α too, falls with the number of guesses k at the same α and is
-called `acceptance_rate` here. E is the expected number of tokens of a round, the target's own
-included, and so compares with τ, its measured mean.
+α is the conditional acceptance: the chance that a draft token is accepted if those before it were.
+Accepted ÷ drafted, which others call α too, falls as k grows at the same α; it is called
+`acceptance_rate` here. E is the expected tokens per round, the target's own included; its measured
+mean is τ.
 
 Sources: Leviathan et al. 2023 (E, the speed-up, the choice of k); Liu et al. 2024, "Optimizing
 speculative decoding for serving large language models using goodput" (costs by load, k = 0 among
@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 RoundTime = Callable[[int], float]
-"""Time of a round with so many guesses, in any unit; of 0 guesses that of a plain target step."""
+"""Function from k to the time of a round, in any unit; for k = 0, the time of a plain step."""
 
 _BISECTIONS = 60
-"""Halvings of [0, 1]: more than a float can tell apart."""
+"""Halvings of [0, 1]; more are below the precision of a float."""
 
 
 def expected_tokens(alpha: float, num_draft_tokens: float) -> float:
-    """E(α, k) = (1 − α^(k+1)) / (1 − α) for an α that is the same at every position.
+    """Return E(α, k) = (1 − α^(k+1)) / (1 − α), for an α that is the same at every position.
 
     `num_draft_tokens` may be a mean. Raises ValueError for an α outside [0, 1].
     """
@@ -39,7 +39,7 @@ def expected_tokens(alpha: float, num_draft_tokens: float) -> float:
 
 
 def expected_tokens_by_length(alphas: Sequence[float]) -> tuple[float, ...]:
-    """E for 0, 1, … len(alphas) guesses: 1 + α₁ + α₁α₂ + and so on.
+    """Return E = 1 + α₁ + α₁α₂ + … for each k from 0 to len(alphas).
 
     `alphas` has the conditional acceptance of each position. Raises ValueError for one outside
     [0, 1].
@@ -51,15 +51,18 @@ def expected_tokens_by_length(alphas: Sequence[float]) -> tuple[float, ...]:
 
 
 def draft_cost(cost: float) -> RoundTime:
-    """Leviathan's round, c·k + 1: verifying costs a plain step, a guess `cost` of one."""
+    """Return Leviathan's time of a round, c·k + 1, in plain steps; `cost` is c.
+
+    Verification costs one plain step.
+    """
     return lambda num_draft_tokens: cost * num_draft_tokens + 1.0
 
 
 def speed_up(alpha: float, num_draft_tokens: int, round_time: RoundTime) -> float:
-    """E(α, k) · T(0) / T(k); with `draft_cost` Leviathan's E / (ck + 1).
+    """Return E(α, k) · T(0) / T(k); with `draft_cost` it is Leviathan's E / (ck + 1).
 
-    With T(k) = k·T_draft + T_verify(k + 1) + overhead at a batch size it is the goodput of that
-    load over a plain server's.
+    With T(k) = k·T_draft + T_verify(k + 1) + overhead at a batch size, it is the goodput at that
+    load ÷ the goodput without speculation.
     """
     tokens = expected_tokens(alpha, num_draft_tokens)
     return tokens * round_time(0) / round_time(num_draft_tokens)
@@ -67,16 +70,16 @@ def speed_up(alpha: float, num_draft_tokens: int, round_time: RoundTime) -> floa
 
 @dataclass(frozen=True, slots=True)
 class DraftLength:
-    """A number of guesses, and what it is expected to give."""
+    """A draft length, and the tokens and speed-up expected of it."""
 
     num_draft_tokens: int
     expected_tokens: float
     speed_up: float
-    """Over plain steps of the target; 1 without guesses."""
+    """Speed-up over plain steps; 1 without a draft."""
 
 
 def draft_lengths(alphas: Sequence[float], round_time: RoundTime) -> tuple[DraftLength, ...]:
-    """All choices from 0 to len(alphas) guesses; `alphas` as for `expected_tokens_by_length`."""
+    """Return all draft lengths from 0 to len(alphas); see `expected_tokens_by_length`."""
     plain = round_time(0)
     return tuple(
         DraftLength(length, tokens, tokens * plain / round_time(length))
@@ -85,20 +88,20 @@ def draft_lengths(alphas: Sequence[float], round_time: RoundTime) -> tuple[Draft
 
 
 def best_draft_length(alphas: Sequence[float], round_time: RoundTime) -> DraftLength:
-    """The choice with the largest speed-up, of equal ones the shortest; 0 is switching off.
+    """Return the draft length with the largest speed-up, the shortest of equals; 0 means off.
 
-    For a constant α and at most n guesses give `[α] * n`.
+    For a constant α and at most n draft tokens, pass `[α] * n`.
     """
     return max(draft_lengths(alphas, round_time), key=lambda choice: choice.speed_up)
 
 
 def acceptance_rate(alpha: float, num_draft_tokens: int) -> float:
-    """Accepted ÷ drafted to be expected of k ≥ 1 guesses a round: (E − 1) / k."""
+    """Return the accepted ÷ drafted to expect with k ≥ 1: (E − 1) / k."""
     return (expected_tokens(alpha, num_draft_tokens) - 1.0) / num_draft_tokens
 
 
 def alpha_of_tau(tau: float, num_draft_tokens: int) -> float:
-    """The α at which E(α, k) is τ. Raises ValueError for a τ outside [1, k + 1]."""
+    """Return the α at which E(α, k) is τ. Raises ValueError for a τ outside [1, k + 1]."""
     if not 1.0 <= tau <= num_draft_tokens + 1.0:
         raise ValueError(
             f"τ counts the target's own token: with {num_draft_tokens} guesses a round it is from "
@@ -113,7 +116,7 @@ def alpha_of_tau(tau: float, num_draft_tokens: int) -> float:
 
 
 def alpha_of_rate(rate: float, num_draft_tokens: int) -> float:
-    """The α at which accepted ÷ drafted is `rate`; the reverse of `acceptance_rate`.
+    """Return the α at which accepted ÷ drafted is `rate`: the inverse of `acceptance_rate`.
 
     Raises ValueError for a rate outside [0, 1].
     """
@@ -123,11 +126,11 @@ def alpha_of_rate(rate: float, num_draft_tokens: int) -> float:
 
 
 def article_speed_up(rate: float, num_draft_tokens: int) -> float:
-    """(k + (1 − α)) / (k (1 − α) + 1), as in "Speculative Decoding for LLM Acceleration".
+    """Return (k + (1 − α)) / (k (1 − α) + 1), as in "Speculative Decoding for LLM Acceleration".
 
-    Shown where a user asks for it; no decision rests on it. It is 1 at k = 1 for every α, grows
-    with k whatever α < 1 is and knows no draft cost: it can neither choose k nor see a slow-down.
-    Its α is accepted ÷ drafted.
+    Here α is accepted ÷ drafted. The formula is only shown to users; no decision uses it. It is 1
+    at k = 1 for every α, grows with k for every α > 0 and has no draft cost. So it can neither
+    choose k nor predict a slow-down.
     """
     rejected = 1.0 - rate
     return (num_draft_tokens + rejected) / (num_draft_tokens * rejected + 1.0)

@@ -1,4 +1,4 @@
-"""Means and lines through the recent past."""
+"""Linear fits and means in which older samples count less."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 MEMORY = 1 - 1 / 512
-"""Weight of a sample against the next one's, in a fit."""
+"""Decay of a sample's weight in a fit with each newer one."""
 
 PRIOR_WEIGHT = 6.0
-"""What is known from all loads together counts like so many samples of one load."""
+"""Weight of a fit's prior, such as the fit over all loads, in samples."""
 
 LOOSE = 0.01
-"""Of that weight, for coefficients that give way."""
+"""Share of PRIOR_WEIGHT for loose coefficients, which soon follow the samples."""
 
 REFIT_EVERY = 8
-"""Samples; of the first ones each."""
+"""Samples from one solution of a fit to the next; a new fit is solved after each sample."""
 
 RECENT_SAMPLES = 256
-"""That a mean remembers."""
+"""Samples from which on each new one counts 1/RECENT_SAMPLES in a mean."""
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -29,10 +29,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Fit:
-    """Least squares with decay, drawn to a prior.
+    """Least squares with decaying samples and a prior.
 
-    A part of each sample's seconds may be something else's, whose coefficients are known better
-    when the fit is solved than when the sample came: `num_offsets` of them.
+    A sample's seconds may include a part that another fit explains, with `num_offsets` features.
+    That part is subtracted when this fit is solved, because the other fit is better by then.
     """
 
     def __init__(self, size: int, num_offsets: int = 0) -> None:
@@ -43,7 +43,10 @@ class Fit:
 
     @classmethod
     def total(cls, fits: Sequence[Fit]) -> Fit:
-        """Of at least one: as if a fit had all their samples, each decayed among its own."""
+        """Return a fit with the samples of all `fits`, at least one; each keeps its own decay.
+
+        The fits must have no offsets.
+        """
         whole = cls(len(fits[0].moments))
         for fit in fits:
             whole.products += fit.products
@@ -53,11 +56,11 @@ class Fit:
 
     @property
     def is_due(self) -> bool:
-        """With its last sample it should be solved anew."""
+        """Whether the fit should be solved again with its latest sample."""
         return self.num_samples % REFIT_EVERY == 0 or self.num_samples < REFIT_EVERY
 
     def add(self, features: Vector, seconds: float, inside: Vector | None = None) -> None:
-        """`inside`: features of the something else."""
+        """Add a sample; `inside`: features of the part that another fit explains."""
         self.products *= MEMORY
         self.moments *= MEMORY
         self.products += np.outer(features, features)
@@ -68,23 +71,26 @@ class Fit:
         self.num_samples += 1
 
     def without(self, offsets: Vector) -> Fit:
-        """Less what the something else took by these coefficients of it."""
+        """Return the fit without the other fit's part, by that fit's coefficients `offsets`."""
         rest = Fit(len(self.moments))
         rest.products, rest.num_samples = self.products, self.num_samples
         rest.moments = self.moments - self.crossed @ offsets
         return rest
 
     def solve(self, prior: Vector, is_bounded: Mask, *, num_loose: int = 0) -> Vector:
-        """Coefficients, the bounded ones not negative; of a fit without samples the prior.
+        """Return the coefficients, not negative where `is_bounded`; without samples, the prior.
 
-        `num_loose`: the first so many are hardly drawn to their prior. Where nothing else varies,
-        as in plain steps, the others keep theirs only if the first gives way.
-        The first feature is 1 in every sample. Of another that is 0 in most, only those tell in
-        which it is not: they alone stand against its prior.
-        Features go together, as a load's rows and requests do: one that came out negative beside
-        another that is as much too large must not be cut off, the others are fitted without it.
+        The first feature must be 1 in every sample. A prior is weighed by those samples in which
+        its feature is not 0.
+
+        The first `num_loose` coefficients are hardly bound to their prior. Plain steps hardly vary
+        in any feature: if the first coefficient did not give way, the others would leave their
+        priors.
+
+        Features correlate, as rows and requests do. A coefficient may come out negative because
+        another is too large, so it is left out and the others are fitted again.
         """
-        # Ridge by feature: a column that is always 0 keeps its prior.
+        # A ridge for each feature: one that is always 0 keeps its prior.
         squares, sums = np.diag(self.products), self.products[0]
         usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
         scale = np.maximum(usual**2, 1e-12)
@@ -102,7 +108,7 @@ class Fit:
 
 @dataclass(slots=True)
 class Recent:
-    """A mean over the recent past."""
+    """A mean in seconds, in which older samples decay."""
 
     mean_s: float = 0.0
     num_samples: int = 0

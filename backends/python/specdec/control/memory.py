@@ -1,9 +1,9 @@
-"""What the controller has measured, in a small file: to survive a restart, or as a profile.
+"""The controller's state file: measurements to survive a restart, or to serve as a profile.
 
-Written beside itself and renamed, so that a crash leaves the old one. It carries the signature of
-the engines and drafters that it was measured on, and is worth nothing to others; of another
-machine's, what guesses were right is taken, and no times. Of a drafter that has other weights by
-now, as one that was trained anew, it is the other way round.
+A new file is written under another name and renamed, so that a crash leaves the old one. The file
+carries the signature of the engines and drafters that were measured, and is refused for others.
+From another machine's file only acceptance is taken, no times. For a drafter with other weights
+than then, for example after training, only times are taken.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = 9
 
 
 class Recalled(Enum):
-    """What was taken from a file."""
+    """The measurements taken from a file."""
 
     NOTHING = "no file"
     ACCEPTANCE = "acceptance"
@@ -38,11 +38,11 @@ class Recalled(Enum):
 
 
 class MemoryMismatchError(Exception):
-    """The file was written for another deployment, or cannot be read."""
+    """A state file that was written for another deployment or cannot be read."""
 
 
 class Memory:
-    """Of one deployment."""
+    """The state file of one deployment."""
 
     def __init__(
         self,
@@ -51,9 +51,10 @@ class Memory:
         machine: str,
         weights: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`signature`: of the engines and drafters that are measured; `machine`: they run on it.
+        """Name the file, and the deployment that it must come from.
 
-        `weights`: what tells the weights of each drafter, as served at the moment, from others.
+        `signature` identifies the engines and drafters, `machine` the machine they run on.
+        `weights` returns an identifier of the weights now served, by drafter.
         """
         self.path, self.machine = path, machine
         self._signature = signature
@@ -61,7 +62,7 @@ class Memory:
 
     @classmethod
     def found(cls, path: Path) -> Memory:
-        """Of the deployment that wrote the file. Raises MemoryMismatchError."""
+        """Return the file, for the deployment that wrote it. Raises MemoryMismatchError."""
         content = _read(path)
         if content is None:
             raise MemoryMismatchError(f"there is no {path}")
@@ -72,7 +73,7 @@ class Memory:
 
     def save(self, controller: Controller) -> None:
         """Write what the controller has learned. Raises OSError."""
-        weights = dict(self._weights())  # Reads files: not while all rounds wait for the lock.
+        weights = dict(self._weights())  # Reads files, so it must not hold the lock.
         with controller.lock:
             drafting = controller.costs.drafting
             content = {
@@ -110,7 +111,7 @@ class Memory:
 
     @property
     def saved_s(self) -> float:
-        """When it was written, in seconds since the epoch; 0 for what cannot be read."""
+        """Time of writing in seconds since the epoch; 0 if the file cannot be read."""
         try:
             return _finite(_read(self.path)["saved_s"])
         except (MemoryMismatchError, ValueError, KeyError, TypeError):
@@ -118,16 +119,16 @@ class Memory:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """Drafters with other weights than when it was written. Raises MemoryMismatchError."""
+        """Drafters whose weights have changed since the file. Raises MemoryMismatchError."""
         return self._replaced(_read(self.path))
 
     def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
-        """Take what is there. Raises MemoryMismatchError, with nothing taken from it.
+        """Give the file's measurements to the controller, and return which were taken.
 
-        Times take the place of those that the controller has; of acceptance the controller keeps
-        what rests on more rounds, and nothing is taken of drafters that are `replaced`. `as_of_s`:
-        when it counts as measured, in seconds since the epoch, from which on it is forgotten;
-        default: when it was.
+        Raises MemoryMismatchError, with nothing taken. The file's times replace the controller's.
+        Of two acceptance estimates the one from more rounds is kept; those of drafters in
+        `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch, from which the
+        acceptance estimates decay; by default, the time of their newest round.
         """
         content = _read(self.path)
         if content is None:
@@ -205,7 +206,7 @@ class Memory:
 
 
 def _read(path: Path) -> Any:
-    """None where there is no file. Raises MemoryMismatchError."""
+    """Return the content, or None if there is no file. Raises MemoryMismatchError."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -217,7 +218,7 @@ def _read(path: Path) -> Any:
 
 
 def _num_rounds(tally: Tally, now_s: float) -> float:
-    """That are still remembered."""
+    """Return the decayed number of rounds."""
     return tally.num_asked * tally.age(now_s)
 
 

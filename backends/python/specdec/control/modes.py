@@ -1,4 +1,4 @@
-"""Who decides about speculation where the request does not: measurement, or a plain rule."""
+"""The modes of the server, and the rules of the mode `schedule`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ AUTO, FIXED, OFF, SCHEDULE, ARTICLE = "auto", "fixed", "off", "schedule", "artic
 MODES = (AUTO, FIXED, OFF, SCHEDULE, ARTICLE)
 
 DEPLOY_ABOVE, SKIP_BELOW = 0.6, 0.5
-"""Of accepted ÷ drafted: the rules of "Speculative Decoding for LLM Acceleration". Between them a
-task stays as it is; one that is not measured yet is speculated on."""
+"""Limits of accepted ÷ drafted, from the guide "Speculative Decoding for LLM Acceleration". Between
+them a task stays as it is; a task that was not measured yet is speculated on."""
 
 _RULE = re.compile(
     r"(?:load<=(?P<load>\d+)|(?P<start>\d+)-(?P<end>\d+)h|(?P<other>else)):(?P<k>\d+)"
@@ -21,12 +21,15 @@ _RULE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How many guesses, where at most `max_inflight` requests are served, or at some hours."""
+    """A draft length, and the load or hours at which it applies."""
 
     num_tokens: int
+    """Draft tokens per round; 0 for off."""
     max_inflight: int | None = None
+    """Most requests in flight at which the rule applies; None for any number."""
     hours: tuple[int, int] | None = None
-    """From the first to the second, which is left out; past midnight where it is the smaller."""
+    """First hour, and the hour at which the rule ends; it passes midnight if the end is smaller.
+    None for all hours."""
 
     def holds(self, num_inflight: int, hour: int) -> bool:
         if self.max_inflight is not None and num_inflight > self.max_inflight:
@@ -38,9 +41,9 @@ class Rule:
 
 
 def parse_schedule(text: str) -> tuple[Rule, ...]:
-    """Rules in order, the first that holds counts: `load<=2:6, 22-6h:4, 12-14h:2, else:1`.
+    """Return the rules of a text such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`.
 
-    A number of guesses of 0 is off. Raises ConfigurationError.
+    The first rule that holds counts. Raises ConfigurationError.
     """
     rules: list[Rule] = []
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -62,7 +65,7 @@ def parse_schedule(text: str) -> tuple[Rule, ...]:
 
 
 def scheduled(rules: tuple[Rule, ...], num_inflight: int, hour: int) -> int:
-    """How many guesses; 0 where no rule holds."""
+    """Return the draft length of the first rule that holds; 0 if none does."""
     for rule in rules:
         if rule.holds(num_inflight, hour):
             return rule.num_tokens

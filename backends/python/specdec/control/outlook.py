@@ -1,8 +1,8 @@
-"""What each choice promises: tokens per second of a request, as if all in flight chose the same.
+"""Predicted speeds: tokens per second of a request for each choice.
 
-Tokens of a round by what stood so far (acceptance_book), over the time of a round by what rounds
-took so far (costs). A row that one request adds to a pass is paid for by all who share it, and so
-is everything else that a request asks for: hence "as if all chose the same".
+A speed is the expected tokens of a round (`acceptance_book.py`) ÷ its expected time (`costs.py`).
+All requests in flight are assumed to make the same choice: a pass is shared by all of them, so each
+added row costs every one.
 """
 
 from __future__ import annotations
@@ -15,45 +15,52 @@ from specdec.control.copying import depths_of
 from specdec.control.costs import CostModel
 
 LEAST_S = 1e-9
-"""No round takes less, whatever a fit says."""
+"""Least predicted seconds per token, in case a fit predicts less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request stands when a choice is made."""
+    """The load, and how far the request is, when a choice is made."""
 
     num_inflight: int
     num_context: int
+    """Tokens of the context."""
     num_left: int
-    """Tokens that may still be said."""
+    """Most tokens that the request may still generate."""
     is_start: bool
+    """Whether it is the request's first choice."""
     can_read: bool = True
-    """A head has read all of the text, or would read it with the prompt."""
+    """Whether a head has read the whole context, or would read it with the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When and how a forecast is made."""
+    """The parameters of a prediction."""
 
     now_s: float
+    """Present time in seconds since the epoch, for the decay of estimates."""
     num_expected: float
-    """Tokens that will be said, to share the cost of a prompt between."""
+    """Tokens that the request is expected to generate, which share the cost of its prompt."""
     optimism: float = 0.0
-    """Standard errors that acceptance is believed above its mean."""
+    """Standard errors added to acceptance estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """What copying does for a request."""
+    """The expected copies of a request."""
 
     share: float = 0.0
-    """Of the rounds, those that verify a copy, where the others say a token each."""
+    """Share of rounds that verify a copy, if each other round yields one token."""
     tokens: float = 1.0
-    """Of such a round."""
+    """Expected tokens of a round with a copy."""
     rows: float = 0.0
+    """Expected draft tokens of a copy."""
 
     def share_beside(self, own_tokens: float) -> float:
-        """The same where the others say more: they are fewer then, and copies nearly as many."""
+        """Return `share` if each other round yields `own_tokens`.
+
+        There are fewer other rounds then, but nearly as many copies.
+        """
         num_others = (1 - self.share) / own_tokens
         return self.share / (self.share + num_others) if self.share else 0.0
 
@@ -61,7 +68,10 @@ class _Copies:
 def speeds(
     book: AcceptanceBook, costs: CostModel, situation: Situation, place: Place, moment: Moment
 ) -> dict[Choice, float]:
-    """Tokens per second by choice, for all that the request may have."""
+    """Predict tokens per second for each choice that the request has.
+
+    All requests in flight are assumed to make the same choice.
+    """
     load, found = place.num_inflight, {}
     if situation.may_be_off:
         found[OFF_CHOICE] = 1 / max(costs.plain_s(load, place.num_context), LEAST_S)
@@ -72,9 +82,10 @@ def speeds(
     }
 
     def token_s(depth: int, tokens: float, rows: float, asked_s: float, every_s: float) -> float:
-        """Seconds per token, beside copies beyond `depth`; `tokens`, `rows` of the other rounds.
+        """Return seconds per token, in a mix of rounds with copies beyond `depth` and others.
 
-        `asked_s` is for each of these, `every_s` for all.
+        `tokens`, draft `rows` and seconds `asked_s` are those of each other round; `every_s` are
+        the seconds added to every round.
         """
         beside = copies[depth]
         share = beside.share_beside(tokens)

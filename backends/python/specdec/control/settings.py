@@ -1,4 +1,4 @@
-"""What an operator says about speculation."""
+"""The controller's settings."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from specdec.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """Raises ConfigurationError for values that mean nothing."""
+    """The operator's settings of the controller. Invalid values raise ConfigurationError."""
 
     mode: str = AUTO
-    """One of modes.MODES."""
+    """Mode of the server, one of `modes.MODES`."""
     schedule: str = ""
-    """Of the mode "schedule": see modes.parse_schedule."""
+    """Rules of the mode `schedule`: see `modes.parse_schedule`; empty in other modes."""
     control_share: float = 0.01
-    """Of requests that run plain, to measure the gain."""
+    """Share of requests in the control group."""
 
     def __post_init__(self) -> None:
-        """Check them."""
+        """Check the values."""
         if self.mode not in MODES:
             raise ConfigurationError(
                 f"speculation must be one of {', '.join(MODES)}; given {self.mode!r}"

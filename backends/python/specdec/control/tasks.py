@@ -1,4 +1,4 @@
-"""What the controller keeps of each task, and what there is to see of it."""
+"""The controller's state of each task, and the report on it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from specdec.control.choices import COPY, Choice
 from specdec.control.control_group import ControlGroup, MeasuredGain
 
 NEWEST_WEIGHT = 0.1
-"""Of an answer's length, in the mean of them."""
+"""Weight of the newest answer in the mean length of answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What there is to see of a task."""
+    """The state of a task for the metrics."""
 
     choice: Choice | None
-    """None where requests have decided for themselves so far."""
+    """Latest choice; None if the controller has not chosen for this task."""
     num_draft_tokens: float
-    """Guesses that the choice asks for, or that an offer of copies had; 0: the target alone."""
+    """Draft tokens per round of the choice, or the mean of a copy for COPY; 0 for off."""
     estimated_gain: float
-    """Of the choice over the target alone, at the present load; 1 for the target alone."""
+    """Predicted speed-up of the choice at the load of that time; 1 for off."""
     measured_gain: MeasuredGain | None
+    """Gain over the control group; None before there are enough requests."""
     alphas: tuple[tuple[str, float], ...]
-    """α̂ by drafter."""
+    """Pairs of drafter and α̂, without copy drafters."""
     num_switches: tuple[int, int]
-    """Off and on, since the last report."""
+    """Switches to off, and from off to on, since the previous report."""
 
 
 @dataclass(slots=True)
 class Task:
-    """Not thread-safe: the controller's lock is held around it."""
+    """The state of one task. Callers hold the controller's lock."""
 
     label: str
     mean_tokens: float = 0.0
-    """Of an answer."""
+    """Mean tokens of an answer after its first round; newer answers count more."""
     num_trials: int = 0
     num_routed: int = 0
-    """Rounds of the drafter that it is routed to."""
+    """Rounds of the drafter that the operator names for the task."""
     drafters: set[str] = field(default_factory=set)
     _control_group: ControlGroup = field(default_factory=ControlGroup)
     _choice: Choice | None = None
@@ -46,20 +47,20 @@ class Task:
     _num_switches: list[int] = field(default_factory=lambda: [0, 0])
 
     def answered(self, seconds: float, num_tokens: int, *, is_control: bool | None) -> None:
-        """A request ran to its end; see Controller.learn_request."""
+        """Add a request that ran to its end: see `Controller.learn_request`."""
         weight = NEWEST_WEIGHT if self.mean_tokens else 1.0
         self.mean_tokens += weight * (num_tokens - self.mean_tokens)
         if is_control is not None:
             self._control_group.add(seconds, num_tokens, is_plain=is_control)
 
     def chosen(self, choice: Choice, estimated_gain: float) -> None:
-        """What its requests do from now on."""
+        """Record the latest choice for a request of the task."""
         if self._choice is not None and self._choice.is_off != choice.is_off:
             self._num_switches[int(self._choice.is_off)] += 1
         self._choice, self._estimated_gain = choice, estimated_gain
 
     def report(self, book: AcceptanceBook) -> TaskReport:
-        """Switches are counted anew behind it."""
+        """Return the report, and count switches from 0 again."""
         switches, self._num_switches = self._num_switches, [0, 0]
         num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
         if self._choice is not None and self._choice.lead == COPY:

@@ -1,4 +1,4 @@
-"""How much is going on at the moment, as all requests together see it."""
+"""The present load: requests in flight, and what they do."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from dataclasses import dataclass
 from specdec.control.choices import Choice
 
 UNSETTLED_SHARE = 1 / 3
-"""Of the requests in flight: with more at their prompts, times say nothing of the load."""
+"""Share of requests in flight whose prompts are being read, above which times are no fair samples
+of the load."""
 
 USUAL_OVER = 256
-"""Rounds over which it is seen how many are usually at their prompts."""
+"""Rounds over which the usual share of such requests is averaged."""
 
 UNUSUAL = 1.5
-"""Times as many as usual; where prompts are most of the work, they are part of the load."""
+"""Multiple of the usual share that is still fair. If prompts are most of the work, they are part of
+the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one request does at the moment."""
+    """The present choice of a request, and its rows in a pass."""
 
     choice: Choice
     num_extra_rows: int = 0
-    """Of its passes, beyond one."""
+    """Rows of its latest pass beyond one."""
 
 
 class Traffic:
-    """Requests in flight, and what those that are steered do. Thread-safe."""
+    """Counts of requests in flight, and of what those with a `Steering` do. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +46,7 @@ class Traffic:
 
     @property
     def num_inflight(self) -> int:
-        """At least one: who asks is in flight."""
+        """Requests in flight; at least 1, because the caller is one of them."""
         return max(1, self._num_inflight)
 
     @property
@@ -53,13 +55,13 @@ class Traffic:
 
     @property
     def num_looping(self) -> int:
-        """Requests that run round by round instead of in one call."""
+        """Requests that run round by round, not in a streaming call."""
         return self._num_looping
 
     def is_settled(self) -> bool:
-        """Not many have their prompts read at once, as where a crowd has just come.
+        """Return whether few enough prompts are being read for times to be fair samples.
 
-        To be asked once for each round.
+        Each call also updates the usual share, so call it once a round.
         """
         with self._lock:
             share = self._num_reading / self.num_inflight
@@ -67,16 +69,16 @@ class Traffic:
             return share <= max(UNSETTLED_SHARE, UNUSUAL * self._usual_share)
 
     def read(self, change: int) -> None:
-        """A request's prompt begins to be read (1), or is read (-1)."""
+        """Record that a request's prompt begins to be read (1), or has been read (-1)."""
         with self._lock:
             self._num_reading += change
 
     def num_with(self, lead: str) -> int:
-        """Requests for which this lead drafts."""
+        """Return the number of requests whose choice is this drafter."""
         return self._by_lead[lead]
 
     def change(self, before: Activity | None, after: Activity | None) -> None:
-        """A request does something else than before; None: it is not there."""
+        """Replace a request's activity; None before it has one, and after it has left."""
         with self._lock:
             for activity, sign in ((before, -1), (after, 1)):
                 if activity is None or activity.choice.is_off:
