@@ -1,8 +1,8 @@
-"""The controller: for each request, the drafter and k with the most tokens per second at this load.
+"""Who drafts and how much: the choice that promises most tokens per second at the present load.
 
-`outlook.py` predicts the speed of each choice. With many requests in flight drafts stop paying, and
-the choice is off. A choice changes only for a gain that matters. Now and then a request begins with
-a trial: a choice about which little is known and which could be faster.
+What a choice promises is worked out in outlook.py. With many in flight guesses stop paying by
+themselves, and the choice is the target alone. A choice is left only for a gain that matters, and
+now and then a request begins with one that is little known, as long as it could be better.
 """
 
 from __future__ import annotations
@@ -31,34 +31,33 @@ from specdec.control.tasks import Task, TaskReport
 from specdec.control.trials import TRIAL_EVERY, Trials
 
 HYSTERESIS = 1.02
-"""Predicted speed of another choice ÷ that of the last one, from which the controller switches."""
+"""A choice is left for one that promises so many times as much."""
 
 REVISIT_EVERY = 8
-"""Trials of a task from one revisit to the next. A revisit tries the drafter with the fewest
-rounds that would be faster with nearly all drafts accepted; without a control group, it is off."""
+"""One trial in so many goes to the choice of which least is known, if it paid with all guesses
+right."""
 
 OPTIMISM, CERTAIN = 2.0, 1e6
-"""Standard errors added to acceptance estimates to select a trial: an ordinary one, and a revisit,
-which assumes the highest acceptance."""
+"""Standard errors that a drafter is believed above its mean, when it is decided what to try."""
 
 VARY_SHARE = 1 / 16
-"""Share of choices that use the next longer or shorter draft instead. The cost of a draft token and
-the acceptance of later positions show only where lengths differ."""
+"""Of the choices that are made with a guess more or less: what a guess costs, and how often the one
+behind the last stands, is seen only where lengths differ."""
 
 ROUTED_ROUNDS = 32
-"""Rounds of a task that use the drafter named by the operator, before the fastest is chosen."""
+"""In which the drafter that the operator sends a task to is asked, before it must be the best."""
 
 FEW, MIN_TIMED_OF_MANY = 2, 24
-"""With more than FEW requests in flight, a drafter's cost is known after MIN_TIMED_OF_MANY timed
-rounds at this load. Two trials are enough."""
+"""With more than a few in flight, rounds of this load that were timed before its time is taken as
+known. Two trials are enough."""
 
 MIN_TIMED = 8
-"""Timed plain steps, and timed rounds without a draft pass, from which their time is known. Until
-then trials go to them. One trial is enough, although its first step is not counted."""
+"""Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
+until then trials go to them. One trial is enough for it, though its first step is not counted."""
 
 
 class Controller:
-    """The controller of all requests. Thread-safe."""
+    """Shared by all requests. Thread-safe."""
 
     def __init__(
         self,
@@ -67,38 +66,32 @@ class Controller:
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Begin without measurements.
-
-        `clock` returns seconds since the epoch, `draw` a random number in [0, 1).
-        """
+        """`clock`: seconds since the epoch; `draw`: uniform in [0, 1)."""
         self.settings = settings
         self.book = AcceptanceBook()
         self.costs = CostModel()
         self._clock = clock
         self._draw = draw
         self.lock = threading.Lock()
-        """Lock for all state here, `book` and `costs` included."""
+        """Held around the book and the costs."""
         self._choices: dict[tuple[str, str, int], Choice] = {}
-        """Last choice by task, band and load bucket; bucket 0 in modes other than `auto`."""
+        """The last by task, band and load bucket."""
         self._tasks: dict[str, Task] = {}
         self._trials = Trials()
 
-    # Decisions for requests.
+    # What a request asks.
 
     def is_drawn(self, share: float) -> bool:
-        """Draw a random number, and return True with probability `share`."""
+        """By chance, so often."""
         return self._draw() < share
 
     def is_control(self) -> bool:
-        """Decide by chance whether a starting request belongs to the control group."""
+        """Whether the request that starts is one of the few that run plain, to compare with."""
         is_measuring = self.settings.mode not in (OFF, FIXED)
         return is_measuring and self.is_drawn(self.settings.control_share)
 
     def trial(self, situation: Situation, place: Place) -> Choice | None:
-        """Count a starting request, and return the choice of its trial; None for no trial.
-
-        After a trial the caller must call `trial_is_over`.
-        """
+        """What the request that starts should begin with for a few rounds, to learn of it."""
         with self.lock:
             if not self._trials.is_due(situation.task, place.num_inflight):
                 return None
@@ -112,12 +105,12 @@ class Controller:
             return tried
 
     def trial_is_over(self) -> None:
-        """End a trial that `trial` began."""
+        """One that `trial` began."""
         with self.lock:
             self._trials.end()
 
     def choose(self, situation: Situation, place: Place) -> Choice:
-        """Return the choice for the next rounds of a request."""
+        """The choice for the next rounds of a request."""
         with self.lock:
             if self.settings.mode == AUTO:
                 promised = self._speeds(self._timed_part(situation, place), place)
@@ -128,16 +121,12 @@ class Controller:
             self._note(situation, place, chosen, promised)
             return self._varied(situation, chosen) if promised else chosen
 
-    # Learning and reporting.
+    # What it tells.
 
     def learn_round(
         self, situation: Situation, sample: Sample | None, offers: Sequence[Offer]
     ) -> None:
-        """Learn from a round.
-
-        `sample` is None if the round's time must not count. `offers` has the results of the
-        drafters that were asked.
-        """
+        """`sample`: None for a round whose time says nothing. `offers`: of those who were asked."""
         with self.lock:
             now_s = self._clock()
             task = self._task(situation.task)
@@ -150,40 +139,39 @@ class Controller:
                 self.costs.add(sample)
 
     def renew(self, drafters: Iterable[str]) -> None:
-        """Forget the acceptance of drafters that were replaced by other versions."""
+        """Other versions of them are served."""
         with self.lock:
             for drafter in drafters:
                 self.book.forget(drafter)
 
     def learn_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
-        """Learn the time of a first round: see `CostModel.add_prompt`."""
+        """See CostModel.add_prompt."""
         with self.lock:
             self.costs.add_prompt(num_prompt, seconds, has_head=has_head)
 
     def learn_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
-        """Learn the time of an engine's first draft: see `CostModel.add_first_draft`."""
+        """See CostModel.add_first_draft."""
         with self.lock:
             self.costs.add_first_draft(lead, num_prompt, seconds)
 
     def learn_request(
         self, task_label: str, seconds: float, num_tokens: int, *, is_control: bool | None
     ) -> None:
-        """Learn from a request that ran to its end.
+        """A request that ran to its end: what came behind its first tokens.
 
-        `seconds` and `num_tokens` are without its first round. `is_control` is True for the control
-        group, and None for a request that does not count in the comparison.
+        `is_control`: None where it belongs to neither of the groups that are compared.
         """
         with self.lock:
             task = self._task(task_label)
             task.answered(seconds, num_tokens, is_control=is_control)
 
     def report(self, task_label: str) -> TaskReport | None:
-        """Return the report of a task, which restarts its count of switches; None if unknown."""
+        """None for a task of which nothing is known."""
         with self.lock:
             task = self._tasks.get(task_label)
             return None if task is None else task.report(self.book)
 
-    # The decision itself. Callers hold the lock.
+    # How it is decided; the lock is held.
 
     def _by_rule(self, mode: str, situation: Situation, place: Place) -> Choice:
         default = situation.default
@@ -203,7 +191,7 @@ class Controller:
         default = situation.default
         num_requests = self._trials.num_started(situation.task)
         if num_requests and num_requests % TRIAL_EVERY == 0:
-            return default  # While a task is off, only this measures its acceptance.
+            return default  # Or it would never be on again.
         rate = self.book.rate(situation.task, default.lead, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
@@ -218,7 +206,7 @@ class Controller:
             return situation.default
         if situation.is_routed:
             routed = situation.with_length(situation.default.num_tokens)
-            # Estimates decay with time, so the rounds asked of the drafter are counted apart.
+            # What was measured of a drafter may be forgotten, that it was measured is not.
             num_known = self._num_rounds(situation, routed.lead)
             num_asked = max(self._task(situation.task).num_routed, num_known)
             if num_asked < ROUTED_ROUNDS and routed in promised:
@@ -231,7 +219,7 @@ class Controller:
         return best
 
     def _must_be_off(self, situation: Situation, place: Place) -> bool:
-        """Return whether to run without speculation, to measure its pace at this load first."""
+        """First of all it is seen what there is to gain."""
         is_shared = place.num_inflight > 1 and situation.may_be_off
         return is_shared and not self.costs.has_baseline(place.num_inflight)
 
@@ -245,10 +233,10 @@ class Controller:
         return Choice(chosen.lead, near[int(self._draw() * len(near))])
 
     def _untimed(self, situation: Situation) -> Choice | None:
-        """Return a choice that the others are compared with and whose time is hardly known."""
+        """What everything else is compared with, as long as it is hardly known."""
         if self.costs.num_streamed < MIN_TIMED and situation.may_be_off:
             return OFF_CHOICE
-        # If there is a head, it reads along in a trial, so a round without it cannot be timed.
+        # Beside a head, which reads along in a trial, such a round has no time of its own.
         is_alone = not any(each.is_head for each in situation.leads)
         if self.costs.num_looped < MIN_TIMED and situation.has_copying and is_alone:
             return Choice(COPY)
@@ -263,8 +251,7 @@ class Controller:
         task.num_trials += 1
         is_revisit = task.num_trials % REVISIT_EVERY == 0
         if is_revisit and not (self.settings.control_share or best.is_off):
-            # Without a control group, only trials measure the pace without speculation.
-            return OFF_CHOICE if situation.may_be_off else None
+            return OFF_CHOICE if situation.may_be_off else None  # Nobody else tells its pace.
         hoped = self._speeds(situation, place, CERTAIN if is_revisit else OPTIMISM)
         others = {
             each: speed
@@ -286,7 +273,7 @@ class Controller:
     def _moderate(
         self, situation: Situation, candidate: Choice, promised: Mapping[Choice, float]
     ) -> Choice:
-        """Return the candidate's drafter with its fastest k, or a short draft if never timed."""
+        """The candidate's lead with the number of guesses that is likely to be its best."""
         lengths = next((e.lengths for e in situation.leads if e.name == candidate.lead), ())
         if not lengths:
             return candidate
@@ -298,7 +285,7 @@ class Controller:
     def _speeds(
         self, situation: Situation, place: Place, optimism: float = 0.0
     ) -> dict[Choice, float]:
-        """Predict tokens per second by choice; return none until a pass has been timed."""
+        """Nothing as long as no pass was timed."""
         if not self.costs.is_known:
             return {}
         usual = self._task(situation.task).mean_tokens
@@ -307,10 +294,10 @@ class Controller:
         return speeds(self.book, self.costs, situation, place, moment)
 
     def _is_timed(self, situation: Situation, place: Place, choice: Choice) -> bool:
-        """Return whether the cost of a choice is known well enough to make it outside a trial.
+        """What was never timed looks as if it cost nothing: that is for trials to find out.
 
-        A drafter that was never timed seems to cost nothing. With many requests in flight all of
-        them would pay for a wrong cost, and rounds at other loads say little about this one.
+        Where many share the passes all would pay for a wrong belief, and what others do tells
+        little of this load.
         """
         if choice.is_off:
             return True
@@ -321,10 +308,7 @@ class Controller:
         return is_copying or choice == situation.default or self.costs.is_timed(choice.lead)
 
     def _timed_part(self, situation: Situation, place: Place) -> Situation:
-        """Leave out drafters with unknown cost at a high load, where choices are frequent.
-
-        They would not be chosen anyway, and predicting their speed takes time.
-        """
+        """Without the leads that a crowd would not take anyhow: it chooses often."""
         if place.num_inflight <= FEW or not situation.may_be_off:
             return situation
         leads = (e for e in situation.leads if self._is_timed(situation, place, Choice(e.name)))
