@@ -1,4 +1,4 @@
-"""Describe the hardware of this machine, because timings hold only on hardware of the same kind."""
+"""Describe this machine's hardware, because measured times hold only on hardware of its kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
-"""Folder in which NVIDIA's driver has a subfolder with a file `information` for each GPU."""
+"""Folder of NVIDIA's driver, with a subfolder for each GPU that has a file `information`."""
 
 
 def machine() -> str:
@@ -19,7 +19,7 @@ def machine() -> str:
 def processor() -> str:
     """Return the processor's name, family and model, and whether it has AVX-512 with bf16.
 
-    Family and model are added because virtual machines leave the number out of the name.
+    Virtual machines leave the processor's number out of its name, so family and model are added.
     """
     known = _read(Path("/proc/cpuinfo"))
     if "model name" not in known:
@@ -30,7 +30,7 @@ def processor() -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Return a file's `name: value` lines, the first of each name; empty if it cannot be read."""
+    """Return a file's `name: value` lines, first of each name; empty if it cannot be read."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""The manifest of a rendered model repository: read it, and compare recorded files with the disk.
+"""Read the manifest of a rendered model repository, and compare its files with those on disk.
 
-`specdec build render` writes it. A repository without a manifest is served as it is.
+`specdec build render` writes the manifest. A repository without one is served unchecked.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from specdec.errors import ConfigurationError
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1
-"""Version of the file's layout; another one is refused."""
+"""Version of the manifest's layout; files with any other are refused."""
 
 MIB = 1 << 20
 WHOLE_BYTES = 512 * MIB
-"""Bytes up to which a file is hashed as a whole. Larger ones are sampled, because a load must not
-wait until 140 GB have been read twice."""
+"""Bytes up to which a whole file is hashed. Of larger files only samples are hashed, because a
+load must not wait until 140 GB have been read twice."""
 NUM_SAMPLES = 64
-"""Samples of 1 MiB taken from a larger file, at even distances from its start to its end."""
+"""Samples of 1 MiB hashed in a larger file, evenly spaced from its start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """Size and hash of a file when the repository was rendered."""
+    """Size and hash of one file."""
 
     num_bytes: int
     sha256: str
-    """Hexadecimal hash of the content; of its samples if the file is larger than WHOLE_BYTES."""
+    """Hexadecimal hash of the content, or of samples if the file is larger than WHOLE_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRecord:
-    """The record of one engine: a target or a draft model."""
+    """The manifest's entry for one engine: a target or a draft model."""
 
     kind: str
     """Kind of engine: `torch`, `tensorrtllm` or `llmapi`."""
     model: str
-    """Name of the checkpoint, for readers."""
+    """Name of the checkpoint, for messages and human readers."""
     vocab_size: int
-    """Rows of the embedding."""
+    """Number of rows of the model's embedding."""
     devices: tuple[int, ...] = ()
-    """Indices of the GPUs that it is placed on."""
+    """Indices of the GPUs on which the engine runs."""
     engine_dir: str = ""
     """Folder of a compiled engine, relative to the repository; empty for other kinds."""
     fingerprint: str = ""
@@ -65,25 +65,25 @@ class Manifest:
     specdec: str
     """Version of specdec that rendered the repository."""
     max_draft_len: int
-    """Most draft tokens in a round that the engines take."""
+    """Most draft tokens that the engines take in a round."""
     max_seq_len: int
-    """Most tokens of prompt and output together that the engines take."""
+    """Most tokens that the engines take, prompt and output together."""
     engines: Mapping[str, EngineRecord]
-    """Records by the name of the engine's model."""
+    """Engines by model name."""
     files: Mapping[str, FileRecord]
-    """Records by path in the repository, for weights, engines and tokenizers."""
+    """Files of weights, engines and tokenizers, by path relative to the repository."""
     tensorrt_llm: str = ""
-    """Release that the engines are for; empty without engines of TensorRT-LLM."""
+    """TensorRT-LLM release that the engines are for; empty if they are our own."""
     container: str = ""
-    """Container image of that release; empty as above."""
+    """Container image of that release; empty if there is none."""
     gpu: str = ""
     """Name of the GPU that the engines are for; empty for any device."""
     compute_capability: int = 0
-    """Compute capability of these GPUs times 10: 80 for 8.0; 0 for any device."""
+    """Compute capability of that GPU times 10, such as 80 for 8.0; 0 for any device."""
     build_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Options by engine, with which it was or is to be compiled."""
+    """Command-line options that compile each engine, by engine; empty if none is compiled."""
     tasks: Mapping[str, str] = field(default_factory=dict)
-    """Names of drafters by task."""
+    """Drafter that the pair file names for each task, by task."""
 
     def text(self) -> str:
         """Return the manifest as JSON; equal manifests give the same bytes."""
@@ -93,7 +93,7 @@ class Manifest:
 def load_manifest(repository: Path) -> Manifest | None:
     """Read a repository's manifest; None if it has none.
 
-    Raises ConfigurationError if the file cannot be read, or has another FORMAT.
+    Raises ConfigurationError if the file cannot be read or has a format other than FORMAT.
     """
     path = repository / MANIFEST_FILE
     if not path.is_file():
@@ -118,7 +118,7 @@ def load_manifest(repository: Path) -> Manifest | None:
 
 
 def record(path: Path) -> FileRecord:
-    """Return the size and hash of a file as they are now. Raises OSError if it cannot be read."""
+    """Return a file's present size and hash. Raises OSError if it cannot be read."""
     num_bytes = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:

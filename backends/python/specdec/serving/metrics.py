@@ -1,4 +1,4 @@
-"""The orchestrator's Prometheus metrics; on the metrics page names get the prefix `specdec_`."""
+"""The orchestrator's Prometheus metrics; the metrics page shows them with prefix `specdec_`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import Enum
 from typing import Protocol
 
 MAX_TASKS = 32
-"""Tasks that have a label value of their own, to bound the number of time series."""
+"""Most tasks with a label value of their own; the limit bounds the number of time series."""
 OTHER_TASK = "other"
-"""Label value that all further tasks share."""
+"""Label value of all further tasks."""
 
 
 class Counter(Enum):
-    """The counters; each value is the help text."""
+    """The counters, with their help texts as values."""
 
     requests_total = "Requests by how they ended"
     shed_total = "Requests refused before any work, by reason"
@@ -28,7 +28,7 @@ class Counter(Enum):
 
 
 class Gauge(Enum):
-    """The gauges; each value is the help text."""
+    """The gauges, with their help texts as values."""
 
     inflight_requests = "Requests being served"
     inflight_limit = "Requests that may be served at once"
@@ -43,11 +43,11 @@ class Gauge(Enum):
 
 
 SUMMED = frozenset({Gauge.inflight_requests, Gauge.inflight_limit, Gauge.draft_stale})
-"""Gauges that are summed over the orchestrator's instances; others show the value set last."""
+"""Gauges that show the sum over the orchestrator's instances; others show the last value set."""
 
 
 class Histogram(Enum):
-    """The histograms, all in seconds; each value is the help text."""
+    """The histograms, all in seconds, with their help texts as values."""
 
     time_to_first_token_seconds = "Arrival to the first tokens sent"
     inter_token_latency_seconds = "(end to end - first token) / (tokens - 1), per request"
@@ -57,7 +57,7 @@ class Histogram(Enum):
 
 
 class MetricsSink(Protocol):
-    """Takes updates of metrics from any thread, without making it wait."""
+    """Takes metric updates from any thread without blocking it."""
 
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
         """Add `amount` to a counter."""
@@ -70,7 +70,7 @@ class MetricsSink(Protocol):
 
 
 class TaskLabels:
-    """Label values for tasks: the first MAX_TASKS keep their name, the rest share OTHER_TASK.
+    """The tasks' label values: the first MAX_TASKS keep their names, the rest share OTHER_TASK.
 
     Thread-safe.
     """

@@ -1,8 +1,8 @@
 """Update Triton's custom metrics, always from the same thread.
 
-Updates of a custom metric from several threads abort the whole tritonserver 2.51.0
-(boost::interprocess lock_exception). Each update is also a round trip to the server process. So
-requests queue their updates, and one thread sums up the counters and sends them.
+If several threads update custom metrics, tritonserver 2.51.0 aborts (boost::interprocess
+lock_exception). Each update is also a round trip to the server process. So requests only queue
+their updates, and one thread sums up the counters and sends them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MetricsRecorder:
                 )
         self._metrics: dict[tuple[Enum, Labels], Any] = {}
         self._summed: dict[tuple[Gauge, Labels], float] = {}
-        """Last value that this instance has added to each summed gauge."""
+        """This instance's present part of each summed gauge."""
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -66,7 +66,7 @@ class MetricsRecorder:
         self._queue.put((histogram, (), seconds))
 
     def close(self) -> None:
-        """Send what is queued and take back this instance's part of summed gauges; at most 10 s."""
+        """Send queued updates and subtract this instance from summed gauges, within 10 s."""
         self._queue.put(None)
         self._thread.join(timeout=10)
         # Triton requires that a metric is released before its family.

@@ -1,4 +1,4 @@
-"""The request context: everything that is known of a request when its drafter is built."""
+"""The request context: everything that is known about a request when its drafter is built."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from specdec.serving.request import GenerationRequest
 from specdec.serving.task_labels import Task
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
-"""Ranges of temperature that share acceptance estimates: the upper limit and the name of each."""
+"""Temperature ranges as pairs (upper limit, name); each range has its own acceptance estimates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occasion:
-    """A request with its prompt, its sampling and its calls, from which its drafter is built."""
+    """The parts of a request from which its drafter is built."""
 
     request: GenerationRequest
     request_id: str
-    """Unique id, with which the ids of its engine calls begin."""
+    """Unique id; the ids of the request's engine calls begin with it."""
     prompt: TokenIds
     """Prompt tokens, [n] int32."""
     sampling: Sampling
@@ -29,12 +29,12 @@ class Occasion:
     """Token that ends the answer; None if there is none."""
     flight: Flight
     clock: EngineClock
-    """Time that draft engines work for this request."""
+    """Sum of the times that draft engines report for this request."""
     task: Task
 
     @property
     def band(self) -> str:
-        """Label of how tokens are drawn and verified; each has acceptance estimates of its own.
+        """The label of how tokens are drawn and verified; each has its own acceptance estimates.
 
         Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
         """

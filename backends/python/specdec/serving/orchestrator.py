@@ -1,4 +1,4 @@
-"""The Triton model `specdec`: admit requests, answer each on a thread of its own, stream tokens."""
+"""Implement the Triton model `specdec`, which admits requests and streams their answers."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ from specdec.serving.triton_tensors import (
 )
 
 SWITCH_INTERVAL_S = 0.0002
-"""Seconds for which a thread may keep the GIL while others wait for it. A thread that reads the
-responses of an `llmapi` model without receipts can lock up the backend during such a wait
+"""Longest time in seconds that a thread keeps the GIL while others wait for it. If a thread that
+reads an `llmapi` model's stream without receipts waits for the GIL, the backend can lock up
 (engines/receipts.py). Shorter waits make that rarer."""
 
 
@@ -166,8 +166,8 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Close everything when Triton unloads the model.
 
-        A stop of `specdec serve` does not come here: it asks on the board for a drain, which ends
-        with `_flush`.
+        `specdec serve` stops in another way: it requests a drain on the heartbeat board, and the
+        drain ends with `_flush`.
         """
         self._threads.shutdown(wait=True)
         self._watch.close()
@@ -185,9 +185,9 @@ class TritonPythonModel:
         self._metrics.close()
 
     def _flush(self) -> None:
-        """Send responses and write prompts and measurements that a stop must not lose.
+        """Send queued responses, and write logged prompts and measurements to disk.
 
-        The process is killed afterwards.
+        The process is killed afterwards, so anything that is still queued would be lost.
         """
         self._outbox.flush()
         if self._prompt_log is not None:
@@ -205,10 +205,10 @@ class TritonPythonModel:
         flight.give_up = lambda error: self._end(flight, sender, error)
         self._control.admit(flight)
         try:
-            # Again: a stop that began since the first check has not counted this request.
+            # Checked again, because a stop that began meanwhile does not wait for this request.
             self._watch.check_admission()
             flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
-            # Clients may reuse ids, and a stop at an engine ends every call with that id.
+            # Clients may reuse ids, but an abort ends every call of the engine with that id.
             request_id = f"{given_id}:{uuid.uuid4().hex}"
             wanted = frozenset(request.requested_output_names())
             self._threads.submit(self._serve, parsed, flight, request_id, sender, wanted, arrival_s)
@@ -224,10 +224,10 @@ class TritonPythonModel:
         wanted: frozenset[str],
         arrival_s: float,
     ) -> None:
-        """Serve an admitted request to its end; exactly one FINAL is sent in every case.
+        """Serve an admitted request to its end; the client always gets exactly one last response.
 
-        `wanted` has the names of the outputs to send. `arrival_s` is the time.perf_counter() at
-        which the request came.
+        `wanted` has the names of the outputs to send. `arrival_s` is the time.perf_counter() when
+        the request arrived.
         """
 
         def send(outputs: Outputs, is_last: bool) -> None:
@@ -248,8 +248,8 @@ class TritonPythonModel:
             self._metrics.add(Counter.requests_total, outcome=outcome)
             self._drafters.memory.learn(request.tenant, text)
         except Exception as error:  # noqa: BLE001 - the client gets it
-            # After an abort the client gets its reason, not the error that it caused in a call.
-            with suppress(Exception):  # Triton may know the request no more.
+            # After an abort the client gets its reason, not an error that the abort has caused.
+            with suppress(Exception):  # Triton may have freed the request.
                 flight.poll()
             outcome = self._end(flight, sender, flight.reason_to_end() or error)
             if isinstance(error, EngineLostError):
@@ -261,7 +261,7 @@ class TritonPythonModel:
             self._plane.finished(job.engines.drafter, job.task_label, is_complete=outcome == "ok")
 
     def _end(self, flight: Flight, sender: Any, error: Exception) -> str:
-        """Send an error as the last response, unless one was sent; return the outcome's label."""
+        """Send the error, unless a last response was sent before; return the outcome's label."""
         outcome = error.error_type if isinstance(error, SpecdecError) else "internal"
         self._log_unexpected(error)
         if self._control.release(flight):
@@ -270,7 +270,7 @@ class TritonPythonModel:
         return outcome
 
     def _control_memory(self, here: Path, file: str) -> Memory | None:
-        """Return the controller's memory in `file`; None if `file` is empty.
+        """Return the controller's state file at the path `file`; None if `file` is empty.
 
         A relative path starts at the version directory `here`.
         """

@@ -13,9 +13,9 @@ from specdec.serving.triton_tensors import FINAL, error_response
 
 
 class Outbox:
-    """A queue of calls that send responses, made one after another by one thread.
+    """A queue of calls that send responses; one thread makes them in order.
 
-    Sending a response waits for the server process. The threads that make responses need not.
+    Sending waits for the server process. With the queue, threads that make responses need not wait.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class Outbox:
         self._thread.start()
 
     def put(self, send: Callable[[], None]) -> None:
-        """Queue `send`, which is called once and may raise; an error is logged."""
+        """Queue `send`, which is called once. If it raises an error, the error is logged."""
         self._queue.put(send)
 
     def put_last(self, sender: Any, make: Callable[[], Any]) -> None:
-        """Queue the last response of `sender`, which `make` returns; None for an empty one.
+        """Queue the last response for `sender`; `make` returns it, or None for an empty one.
 
-        If it cannot be made or sent, an error is sent in its place, because its reader waits.
+        If it cannot be made or sent, an error is sent instead, because the reader waits for it.
         """
 
         def send() -> None:
@@ -49,7 +49,7 @@ class Outbox:
         is_sent.wait(timeout=10)
 
     def close(self) -> None:
-        """Send what is queued, then end the thread; return after 10 s at the latest."""
+        """Send everything queued and end the thread, within 10 s."""
         self._queue.put(None)
         self._thread.join(timeout=10)
 

@@ -1,4 +1,4 @@
-"""Make the streams of a foreign model wait for readers that give receipts.
+"""Make the streams of NVIDIA's `llmapi` model wait for readers that give receipts.
 
 engines/receipts.py explains why streams must wait.
 """
@@ -17,7 +17,7 @@ from specdec.serving.triton_tensors import FINAL
 
 
 class PacedRequest:
-    """A Triton request whose response sender is a PacedSender; all else is the request's own."""
+    """A Triton request whose response sender is a PacedSender; the rest is unchanged."""
 
     def __init__(self, request: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
         self._request = request
@@ -36,8 +36,8 @@ class PacedRequest:
 class PacedSender:
     """A response sender that waits for the reader's receipt before it sends the next response.
 
-    Of several responses that wait, only the newest is sent. So each response must hold everything
-    that the earlier ones held, as the text of the `llmapi` model does.
+    If several responses wait, only the newest is sent. So each response must repeat everything in
+    the earlier ones, as the text of the `llmapi` model does.
     """
 
     def __init__(self, sender: Any, desk: ReceiptDesk, outbox: Outbox) -> None:
@@ -46,16 +46,16 @@ class PacedSender:
         self._outbox = outbox
         self._lock = threading.Lock()
         self._asking = threading.Lock()
-        """Lock of the question to Triton whether the client is there, which takes a while."""
+        """Lock for asking Triton whether the client has gone, which takes a while."""
         self._waiting: Any = None
         """The newest response that has not been sent."""
         self._is_last = False
         self._is_unread = False
 
     def send(self, response: Any = None, flags: int = 0) -> None:
-        """Send or queue a response, as Triton's own sender would, but return at once.
+        """Send or queue a response and return at once; the arguments are those of Triton's sender.
 
-        With FINAL in `flags` it is the last one; later calls are ignored.
+        FINAL in `flags` marks the last response; later calls are ignored.
         """
         is_last = bool(flags & FINAL)
         with self._asking if is_last else nullcontext(), self._lock:
@@ -69,7 +69,7 @@ class PacedSender:
     def is_cancelled(self) -> bool:
         """Say whether the reader has gone; false after the last response.
 
-        Triton frees the request with its last response and must not be asked then.
+        Triton frees the request with its last response and must not be asked about it afterwards.
         """
         with self._asking:
             return not self._is_last and bool(self._sender.is_cancelled())
