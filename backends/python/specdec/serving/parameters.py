@@ -11,7 +11,7 @@ from specdec.errors import ConfigurationError
 Settings = TypeVar("Settings")
 
 OF = "."
-"""Separator of engine and parameter: `target.kernels` is the parameter `kernels` of the engine
+"""Separator between engine and parameter. `target.kernels` is the parameter `kernels` of the engine
 `target`, which then runs in the orchestrator's process."""
 
 
@@ -30,11 +30,11 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Settings:
-    """Return a `kind` (fields str, int, float, bool) filled from a Triton model config.
+    """Return an instance of the dataclass `kind`, filled from a Triton model configuration.
 
-    `model_config` has the keys `name` and `parameters`. A bool is written true or false. Raises
-    ConfigurationError for a value of the wrong type and for a missing one without a default. It
-    also raises for an unknown name: a misspelt parameter must not silently keep its default.
+    Fields have type str, int, float or bool; a bool is written true or false. `model_config` has
+    the keys `name` and `parameters`. Raises ConfigurationError for a value of the wrong type, for a
+    missing one without a default, and for an unknown name, which may be a misspelt parameter.
     """
     given = {name: value["string_value"] for name, value in model_config["parameters"].items()}
     values: dict[str, Any] = {}

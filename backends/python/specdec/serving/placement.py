@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 
 
 class PlacedEngines:
-    """All engines of an orchestrator, by the names of their models.
+    """All engines of an orchestrator, by model name.
 
     An engine with parameters in the orchestrator's configuration runs in this process. The others
-    are models of this server.
+    are Triton models of this server.
     """
 
     def __init__(self, config: Mapping[str, Any], version_directory: Path) -> None:
-        """Load the engines of this process. Raises ConfigurationError for parameters or weights."""
+        """Load the engines that run in this process.
+
+        Raises ConfigurationError if their parameters are wrong or their weights cannot be served.
+        """
         self._local: dict[str, TorchEngine] = {}
         self._folders: dict[str, tuple[Path, Path]] = {}
         self._models = version_directory.parents[1]
         for name, parameters in _by_engine(config["parameters"]).items():
-            # Imported late: a deployment of compiled engines need not have PyTorch.
+            # Imported here, because a deployment of compiled engines need not have PyTorch.
             from specdec.serving.engine_settings import EngineModelSettings  # noqa: PLC0415
             from specdec.torch_engine.engine import TorchEngine  # noqa: PLC0415
 
@@ -50,7 +53,7 @@ class PlacedEngines:
         sampling: Sampling,
         clock: EngineClock | None = None,
     ) -> EngineCalls:
-        """Return the calls of one request to an engine, as Engines.calls describes them."""
+        """Return the calls of one request to an engine; see Engines.calls."""
         engine = self._local.get(model)
         if engine is None:
             return BlsCalls(model, request_id, label, sampling, clock)
@@ -59,14 +62,14 @@ class PlacedEngines:
         return LocalCalls(model, engine, f"{request_id}:{label}", sampling, clock)
 
     def checkpoint(self, model: str) -> Path:
-        """Return the folder of the weights that an engine serves at the moment.
+        """Return the folder of the weights that an engine serves now.
 
-        For a compiled engine it is the folder with what is recorded of its weights.
+        A compiled engine has only records of its weights there.
         """
         return self._folders_of(model)[0]
 
     def head(self, model: str) -> Path:
-        """Return the folder of the head that drafts from the engine's states; it need not exist."""
+        """Return the folder of the engine's head; it need not exist."""
         return self._folders_of(model)[1]
 
     def _folders_of(self, model: str) -> tuple[Path, Path]:

@@ -5,15 +5,15 @@ import os
 import sys
 
 STUB_MODULE = "c_python_backend_utils"
-"""A module that only the process of a Python model has: Triton's stub brings it."""
+"""Module that Triton's stub provides, so only the process of a Python model has it."""
 
 
 def skip_destructors() -> None:
-    """Let this process end right after its exit handlers; do nothing outside a Python model.
+    """Make this process end after its exit handlers; do nothing outside a Python model.
 
-    When Triton unloads a model, the stub closes its shared memory and then ends the interpreter.
-    Response senders that are freed there use the memory that is gone (src/pb_stub.cc, `main`).
-    Handlers that were registered before this call do not run.
+    When Triton unloads a model, the stub closes its shared memory before it ends the interpreter.
+    Response senders that are then destroyed use the closed memory (src/pb_stub.cc, `main`). Exit
+    handlers that were registered before this call do not run.
     """
     if STUB_MODULE in sys.modules:
         atexit.register(_end)

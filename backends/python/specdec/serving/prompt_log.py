@@ -1,4 +1,4 @@
-"""Log a sample of the prompts of tenants that agreed, to train drafters on. Off by default."""
+"""Log a sample of the prompts of tenants that agreed, to train drafters. Off by default."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 
 EVERYBODY = "*"
-"""Entry among the tenants that means all requests, those without a tenant included."""
+"""Entry in the list of tenants that means all requests, those without a tenant included."""
 CURRENT, OLDER = "prompts.jsonl", "prompts.older.jsonl"
-"""Names of the two files, each of half the limit. When the first is full it replaces the second."""
+"""Names of the log's two files, each up to half the limit. When the first is full, it replaces the
+second."""
 
 MAX_WAITING = 256
-"""Prompts that may wait to be written. More are dropped, so that no request waits for the log."""
+"""Most prompts that wait to be written. Further ones are dropped, so that no request waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class PromptLogSettings:
 
     directory: Path
     tenants: frozenset[str]
-    """Tenants that agreed; `*` for all requests, those without a tenant included."""
+    """Tenants that agreed, or EVERYBODY."""
     share: float
-    """Chance that one of their requests is logged; above 0, at most 1."""
+    """Probability that a request of these tenants is logged; above 0, at most 1."""
     max_bytes: int
     """Bytes that both files may take together; at least 1 MiB."""
 
@@ -58,7 +59,7 @@ class PromptLogSettings:
 
 
 class PromptLog:
-    """The log: takes prompts from any thread and writes them on a thread of its own."""
+    """The prompt log, which takes prompts from any thread and writes them on its own thread."""
 
     def __init__(
         self,
@@ -68,8 +69,8 @@ class PromptLog:
     ) -> None:
         """Make the directory and start the thread.
 
-        `warn` gets a message when writing begins to fail. `draw` returns numbers from [0, 1), for
-        the sample. Raises ConfigurationError if the directory cannot be written.
+        `warn` gets a message when writing begins to fail. `draw` returns random numbers in [0, 1)
+        for the sampling. Raises ConfigurationError if the directory cannot be written.
         """
         self._settings = settings
         self._warn = warn
@@ -87,7 +88,7 @@ class PromptLog:
         self._thread.start()
 
     def offer(self, tenant: str | None, task: str, prompt: TokenIds) -> None:
-        """Log a prompt ([n] int32) if its tenant agreed and it is drawn; returns at once."""
+        """Log a prompt, [n] int32, if its tenant agreed and it is sampled; return at once."""
         tenants = self._settings.tenants
         if EVERYBODY not in tenants and (tenant is None or tenant not in tenants):
             return
@@ -96,8 +97,8 @@ class PromptLog:
                 self._waiting.put_nowait((tenant, task, prompt))
 
     def close(self) -> None:
-        """Write the prompts that wait and end the thread; wait 10 s for that at most."""
-        with suppress(queue.Full):  # A disk that hangs.
+        """Write the waiting prompts and end the thread, within 10 s."""
+        with suppress(queue.Full):  # The disk hangs.
             self._waiting.put(None, timeout=5)
             self._thread.join(timeout=5)
 
@@ -110,7 +111,7 @@ class PromptLog:
                 self._write(f"{json.dumps(row)}\n".encode())
                 self._is_broken = False
             except OSError as error:
-                # Once, not for every prompt.
+                # One warning is enough until a prompt is written again.
                 if not self._is_broken:
                     self._warn(f"prompts are not logged: {error}")
                 self._is_broken = True
@@ -128,7 +129,7 @@ class PromptLog:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(line)
-            except OSError:  # A full disk: the next prompt must not follow half a line.
+            except OSError:  # If the disk is full, half a line may be in the file.
                 with suppress(OSError):
                     os.truncate(current, size)
                 raise
@@ -144,10 +145,10 @@ class LoggedPrompt:
 
 
 def read_log(directory: Path) -> list[LoggedPrompt]:
-    """Return all prompts of a log, the oldest first; none if nothing was logged yet.
+    """Return all prompts of a log, the oldest first; an empty list if nothing was logged yet.
 
-    Lines that are no valid entry are skipped, such as one that a full disk cut short. Raises
-    OSError if the directory does not exist or cannot be written to.
+    Invalid lines are skipped, such as one that a full disk cut short. Raises OSError if the
+    directory does not exist or cannot be written to.
     """
     with _locked(directory):
         files = [each for each in (directory / OLDER, directory / CURRENT) if each.exists()]
@@ -165,7 +166,7 @@ def read_log(directory: Path) -> list[LoggedPrompt]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold the log's lock between processes. Raises OSError."""
+    """Hold the lock that all processes with this log share. Raises OSError if it fails."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -28,17 +28,19 @@ MAX_BIAS_BYTES = 40
 
 MAX_WORDS = 256
 MAX_WORD_BYTES = 256
-"""Limits of stop words and bad words, because each costs time with every token that is drawn."""
+"""Most words in `stop_words` and in `bad_words`, and most bytes of each. Each word costs time for
+every token that is drawn."""
 
 MAX_BIAS = 100.0
-"""Largest size of a bias on a logit, as in OpenAI's API: enough to ban or to force a token."""
+"""Largest absolute logit bias, as in OpenAI's API; it is enough to ban or force a token."""
 
 
 class Reader:
     """Typed access to the inputs of one request.
 
-    For an absent input a method returns its default, or else None or an empty tuple. Methods raise
-    InvalidRequestError for a value outside its limits. Texts may have `max_text_bytes` bytes.
+    For an absent input, a method returns the given default; without one, None or an empty tuple.
+    Methods raise InvalidRequestError for values outside their limits. A text may have at most
+    `max_text_bytes` bytes.
     """
 
     def __init__(self, arrays: Arrays, max_text_bytes: int = 2**31 - 1) -> None:
@@ -118,9 +120,9 @@ class Reader:
             return None
         try:
             parsed = json.loads(self.text("messages", "", JSON_GROWTH * self._max_text_bytes))
-            # Refuses half a surrogate pair: "\ud83d" alone is valid JSON but no text.
+            # This refuses half a surrogate pair: "\ud83d" alone is valid JSON but no text.
             json.dumps(parsed, ensure_ascii=False).encode()
-        # Wider than JSONDecodeError: Python also limits nesting and the length of numbers.
+        # Python also limits nesting and the length of numbers, so JSONDecodeError is not enough.
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"messages must be a JSON list of messages: {error}"
@@ -142,7 +144,7 @@ class Reader:
         return tuple(parsed)
 
     def logit_bias(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
-        """Return sorted pairs of token and bias, from OpenAI's JSON object of ids and numbers."""
+        """Return sorted pairs (token, bias) from a JSON object of both, as in OpenAI's API."""
         try:
             parsed = json.loads(self.text("logit_bias", "", MAX_BIAS_BYTES * vocab_size) or "{}")
             pairs = [(int(token), float(bias)) for token, bias in parsed.items()]

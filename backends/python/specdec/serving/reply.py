@@ -1,4 +1,4 @@
-"""Send what an engine answers to one call, in the tensors of NVIDIA's `tensorrtllm` backend."""
+"""Send an engine's answer to one call, in the tensors of NVIDIA's `tensorrtllm` backend."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from specdec.torch_engine.task import TaskOutput, TaskStats
 
 
 class Reply:
-    """The answer to one call: sends the outputs of its task as they come, or together at the end.
+    """The answer to one call; sends its task's outputs as they come, or together at the end.
 
-    A reader that gives receipts gets a response only after it has read the one before. That
-    response holds all outputs since.
+    A reader that gives receipts gets the next response only after it has read the previous one.
+    That response has all outputs since then.
     """
 
     def __init__(self, call: EngineCall, sender: Any, outbox: Outbox, desk: ReceiptDesk) -> None:
@@ -36,7 +36,7 @@ class Reply:
         self._log_probs: list[float] = []
         self._logits: list[npt.NDArray[np.float32]] = []
         self._waiting: TaskOutput | None = None
-        """Newest output that has not been sent; None after everything was."""
+        """Newest unsent output; None if everything was sent."""
 
     def add(self, output: TaskOutput) -> None:
         """Take the task's next output on the engine's thread; queue a response if one is due."""
@@ -101,7 +101,7 @@ def token_outputs(tokens: list[int]) -> dict[str, npt.NDArray[Any]]:
 
 
 def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
-    """Return output_log_probs [beams = 1, n] of a response and their sum, cum_log_probs [1]."""
+    """Return output_log_probs [beams = 1, n] of one response and their sum, cum_log_probs [1]."""
     return {
         contract.OUTPUT_LOG_PROBS: np.asarray([log_probs], dtype=np.float32),
         contract.CUM_LOG_PROBS: np.asarray([sum(log_probs)], dtype=np.float32),
@@ -113,7 +113,7 @@ def next_draft_outputs(
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the head's draft tokens: next_draft_ids [1, n] and next_draft_parents [1, n], int32.
 
-    A chain has no parents: [1, 0].
+    For a chain, next_draft_parents is empty: [1, 0].
     """
     return {
         contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32),
@@ -122,7 +122,7 @@ def next_draft_outputs(
 
 
 def perf_outputs(stats: TaskStats) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors of return_perf_metrics for this one call; times are in nanoseconds."""
+    """Return the tensors that return_perf_metrics asks for, for one call; times in nanoseconds."""
     num_drafted, num_accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     ints = {
         "kv_cache_reused_blocks": stats.num_reused_blocks,

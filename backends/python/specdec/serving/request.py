@@ -24,10 +24,11 @@ DEFAULT_TASK = "default"
 """Task of a request that names none."""
 
 MAX_REPETITION_PENALTY = 100.0
-"""Largest penalty: beyond it logits leave the range of float32 or become all alike."""
+"""Largest repetition penalty; above it, logits overflow float32 or all become equal."""
 
 MIN_REPETITION_PENALTY = float(np.float32(0.01))
-"""Smallest penalty: 1 ÷ the largest, rounded to FP32 as clients send it, a little below 0.01."""
+"""Smallest repetition penalty, 1 ÷ the largest. Clients send float32, so it is rounded to that and
+lies a little below 0.01."""
 
 PROMPT_INPUTS = ("text_input", "messages", "input_ids")
 """Inputs that can hold the prompt; a request has exactly one of them."""
@@ -76,7 +77,7 @@ class RequestLimits:
     max_seq_len: int = 2**31 - 1
     """Most tokens of prompt and answer together."""
     max_text_bytes: int = 2**31 - 1
-    """Most bytes of a text. A longer one cannot fit into the context and is refused unread."""
+    """Most bytes of a text. A longer one cannot fit into `max_seq_len` and is refused unread."""
 
 
 def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:

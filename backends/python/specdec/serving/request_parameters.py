@@ -33,14 +33,14 @@ _TRITONS_OWN |= {"sequence_id", "sequence_start", "sequence_end"}
 
 
 def check_parameters(text: str, inputs: Collection[str]) -> None:
-    """Check `text`, the JSON object of a request's parameters; `inputs` are the model's.
+    """Check a request's parameters; `text` is their JSON object, `inputs` the model's input names.
 
-    These may pass: Triton's own parameters, trace context, NVIDIA's fields at neutral values, and
+    Allowed are Triton's own parameters, trace context, NVIDIA's fields at neutral values, and
     forwarded headers. A name with a hyphen counts as a header, unless it is an input's name with
     hyphens for underscores. Raises InvalidRequestError for any other name, and UnsupportedError for
     a field of NVIDIA's with a value that is not neutral.
     """
-    # Nearly every request takes this way out.
+    # Fast path: most requests have no parameters.
     if not text or text == "{}":
         return
     for name, value in json.loads(text).items():
@@ -63,6 +63,6 @@ def check_parameters(text: str, inputs: Collection[str]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a client's value for an error message: quoted, and cut to MAX_SHOWN characters."""
+    """Quote a client's value for an error message, and cut it to MAX_SHOWN characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
