@@ -57,7 +57,7 @@ class Histogram(Enum):
 
 
 class MetricsSink(Protocol):
-    """Takes metric updates from any thread without blocking it."""
+    """A receiver of metric updates, which takes them from any thread without blocking it."""
 
     def add(self, counter: Counter, amount: float = 1.0, **labels: str) -> None:
         """Add `amount` to a counter."""

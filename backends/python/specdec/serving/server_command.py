@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from specdec.serving.installation import TritonInstallation
 
 MIB = 1024 * 1024
-# Three model instances together stay under docker's default /dev/shm of 64 MiB.
+# Docker's default /dev/shm has 64 MiB, which is enough for three model instances of this size.
 SHM_DEFAULT_BYTES = 16 * MIB
-"""Shared memory of each model instance at its start."""
+"""Bytes of shared memory of each model instance at its start."""
 SHM_GROWTH_BYTES = 4 * MIB
-"""Shared memory that an instance adds when it needs more."""
+"""Bytes of shared memory that an instance adds when it needs more."""
 PORT_VARIABLES = {
     "http": "HTTP_PORT",
     "grpc": "GRPC_PORT",
@@ -36,32 +36,31 @@ PORT_VARIABLES = {
 }
 """Environment variables that set the ports, by kind of port."""
 REGION_PREFIX = "specdec_run_"
-"""Start of the name of everything that a server puts into /dev/shm; a process id follows."""
+"""Prefix of all names that a server uses in /dev/shm; the supervisor's process id follows it."""
 SHM_PREFIX_VARIABLE = "SPECDEC_SHM_PREFIX"
-"""Environment variable with the prefix that a launch script must give to the Python backend's
+"""Environment variable with the name prefix that a launch script must set for the Python backend's
 shared memory, so that the memory is removed after the run."""
 TRITON_PORTS = ("http", "grpc", "metrics")
-"""Kinds of ports that tritonserver itself listens on; the supervisor has the health port."""
+"""Kinds of ports on which tritonserver listens; the supervisor listens on the health port."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
     """Settings of one tritonserver run.
 
-    `with_free_ports` replaces a port of 0 by a free one. Raises LaunchError for a value out of
-    range.
+    A port of 0 means any free one (`with_free_ports`). Raises LaunchError for a value out of range.
     """
 
     model_repository: Path
     address: str = "127.0.0.1"
-    """Address that all ports listen on."""
+    """Address on which all ports listen."""
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
     health_port: int = DEFAULT_PORT
     """Port on which the supervisor answers /health/live and /health/ready."""
     inflight_limit: int = 64
-    """Requests in flight for which the Python backend gets threads."""
+    """Most requests in flight; sets the number of the Python backend's threads."""
     drain_s: float = 30.0
     """Seconds that requests in flight may take after a stop."""
     hang_s: float = DEFAULT_HANG_S
@@ -69,19 +68,20 @@ class ServeSettings:
     log_verbose: int = 0
     """Level of tritonserver's option --log-verbose."""
     trace_url: str = ""
-    """URL for spans by OTLP over HTTP, such as http://host:4318/v1/traces; empty for no tracing."""
+    """URL that gets spans, by OTLP over HTTP, such as http://host:4318/v1/traces; empty for no
+    tracing."""
     trace_every: int = 100
-    """Sampling of traces: one request in this many is traced."""
+    """Sampling interval of traces: one of this many requests is traced."""
     launch_script: Path | None = None
-    """Script that starts tritonserver in another way, such as under mpirun. It gets our addresses
-    and other options as arguments."""
+    """Script that starts tritonserver in another way, such as under mpirun. Its arguments are the
+    options in `launch_command`."""
     admin_key_file: Path | None = None
-    """File with the key for Triton's administrative APIs; None closes them to everybody."""
+    """File with the key for Triton's administrative APIs; None closes these APIs to everybody."""
     extra_args: tuple[str, ...] = ()
-    """Further options for tritonserver; they win over ours."""
+    """Further options for tritonserver, which override ours."""
 
     def __post_init__(self) -> None:
-        """Check every value that has a range."""
+        """Raise LaunchError for a value out of range."""
         for kind, port in self.ports.items():
             if not 0 <= port <= 65535:
                 raise LaunchError(f"{kind} port must be 0 … 65535; given: {port}")
@@ -101,7 +101,7 @@ class ServeSettings:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports by kind: http, grpc, metrics, health."""
+        """The ports by kind: http, grpc, metrics and health."""
         return {kind: getattr(self, f"{kind}_port") for kind in PORT_VARIABLES}
 
     @property
@@ -111,7 +111,7 @@ class ServeSettings:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether the start loads only models that --load-model names; others load on demand."""
+        """Whether the server starts with only those models that --load-model names."""
         return value_of("--model-control-mode", self.extra_args) == "explicit"
 
     def loads(self, model_name: str) -> bool:
@@ -128,7 +128,7 @@ class ServeSettings:
 
     @property
     def url_host(self) -> str:
-        """The same address as a URL has it: IPv6 in brackets."""
+        """The reachable host as written in a URL, with brackets around IPv6."""
         host = self.reachable_host
         return f"[{host}]" if ":" in host else host
 
@@ -140,11 +140,11 @@ def with_free_ports(settings: ServeSettings) -> ServeSettings:
     """
     ports = {}
     family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
-    # All are held until the last one is known, so that they differ.
+    # All sockets stay open until the last port is known, so that the ports differ.
     with ExitStack() as stack:
         for kind, port in settings.ports.items():
             probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            # As the server does: otherwise a port just freed would count as taken.
+            # The server sets it too. Without it, a port that was just freed counts as taken.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((settings.address, port))
@@ -191,10 +191,10 @@ def server_command(
     backend_directory: Path | None,
     shm_prefix: str,
 ) -> list[str]:
-    """Return tritonserver's command line; `extra_args` come last, so they win.
+    """Return tritonserver's command line; `extra_args` come last and so override other options.
 
-    `backend_directory` replaces Triton's own if it is given. Shared memory of the Python backend
-    gets names that begin with `shm_prefix`.
+    `backend_directory` replaces Triton's own; None keeps it. Names of the Python backend's shared
+    memory begin with `shm_prefix`.
     """
     python_backend = {
         # A blocking BLS call holds a thread, and a round has up to two such calls at a time.
@@ -208,7 +208,7 @@ def server_command(
         command.append(f"--backend-directory={backend_directory}")
     command += _listen_options(settings)
     command += [f"--backend-config=python,{name}={value}" for name, value in python_backend.items()]
-    # Our configurations are complete; completing them would start each Python model once more.
+    # To complete a configuration, Triton starts the Python model once more. Ours are complete.
     command.append("--disable-auto-complete-config")
     command.append(f"--exit-timeout-secs={math.ceil(settings.drain_s)}")
     command.append(f"--log-verbose={settings.log_verbose}")
@@ -220,7 +220,7 @@ def server_command(
             f"--trace-config=opentelemetry,url={settings.trace_url}",
             "--trace-config=opentelemetry,resource=service.name=triton",
         ]
-    # Without a GPU every start would log errors of NVML and DCGM.
+    # Without a GPU, NVML and DCGM would log errors at every start.
     if not Path("/dev/nvidiactl").exists():
         command.append("--allow-gpu-metrics=false")
     command += restricting_options(settings.admin_key_file, settings.extra_args)
@@ -228,14 +228,14 @@ def server_command(
 
 
 def launch_command(settings: ServeSettings) -> list[str]:
-    """Return the command line of `settings.launch_script`, which knows all other options."""
+    """Return the command line of `settings.launch_script`, which sets all other options itself."""
     options = [*_listen_options(settings), f"--exit-timeout-secs={math.ceil(settings.drain_s)}"]
     options += restricting_options(settings.admin_key_file, settings.extra_args)
     return ["/bin/bash", str(settings.launch_script), *options, *settings.extra_args]
 
 
 def _is_on(option: str, arguments: Sequence[str]) -> bool:
-    """Say whether a switch of Triton's that is on by default was left on."""
+    """Say whether a switch of Triton is on; if it is not given, it is."""
     return value_of(option, arguments).lower() not in {"false", "0", "no", "off"}
 
 
@@ -248,7 +248,7 @@ def _listen_options(settings: ServeSettings) -> list[str]:
 
 
 def _listen_address(kind: str, address: str) -> str:
-    """Return an IP address in the form that one of Triton's servers wants (libevhtp or gRPC)."""
+    """Return an IP address in the form for gRPC or for libevhtp, Triton's HTTP server."""
     if ":" not in address:
         return address
     return f"[{address}]" if kind == "grpc" else f"ipv6:{address}"

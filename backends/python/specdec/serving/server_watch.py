@@ -18,7 +18,7 @@ from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
 from specdec.serving.flight import FlightControl, Watched
 
 PERIOD_S = 0.1
-"""Seconds between two looks at the board."""
+"""Seconds between two readings of the heartbeat board."""
 PROBE_PERIOD_S = 2.0
 """Seconds between two probes of an engine that writes no heartbeat."""
 FLUSH_S = 2.0
@@ -26,12 +26,12 @@ FLUSH_S = 2.0
 
 
 class ServerWatch:
-    """The watch over the server of one orchestrator.
+    """The orchestrator's watch over its target and over stops of the server.
 
     It ends requests when the target is dead or hung, and drains the orchestrator when the server
-    stops. Engines of this package write heartbeats, from which both faults are seen. Other engines
-    are probed over BLS while requests are in flight: Triton knows of a dead process, and an engine
-    that does not answer for `hang_s` seconds counts as hung.
+    stops. Our engines write heartbeats, which show both faults. Other engines are probed over BLS
+    while requests are in flight. Triton reports a dead process; an engine that does not answer for
+    `hang_s` seconds counts as hung.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class ServerWatch:
     ) -> None:
         """Start watching the model `target`.
 
-        `flush` sends queued responses and writes state to disk, before the server ends. With
-        `exits_on_dead_engine` a dead or hung target ends tritonserver.
+        `flush` sends queued responses and writes state to disk before the server ends. With
+        `exits_on_dead_engine`, tritonserver is killed if the target is dead or hung.
         """
         self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
@@ -61,11 +61,11 @@ class ServerWatch:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="server watch", daemon=True)
         self._thread.start()
-        # `close` does not wait for this thread, which may hang with an engine.
+        # The thread is not kept: `close` must not wait for it, since it may hang with an engine.
         threading.Thread(target=self._probe, name="target probe", daemon=True).start()
 
     def check_admission(self) -> None:
-        """Raise ShuttingDownError during a stop, EngineLostError while the target has a fault."""
+        """Raise ShuttingDownError during a stop, EngineLostError if the target is dead or hung."""
         if self._is_draining:
             raise ShuttingDownError("the server is stopping; it takes no new requests")
         if self._target_fault:
@@ -86,7 +86,7 @@ class ServerWatch:
                 self._warn(f"the watch over {self._target} failed: {error!r}")
 
     def _drain(self, deadline_s: float) -> bool:
-        """Refuse new requests; return whether the others are answered or their time is over."""
+        """Refuse new requests; return whether the others are answered or the deadline is over."""
         self._is_draining = True
         if self._flights.num_inflight and time.monotonic() < deadline_s:
             return False
@@ -115,15 +115,15 @@ class ServerWatch:
         self._flights.fail_all(error)
         if self._exits:
             self._wait_until_answered()
-            # On a thread: a full or hanging disk must not keep a dead engine's server alive.
+            # Done on a thread, because a full or hanging disk must not keep the server alive.
             flushing = threading.Thread(target=self._flush, name="flush", daemon=True)
-            # RuntimeError: no thread could be started.
+            # RuntimeError means that no thread could be started.
             with suppress(RuntimeError):
                 flushing.start()
                 flushing.join(FLUSH_S)
             time.sleep(SETTLE_S)
             self._warn("exit_on_dead_engine: ending the server")
-            # Another parent means that tritonserver has died already.
+            # If the parent has changed, tritonserver is dead and its id may be another process's.
             if os.getppid() == self._tritonserver:
                 os.kill(self._tritonserver, signal.SIGKILL)
 
@@ -148,7 +148,7 @@ class ServerWatch:
                 if answer.done():
                     answer = _asked(target)
                 fault = answer.result(self._hang_s)
-            # In Python 3.10 this is another class than TimeoutError.
+            # In Python 3.10 this is not the built-in TimeoutError.
             except FutureTimeoutError:
                 fault = f"{self._target} has not answered a probe for {self._hang_s:g} s"
             except Exception as error:  # noqa: BLE001 - such as no thread to ask on; ask again
@@ -161,7 +161,10 @@ class ServerWatch:
 
 
 def _asked(target: Watched) -> Future[str | None]:
-    """Ask an engine whether it lives; the future gives its fault, "" for none, None for unknown."""
+    """Ask an engine on a new thread whether it is alive.
+
+    The future returns its fault, or "" if it has none, or None if that is unknown.
+    """
     answer: Future[str | None] = Future()
 
     def ask() -> None:
@@ -174,6 +177,6 @@ def _asked(target: Watched) -> Future[str | None]:
         else:
             answer.set_result("")
 
-    # A daemon that nobody joins, because it may hang with an engine.
+    # A daemon thread that is never joined, because it may hang with the engine.
     threading.Thread(target=ask, name="target question", daemon=True).start()
     return answer

@@ -1,4 +1,4 @@
-"""The settings of the orchestrator: the parameters of its config.pbtxt."""
+"""Define the settings of the orchestrator, which are the parameters in its config.pbtxt."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "rece
 
 @dataclass(frozen=True, slots=True)
 class OrchestratorSettings:
-    """The orchestrator's parameters; each field has the parameter's name.
+    """The orchestrator's parameters, with their names in config.pbtxt.
 
-    Names are NVIDIA's where its model `tensorrt_llm_bls` has the parameter. Lists are
+    Parameters that NVIDIA's model `tensorrt_llm_bls` has too keep its names. Lists are
     comma-separated. Relative paths start at the model's version directory.
     """
 
@@ -32,101 +32,101 @@ class OrchestratorSettings:
     tensorrt_llm_model_name: str = "target"
     """Name of the target's model."""
     tensorrt_llm_draft_model_name: str = "draft"
-    """List of the draft models; may be empty."""
+    """List of the draft models' names; may be empty."""
     draft_tokenizer_dirs: str = ""
-    """Tokenizers of draft models whose vocabulary is not the target's: list of `model=folder`."""
+    """Tokenizer folders of cross-vocabulary draft models: list of `model=folder`."""
     target_head_name: str = ""
-    """Name by which requests call the target's head, whose weights are in its model's `head_dir`;
-    empty for no head."""
+    """Drafter name of the target's head; empty for no head. Its weights are in the folder that the
+    target's parameter `head_dir` names."""
     scripted_drafters: str = ""
     """Drafters that replay draft tokens from a file, for measurements: list of `name=file`. These
     relative paths start at the folder in which the server was started."""
     engine_extensions: str = "shared_sampler"
-    """List of what the engines can do beyond the contract. `shared_sampler`: they draw with noise
-    that depends on the position, and take our optional inputs, trees of draft tokens among them.
-    `draft_logits`: the draft model returns its logits and the target takes them (compiled engines
-    that were built for it). `receipts`: streams of an `llmapi` target wait for their reader, as
-    those of engines with a shared sampler do. Empty: only greedy requests are speculated on."""
+    """List of what the engines can do beyond NVIDIA's tensors. `shared_sampler`: they draw with
+    noise that depends on the position, and take our optional inputs, such as trees. `draft_logits`:
+    the draft model returns its logits and the target takes them; compiled engines must be built for
+    it. `receipts`: streams of an `llmapi` target wait for their reader, as those of our engines do.
+    If the list is empty, only greedy requests are speculated on."""
     engine_kind: str = CONTRACT
     """Kind of engines. `contract`: they take tokens and drafts. `llmapi`: the target is a model of
     TensorRT-LLM's LLM API, which speculates inside."""
     tensorrt_llm_version: str = "1.2"
-    """Release that compiled the engines. Before 0.20 two inputs had other names; our own engines
-    take both."""
+    """TensorRT-LLM release that compiled the engines. Before 0.20 two inputs had other names; our
+    own engines take both names."""
     engine_vocab_sizes: str = ""
-    """Vocabularies of compiled engines whose logits do not have one column for each token of the
-    target's tokenizer: list of `model=tokens:columns`. Columns are padded for tensor parallelism,
-    and models of one family may differ in their tokens."""
+    """Vocabulary sizes of compiled engines, where logits do not have one column for each token of
+    the target's tokenizer: list of `model=tokens:columns`. Columns may be padded for tensor
+    parallelism, and models of one family may have different numbers of tokens."""
     num_draft_tokens: int = 2
-    """Draft tokens of a draft model in a round, where neither request nor controller decides."""
+    """Draft tokens of a draft model in a round if neither request nor controller decides."""
     head_num_draft_tokens: int = 3
-    """Draft tokens of the head's chain in a round, where neither request nor controller decides."""
+    """Draft tokens of the head's chain in a round if neither request nor controller decides."""
     head_tree_num_draft_tokens: int = 8
     """Draft tokens of the head's tree in a round, unless the request decides."""
     lookup_num_draft_tokens: int = 7
-    """Draft tokens of lookup, suffix, prediction and scripted drafters in a round, unless
-    the request decides. They cost no pass."""
+    """Draft tokens of copy and scripted drafters in a round, unless the request decides. They cost
+    no pass."""
     lookup_max_draft_tokens: int = 11
-    """Draft tokens of lookup after a match of eight tokens or more, unless the request decides. Our
-    native kernels read a weight once for 12 rows, so 11 draft tokens cost little."""
+    """Draft tokens of lookup after a match of at least 8 tokens, unless the request decides. Our
+    native kernels read each weight once for up to 12 rows, so 11 draft tokens cost little."""
     max_draft_len: int = 16
     """Most draft tokens in a round that the target takes; a request may not ask for more."""
     max_seq_len: int = 8192
     """Most tokens of prompt and output together; at most the limit of each engine. For compiled
     engines at most `max_input_len` + 1 too, because a round sends prompt and output as input."""
     inflight_limit: int = 64
-    """Most requests in flight; one more is refused. The Python backend's `thread-pool-size` must be
-    at least twice as large."""
+    """Most requests in flight; further ones are refused. The Python backend's `thread-pool-size`
+    must be at least twice as large."""
     max_tenant_share: float = 0.75
-    """Share of `inflight_limit` that one tenant can hold if no other asks; above 0. Several tenants
-    get less each, so that some slots stay free (serving/tenant_shares.py). 1 sets no bound."""
+    """Share of `inflight_limit` that a tenant can hold while it is the only one, above 0; 1 sets no
+    bound. Each of several tenants gets less, so that some slots stay free (tenant_shares.py)."""
     draft_timeout_ms: int = 1000
-    """Milliseconds after which a draft is given up; the round then goes on without it."""
+    """Milliseconds after which a round stops waiting for a draft and goes on without it."""
     draft_ahead: bool = False
-    """Whether a draft model works on the next draft while the target verifies. It should have a
-    device of its own, and its draft length is then `num_draft_tokens`. Applies where one draft
-    model drafts, for `auto` or by its name, and drafts are verified by equality."""
+    """Whether a draft model works on the next draft while the target verifies. It should then have
+    its own device. It drafts `num_draft_tokens`, unless the request decides. Applies only in rounds
+    in which one draft model drafts alone, and only if drafts are verified by equality."""
     cancellation_check_period_ms: int = 50
-    """Milliseconds between two looks at the requests in flight: whether their clients are still
-    there and their deadlines have not passed."""
+    """Milliseconds between two checks of the requests in flight, for clients that have gone and
+    deadlines that have passed."""
     exit_on_dead_engine: bool = False
-    """Whether to end tritonserver when the target has died or hangs, after clients were told. For a
-    plain tritonserver that Kubernetes restarts; `specdec serve` restarts it by itself."""
+    """Whether to end tritonserver when the target is dead or hung, once clients have their errors.
+    Only for a tritonserver that Kubernetes restarts; `specdec serve` restarts it by itself."""
 
     speculation: str = AUTO
-    """Mode for requests that leave drafter and draft length open. `auto`: choices by measurement.
-    `fixed`: always the default drafter with its configured length. `off`: no speculation.
-    `schedule`: the default drafter with the length in `speculation_schedule`. `article`: the
-    default drafter, on above 0.6 accepted ÷ drafted, off below 0.5, unchanged between."""
+    """Mode for requests that leave drafter and k open. `auto`: choices by measurement. `fixed`: the
+    default drafter with its configured k. `off`: no speculation. `schedule`: the default drafter
+    with k from `speculation_schedule`. `article`: the default drafter, switched on above 0.6
+    accepted ÷ drafted, off below 0.5, and unchanged between."""
     speculation_schedule: str = ""
-    """Rules of the mode `schedule`, such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`. Each has a
-    condition and the draft tokens in a round; 0 is off. The first rule that holds counts."""
+    """Rules of the mode `schedule`, such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`. Each rule has a
+    condition and k; 0 is off. The first rule whose condition holds decides."""
     control_share: float = 0.01
     """Share of requests in the control group, which runs without speculation for comparison."""
     control_state_file: str = ""
-    """File that keeps what the controller measured over a restart; empty for none."""
+    """File that keeps the controller's measurements over a restart; empty for none."""
     control_profile: str = ""
-    """File from `specdec build profile` with which the controller begins; empty for none. Where
-    `control_state_file` has the same times, those of the newer file count."""
+    """File from `specdec build profile` with which the controller begins; empty for none. If
+    `control_state_file` has the same measured times, those in the newer file are used."""
     classify_tasks: bool = True
-    """Whether rules tell the task of a request that names none, as `auto:<task>`."""
+    """Whether rules derive the task, `auto:<task>`, of a request that names none."""
     task_drafters: str = ""
-    """Drafter to begin with for a task: list of `task=drafter`. It drafts until it has been
-    measured on the task, or always in a mode that does not measure. `auto:<task>` follows too."""
+    """Drafter to begin with for a task: list of `task=drafter`. It drafts until it was measured on
+    the task; in a mode that does not measure, always. An entry also holds for `auto:<task>`."""
     acceptance_by_tenant: bool = False
-    """Whether acceptance is measured apart for each tenant; task labels are then `tenant/task`."""
+    """Whether each tenant has its own acceptance estimates; task labels are then `tenant/task`."""
 
     prompt_log_dir: str = ""
-    """Folder in which a sample of prompts is kept for `specdec build refresh`; empty for none."""
+    """Folder that keeps a sample of prompts for `specdec build refresh`; empty for no log."""
     prompt_log_tenants: str = ""
-    """List of tenants that agreed to it; `*` for all requests, those without a tenant included."""
+    """List of tenants that agreed; `*` for all requests, those without a tenant included."""
     prompt_log_share: float = 0.01
-    """Share of their requests that is logged, drawn by chance."""
+    """Probability that a request of these tenants is logged."""
     prompt_log_max_mb: int = 64
     """MiB that the log may take on disk; the oldest prompts are dropped first."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for values that are wrong or contradict each other."""
+        """Raise ConfigurationError for values that are wrong or contradict one another."""
         if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS}):
             raise ConfigurationError(
                 f"engine_extensions knows {SHARED_SAMPLER}, {DRAFT_LOGITS} and {RECEIPTS}; given "
@@ -192,7 +192,7 @@ class OrchestratorSettings:
 
     @property
     def is_llmapi(self) -> bool:
-        """Whether the target is an engine that speculates inside."""
+        """Whether the target is an `llmapi` engine, which speculates inside."""
         return self.engine_kind == LLMAPI
 
     @property
@@ -207,11 +207,11 @@ class OrchestratorSettings:
 
     @property
     def draft_tokenizers(self) -> dict[str, str]:
-        """Tokenizer folders by name, for draft models with another vocabulary than the target's."""
+        """Tokenizer folders of cross-vocabulary draft models, by model name."""
         return _pairs(self.draft_tokenizer_dirs)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
-        """Return an engine's vocabulary: as configured, else `num_tokens` tokens and columns."""
+        """Return an engine's configured vocabulary size, else `num_tokens` tokens and columns."""
         sizes = read_vocab_sizes(self.engine_vocab_sizes)
         return sizes.get(model, VocabSize(num_tokens, num_tokens))
 
@@ -223,31 +223,31 @@ class OrchestratorSettings:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Name of the target's head; empty without one."""
+        """Drafter name of the head's chains; empty without a head."""
         return (self.target_head_name,) if self.target_head_name else ()
 
     @property
     def head_trees(self) -> tuple[str, ...]:
-        """Name of the same head as a drafter of trees; empty without one."""
+        """Drafter name of the head's trees; empty without a head."""
         return tuple(name + HEAD_TREE for name in self.heads)
 
     @property
     def routes(self) -> dict[str, str]:
-        """Names of drafters by task."""
+        """The configured drafter of each task."""
         return _pairs(self.task_drafters)
 
     @property
     def scripts(self) -> dict[str, str]:
-        """Files by name of the scripted drafter."""
+        """The file of each scripted drafter, by drafter name."""
         return _pairs(self.scripted_drafters)
 
     @property
     def control(self) -> ControlSettings:
-        """The controller's settings. Raises ConfigurationError for values that are wrong."""
+        """The controller's settings. Raises ConfigurationError for wrong values."""
         return ControlSettings(self.speculation, self.speculation_schedule, self.control_share)
 
     def prompt_log(self, version_directory: Path) -> PromptLogSettings | None:
-        """Return the prompt log's settings, None without one. Raises ConfigurationError."""
+        """Return the prompt log's settings, or None without a log. Raises ConfigurationError."""
         if not self.prompt_log_dir:
             return None
         tenants = {name.strip() for name in self.prompt_log_tenants.split(",")} - {""}

@@ -1,4 +1,4 @@
-"""Sum up the rounds of one request in the shape in which vLLM reports speculation."""
+"""Sum up the rounds of one request, in the form in which vLLM reports speculation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from specdec.rounds import Round
 class RoundTimes:
     """Times of a request's rounds, in seconds, summed over `num_rounds`.
 
-    The first round is left out because it also reads the prompt. `draft_s` and `target_s` are the
+    The first round is left out, because it also reads the prompt. `draft_s` and `target_s` are the
     times that the loop waited, calls between models included. `draft_engine_s` and
-    `target_engine_s` are the times that the engines worked.
+    `target_engine_s` are the times that the engines themselves report.
     """
 
     num_rounds: int
@@ -30,21 +30,21 @@ class RoundTimes:
 class SpeculationSummary:
     """Counts over the rounds of one request.
 
-    A step is a round with a draft. All its draft tokens count as drafted, even those after a stop
-    text. Only draft tokens that were sent to the client count as accepted.
+    A step is a round with a draft. All draft tokens count as drafted, even those after a stop word.
+    Only draft tokens that were sent to the client count as accepted.
     """
 
     num_draft_tokens: int
     num_accepted_tokens: int
     num_steps: int
     histograms: tuple[tuple[int, tuple[int, ...]], ...]
-    """Pairs of k and the numbers of steps with k draft tokens that accepted 0, 1, … k of them."""
+    """Pairs of k and a histogram: how many steps with k draft tokens accepted 0, 1, … k of them."""
     per_drafter: tuple[tuple[str, int, int, int], ...]
     """Rows of drafter, steps, draft tokens and accepted draft tokens."""
 
     @property
     def acceptance_histogram(self) -> tuple[int, ...]:
-        """Numbers of steps that accepted 0, 1, … draft tokens, over all draft lengths."""
+        """The number of steps that accepted 0, 1, … draft tokens, over all k."""
         size = max((length for length, _ in self.histograms), default=-1) + 1
         totals = [0] * size
         for _, counts in self.histograms:
@@ -54,14 +54,14 @@ class SpeculationSummary:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted ÷ drafted, 0 without drafts; it falls as k grows and is not α̂."""
+        """Accepted ÷ drafted, 0 without drafts. It is not α̂: it falls as k grows."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens per step, 1 + accepted ÷ steps: vLLM's definition, with the target's own token.
+        """τ as vLLM defines it: 1 + accepted ÷ steps, so the target's own token is included.
 
-        1.0 without drafts. None if drafts were counted and steps were not.
+        1.0 without drafts. None if draft tokens were counted but steps were not.
         """
         if not self.num_steps:
             return None if self.num_draft_tokens else 1.0
@@ -75,7 +75,7 @@ class SpeculationSummary:
         return 0, 0
 
     def to_json(self, times: RoundTimes) -> str:
-        """Return vLLM's JSON for a request, with the counts of each drafter and `times` added."""
+        """Return vLLM's JSON for a request, with each drafter's counts and `times` added."""
         return json.dumps(
             {
                 "round_times": asdict(times),

@@ -1,4 +1,4 @@
-"""Draft models whose tokenizer differs from the target's (cross-vocabulary drafts)."""
+"""Support draft models whose tokenizer differs from the target's (cross-vocabulary drafts)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specdec.serving.tokenizing import Tokenizer
 class Stranger:
     """A draft model whose tokenizer differs from the target's.
 
-    `tokenizer` is the draft model's own. `target_ids`, int32 [n], has the target's token for each
-    of its tokens, or -1, if it was built to draft only common tokens. None means translation by
-    text.
+    `tokenizer` is the draft model's own. `target_ids`, [n] int32, maps each of its tokens to the
+    target's token, or to -1 if the target lacks it. It exists if the model was built to draft only
+    tokens that the target has too; if None, drafts are translated as text.
     """
 
     tokenizer: Tokenizer
@@ -30,7 +30,8 @@ class Stranger:
     def load(cls, directory: Path) -> Stranger:
         """Read the draft model's tokenizer and, if there is one, its table of target tokens.
 
-        Raises ConfigurationError if there is no tokenizer or the table is too short.
+        Raises ConfigurationError if there is no tokenizer, or if the table has fewer entries than
+        the tokenizer has tokens.
         """
         tokenizer, file = Tokenizer(directory), directory / TARGET_IDS_FILE
         target_ids = np.load(file) if file.exists() else None
@@ -48,9 +49,9 @@ class Stranger:
     def translating(
         self, engine: DraftEngine, target: Tokenizer, max_seq_len: int
     ) -> TranslatingDraft:
-        """Return a draft engine that takes and proposes the target's tokens, over `engine`.
+        """Return a draft engine that takes and proposes the target's tokens, and calls `engine`.
 
-        `max_seq_len` is the most tokens that `engine` takes in context and draft together.
+        `max_seq_len` is the most tokens that `engine` takes, context and draft together.
         """
         max_context = min(self.tokenizer.max_seq_len, max_seq_len)
         return TranslatingDraft(engine, target, self.tokenizer, max_context, self.target_ids)

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from specdec.serving.server_command import ServeSettings
 
 POLL_INTERVAL_S = 0.1
-"""Seconds between two looks at the server."""
+"""Seconds between two checks of the server."""
 STOP_GRACE_S = 5.0
-"""Seconds after the drain limit within which every process has ended."""
+"""Seconds after the drain limit within which all processes end."""
 MAX_DEATHS, DEATH_WINDOW_S = 5, 600.0
-"""Deaths at which the supervisor gives up, if they fall within this many seconds."""
+"""Deaths after which the supervisor gives up, if they fall within a window of this many seconds."""
 MAX_DRAFT_RESTARTS = 3
-"""Restarts within DEATH_WINDOW_S for a dead draft model; then answers go on without it."""
+"""Most restarts for a dead draft model within DEATH_WINDOW_S; then answers go on without it."""
 MIN_RESTART_S, RESTART_FACTOR = 120.0, 3.0
-"""Limits of a restart: one that takes more than this many seconds, and more than this many times
-the first start, counts as a death."""
+"""Limits of a restart, in seconds and in multiples of the first start's time. A restart that takes
+longer than both counts as a death."""
 FIRST_PAUSE_S = 1.0
-"""Seconds to wait before the second restart in a window; each further one waits twice as long."""
+"""Seconds to wait before the second restart in a window; the wait doubles with each further one."""
 EXIT_GAVE_UP = 70
 """Exit status after too many deaths: EX_SOFTWARE of sysexits.h."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,26 +46,27 @@ def serve(
     """Run tritonserver until a signal, a start that fails, or too many deaths; return the status.
 
     The status is 0 after a stop, EXIT_GAVE_UP after too many deaths, and 128 + n if a second signal
-    n ended the server at once. For a server that was never ready it is tritonserver's own if that
-    ended with an error, else 1. SIGINT, SIGTERM and SIGHUP drain. With `parent_pid` the server
-    also stops when that process is no longer our parent. `pid_file` receives tritonserver's process
-    id, again at each restart. Raises LaunchError if there is no tritonserver, or if the health port
-    cannot be used.
+    n ended the server at once. If the server was never ready, the status is tritonserver's own if
+    that ended with an error, else 1.
+
+    SIGINT, SIGTERM and SIGHUP drain and stop the server. With `parent_pid` it also stops when that
+    process is no longer our parent. `pid_file` receives tritonserver's process id at each start.
+    Raises LaunchError if there is no tritonserver, or if the health port cannot be used.
     """
     return _Supervisor(settings, parent_pid, pid_file).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """The reason why a server must be started again."""
+    """The reason why the server must be started again."""
 
     text: str
     is_draft: bool = False
-    """Whether only a draft model has died, so that answers go on without it until the restart."""
+    """Whether only a draft model has died, so that requests are answered without it meanwhile."""
 
 
 class _Supervisor:
-    """The supervisor; all but its health endpoint runs on the main thread."""
+    """The supervisor. Everything except its health endpoint runs on the main thread."""
 
     def __init__(
         self, settings: ServeSettings, parent_pid: int | None, pid_file: Path | None
@@ -78,7 +79,7 @@ class _Supervisor:
         self._draft_restarts: deque[float] = deque()
         self._start_s: float | None = None
         """Seconds that the first start took; None until the server has been ready."""
-        # Set before the first child, so that a signal during its start does not orphan it.
+        # Handlers are set before the first start, so that a signal during it orphans no process.
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         try:
@@ -89,7 +90,7 @@ class _Supervisor:
             ) from error
 
     def run(self) -> int:
-        """Serve to the end; see `serve`."""
+        """Run tritonserver as `serve` describes; return the exit status."""
         try:
             while True:
                 status = self._run_once()
@@ -103,7 +104,7 @@ class _Supervisor:
                 self._pid_file.unlink(missing_ok=True)
 
     def _run_once(self) -> int | None:
-        """Run one tritonserver to its end; return our exit status, None to start another."""
+        """Run one tritonserver to its end; return the exit status, or None to start another."""
         self._report(is_ready=False, reason="starting")
         try:
             child = ChildServer(self._settings)
@@ -119,12 +120,12 @@ class _Supervisor:
             if fault is None or not self._let_requests_end(child, fault):
                 return self._stop(child)
             if fault.is_draft and (fatal := child.look().fatal):
-                # Something else has died while requests ended.
+                # Another process has died during the drain.
                 fault = _Fault(fatal)
         finally:
             status = child.end()
         if self._start_s is None:
-            # Nothing to report: tritonserver's log says why it has ended.
+            # No message, because tritonserver's log says why it has ended.
             if has_ended:
                 return status or 1
             _say(f"{fault.text}; the server was never ready")
@@ -136,7 +137,7 @@ class _Supervisor:
         return self._count_death(fault.text)
 
     def _watch(self, child: ChildServer) -> _Fault | None:
-        """Watch until the server has a fault, and return it; None if it is asked to stop."""
+        """Watch until the server has a fault, and return it; None if a stop was requested."""
         start_s = time.monotonic()
         while not self._should_stop():
             if child.ended():
@@ -165,7 +166,7 @@ class _Supervisor:
         return is_idle and len(self._draft_restarts) < MAX_DRAFT_RESTARTS
 
     def _stop(self, child: ChildServer) -> int:
-        """Drain a server that was ready; return the exit status. A second signal ends the drain."""
+        """Drain a server that was ready, until a second signal; return the exit status."""
         if child.was_ready:
             deadline_s = time.monotonic() + self._settings.drain_s
             if not self._drain(child, deadline_s, "shutting down"):
@@ -191,9 +192,9 @@ class _Supervisor:
         return True
 
     def _let_requests_end(self, child: ChildServer, fault: _Fault) -> bool:
-        """Let requests end before a restart; return False if asked to stop instead.
+        """Let requests end before a restart; return False if a stop was requested.
 
-        After the death of a draft model they are drained; after other faults they get errors.
+        After a draft model's death they are drained; after other faults they get errors.
         """
         self._report(is_ready=False, reason=fault.text)
         if fault.is_draft:
@@ -212,7 +213,7 @@ class _Supervisor:
         time.sleep(SETTLE_S)
 
     def _count_death(self, fault: str) -> int | None:
-        """Count a death; return EXIT_GAVE_UP if there were too many, None to start again."""
+        """Count a death; return EXIT_GAVE_UP after too many, or None to start again."""
         self._deaths.append(time.monotonic())
         _forget_old(self._deaths)
         if len(self._deaths) >= MAX_DEATHS:
@@ -225,9 +226,10 @@ class _Supervisor:
         return None
 
     def _pause(self) -> bool:
-        """Wait before a restart; return False if asked to stop instead.
+        """Wait before a restart; return False if a stop was requested.
 
-        The first restart does not wait. Each further one in the window waits twice as long.
+        The first restart in the window does not wait, the second waits FIRST_PAUSE_S, and each
+        further one waits twice as long as the previous one.
         """
         deadline_s = 0.0
         if len(self._deaths) > 1:
@@ -243,7 +245,7 @@ class _Supervisor:
         new = self._pid_file.with_suffix(".new")
         try:
             new.write_text(str(pid), "utf-8")
-            # Renamed, so that readers never see half a number.
+            # The file is renamed, so that readers never see half a number.
             new.replace(self._pid_file)
         except OSError as error:
             _say(f"the process id could not be written: {error}")
@@ -259,7 +261,7 @@ class _Supervisor:
 
 
 def _forget_old(times_s: deque[float]) -> None:
-    """Drop the times that lie more than DEATH_WINDOW_S back."""
+    """Drop times that are more than DEATH_WINDOW_S ago."""
     while times_s and times_s[0] < time.monotonic() - DEATH_WINDOW_S:
         times_s.popleft()
 
