@@ -1,4 +1,4 @@
-"""Tell the task of a request: the one that it names, or one that rules find from its text."""
+"""Determine a request's task: the one that it names, or one that rules derive from its text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specdec.serving.settings import OrchestratorSettings
 from specdec.serving.tokenizing import Tokenizer
 
 MAX_CLASSIFIED_TOKENS = 1024
-"""Tokens at the start of a prompt from `input_ids` that are decoded to tell its task."""
+"""Most tokens, from the start of `input_ids`, that are decoded to derive the task."""
 
 
 CLASSIFIED = "auto:"
-"""Prefix of a task that was told from the text."""
+"""Prefix of a task that was derived from the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,15 @@ class Task:
     label: str
     """Label in metrics and measurements; the number of labels is bounded."""
     drafter: str | None = None
-    """Drafter that the operator configured for the task (`task_drafters`); None without one."""
+    """Drafter configured for the task in `task_drafters`; None if there is none."""
 
 
 class TaskLabeler:
-    """Tells the task of each request.
+    """Determines the task of each request.
 
-    Labels of the tasks in `task_drafters` are reserved first, so that clients who send many tasks
-    cannot use them up. This holds for the names as configured, without `auto:` or a tenant.
+    The number of labels is limited. So tasks in `task_drafters` get theirs at the start, before
+    clients with many tasks can use them up. Only the configured names are reserved, not the labels
+    with `auto:` or a tenant.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class TaskLabeler:
             found = classify(self._question(request, prompt))
             task = f"{CLASSIFIED}{found}" if found else DEFAULT_TASK
         drafter = self._routes.get(task) or self._routes.get(task.removeprefix(CLASSIFIED))
-        # Slashes of clients are escaped, so that no tenant can use the label of another.
+        # Slashes in clients' names are escaped, so that no tenant can use another's label.
         if self._is_by_tenant:
             owner = (request.tenant,) if request.tenant else ()
             task = "/".join(part.replace("/", "%2F") for part in (*owner, task))
         return Task(self._labels.label(task), drafter)
 
     def _question(self, request: GenerationRequest, prompt: TokenIds) -> str:
-        """Return the text to tell the task from: the prompt, or the last message of the user."""
+        """Return the text to derive the task from: the prompt, or the user's last message."""
         if request.text_input is not None:
             return request.text_input
         if request.messages is not None:

@@ -1,12 +1,12 @@
 """Keep one tenant from taking every slot for requests in flight, by dynamic thresholds.
 
 A tenant may hold at most a fixed multiple of the free slots (A. K. Choudhury and E. L. Hahne,
-"Dynamic queue length thresholds for shared-memory packet switches", 1998). Above its bound it gets
-no new slot, so slots that its finished answers free go to others. Until its answers finish, several
-tenants that flood one after another can fill the server.
+"Dynamic queue length thresholds for shared-memory packet switches", 1998). At its bound it gets no
+new slot, and the slots that it frees go to others. No slot is taken back early, so tenants that
+flood the server one after another can still fill it until their answers finish.
 
-Requests without a tenant are one group. It is bounded only while named tenants ask too, so a server
-without tenants has no bound.
+Requests without a tenant count as one group. It has a bound only while named tenants send requests
+too, so a server without tenants has none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from specdec.errors import OverloadedError
 
 TENANTS_COUNT_FOR_S = 600.0
-"""Seconds after a named tenant's last request for which requests without a tenant are bounded."""
+"""Seconds for which a named tenant's request bounds the requests without a tenant."""
 
 
 class TenantShares:
@@ -29,15 +29,15 @@ class TenantShares:
     ) -> None:
         """Start with `num_slots` free slots.
 
-        `max_share`, above 0, is the share of all slots that one tenant can hold if no other asks;
-        1 sets no bound. `clock` returns seconds.
+        `max_share`, above 0, is the share of all slots that a tenant can hold while it is the only
+        one; 1 sets no bound. `clock` returns seconds.
         """
         self._num_slots = num_slots
         self._max_share = max_share
         self._clock = clock
         self._held: Counter[str | None] = Counter()
         self._named_asked_s = float("-inf")
-        """Time of the clock at which a named tenant last asked."""
+        """Time of a named tenant's last request, by the clock; -∞ before the first."""
 
     def enter(self, tenant: str | None) -> None:
         """Take a slot. Raises OverloadedError if none is free or the tenant is at its bound."""
@@ -58,7 +58,7 @@ class TenantShares:
         self._held[tenant] += 1
 
     def leave(self, tenant: str | None) -> None:
-        """Give back a slot that the tenant has taken."""
+        """Give back one of the tenant's slots."""
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]

@@ -1,4 +1,4 @@
-"""Turn confirmed tokens into text that may be sent: whole characters, no part of a stop text."""
+"""Turn confirmed tokens into text to send: whole characters, and no part of a stop word."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A confirmed token, and who proposed it."""
+    """A confirmed token and its source."""
 
     id: int
     source: int
-    """Number of the drafter that proposed it, from 1 in configured order; 0 for the target."""
+    """Number of the drafter that proposed the token, from 1 in configured order; 0: the target."""
     position: int
-    """Position in its round, from 0; for an accepted draft token, the position in the draft."""
+    """Index in its round, from 0. For an accepted draft token it is also the index in the draft."""
     drafter: str | None
-    """Name of the drafter that proposed it; None for the target."""
+    """Name of the drafter that proposed the token; None for the target."""
     log_prob: float | None = None
-    """Log-probability that the target gave it; None unless the request asks for it."""
+    """Log-probability under the target; None unless the request asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text and tokens that are released together."""
+    """Text and tokens that are sent together."""
 
     text: str
     tokens: tuple[Token, ...]
 
 
 Decode = Callable[[int], "str | None"]
-"""Function that adds one token to an incremental decoder and returns the new text; None while a
+"""Function that adds a token to an incremental decoder and returns the new text, or None while a
 character is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldToken:
-    """A token that is held back; it is sent later, or never after a stop text."""
+    """A token that is held back while it may belong to a stop word."""
 
     token: Token
     text: str
-    """Text that it adds to the answer; empty while a character is incomplete."""
+    """Text that the token adds to the answer; empty while a character is incomplete."""
     sought: str
-    """Text to search for stop texts: `text`, or the name of a special token."""
+    """Text in which stop words are searched: `text`, or the name of a special token."""
 
 
 class TextStream:
-    """The text of one answer: releases tokens as soon as no stop text can begin in them."""
+    """The text of one answer; releases tokens as soon as no stop word can begin in them."""
 
     def __init__(
         self,
@@ -58,10 +58,11 @@ class TextStream:
         rest: Callable[[], str] = str,
         special_texts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        """Take an incremental decoder and the texts that end the answer.
+        """Take an incremental decoder and the stop words, which end the answer.
 
-        `rest` returns what the decoder still holds after the last token. `special_texts` maps
-        tokens that add nothing to the answer to the names under which stop texts may contain them.
+        `rest` returns the text that the decoder still holds after the last token. `special_texts`
+        has the names of special tokens, by token. These tokens add no text to the answer, but stop
+        words may contain their names.
         """
         self._decode = decode
         self._rest = rest
@@ -74,10 +75,10 @@ class TextStream:
         }
         self._held: list[_HeldToken] = []
         self.stopped = False
-        """Whether a stop text was found; nothing after it is released."""
+        """Whether a stop word was found, so that nothing more is sent."""
 
     def push(self, tokens: Iterable[Token]) -> Piece:
-        """Take confirmed tokens in order; return what may be sent now."""
+        """Add confirmed tokens in order; return what may be sent now."""
         for token in tokens:
             text = self._decode(token.id) or ""
             self._held.append(_HeldToken(token, text, self._special_texts.get(token.id, text)))
@@ -88,7 +89,7 @@ class TextStream:
         return self._release(self._num_safe())
 
     def finish(self) -> Piece:
-        """Return what is still held after the last token, with the rest of the decoder."""
+        """Return everything still held after the last token, the decoder's rest included."""
         rest = "" if self.stopped else self._rest()
         if rest and self._held:
             last = self._held[-1]
@@ -99,13 +100,13 @@ class TextStream:
         return Piece(released.text + self._before_stop(rest), released.tokens)
 
     def _before_stop(self, rest: str) -> str:
-        """Return the part of `rest` before a stop text; used when no token is held."""
+        """Return the part of `rest` before a stop word; used when no token is held."""
         found = [position for word in self._stop_words if (position := rest.find(word)) >= 0]
         self.stopped |= bool(found)
         return rest[: min(found)] if found else rest
 
     def _find_stop(self) -> bool:
-        """Cut the held tokens at the first stop text; return whether there was one."""
+        """Cut the held tokens before the first stop word; return whether there is one."""
         text = "".join(each.sought for each in self._held)
         found = [position for word in self._stop_words if (position := text.find(word)) >= 0]
         if not found:
@@ -122,9 +123,9 @@ class TextStream:
         return True
 
     def _num_safe(self) -> int:
-        """Return how many of the first held tokens end before any possible start of a stop text.
+        """Return how many of the first held tokens end before any possible start of a stop word.
 
-        The last tokens stay held while they complete no character: they may be its first bytes.
+        Tokens at the end that complete no character stay held; they may begin a stop word too.
         """
         text = "".join(each.sought for each in self._held)
         longest = max(len(word) for word in self._stop_words) - 1
@@ -146,7 +147,7 @@ class TextStream:
         return count
 
     def _may_begin(self, text: str) -> bool:
-        """Say whether a stop text starts with `text`."""
+        """Say whether a stop word starts with `text`."""
         first = bisect_left(self._ordered_words, text)
         return any(word.startswith(text) for word in self._ordered_words[first : first + 1])
 

@@ -1,4 +1,4 @@
-"""Turn prompts into tokens, and an answer's tokens into text as they come."""
+"""Turn prompts into tokens, and an answer's tokens into text as they arrive."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from specdec.token_texts import read_token_texts
 
 
 class IncrementalDecoder:
-    """The decoder of one answer: takes token after token, returns the characters they complete."""
+    """The decoder of one answer: takes tokens in turn, returns the characters they complete."""
 
     def __init__(self, tokenizer: RustTokenizer, token_texts: Sequence[bytes]) -> None:
         self._tokenizer = tokenizer
         self._token_texts = token_texts
         self._stream = DecodeStream(skip_special_tokens=True)
         self._held: list[int] = []
-        """Tokens since the last text; they end in U+FFFD or in part of a character."""
+        """Tokens since the last returned text; they end in U+FFFD or in part of a character."""
 
     def __call__(self, token: int) -> str | None:
         """Add a token and return the new text; None while its last character is incomplete."""
@@ -41,7 +41,7 @@ class IncrementalDecoder:
         return piece
 
     def rest(self) -> str:
-        """Return the text of the held tokens, without part of a character at the end."""
+        """Return the text of the held tokens, without an incomplete character at its end."""
         texts = self._token_texts
         # A model may have more tokens than its tokenizer.
         held = b"".join(texts[each] for each in self._held if each < len(texts))
@@ -69,19 +69,19 @@ class Tokenizer:
             for token, each in self._backend.get_added_tokens_decoder().items()
             if each.special
         }
-        """Names of the special tokens, by token; these add nothing to an answer's text."""
+        """Names of the special tokens, by token. Special tokens add nothing to an answer's text."""
         self._chat = ChatPrompts(self._rendered, self._backend, self._texts_of_turns())
         self._token_texts: Sequence[bytes] = ()
-        # Without these texts an answer that ends in U+FFFD is cut before it.
+        # Without these texts, an answer that ends in U+FFFD loses its end.
         with suppress(UnsupportedError):
             self._token_texts = read_token_texts(directory, self.vocab_size)
         self._longest_token = max(len(text.encode()) for text in self._tokenizer.get_vocab())
         config = _model_config(directory)
         self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
-        """Vocabulary of the model in the same folder, which may be padded; else the tokenizer's."""
+        """Vocabulary size of the model in the folder, padding included; else the tokenizer's."""
         longest = config.get("max_position_embeddings") or math.inf
         self.max_seq_len: int = int(min(self._tokenizer.model_max_length, longest))
-        """Most tokens that the tokenizer and the model in its folder allow."""
+        """Most tokens of a text that the tokenizer and the model in its folder allow."""
 
     def prompt(self, request: GenerationRequest, max_seq_len: int) -> TokenIds:
         """Return a request's prompt, [n ≥ 1] int32.
@@ -113,38 +113,38 @@ class Tokenizer:
         return np.asarray(ids, dtype=np.int32)
 
     def prompt_text(self, request: GenerationRequest) -> str:
-        """Return the text from which an engine with this tokenizer makes the tokens of `prompt`.
+        """Return a request's prompt as text, for an engine that makes the same tokens from it.
 
-        A request with `input_ids` has no such text; the result is empty. Raises InvalidRequestError
-        for messages that the template refuses or that the engine would take for turns.
+        For a request with `input_ids` the text is empty. Raises InvalidRequestError for messages
+        that the template refuses or that contain a special token's name.
         """
         if request.messages is None:
             return request.text_input or ""
         text = self._chat.text(request.messages)
-        # Such an engine adds the first token itself, so the one from the template must go.
+        # If the engine adds the first token itself, the template's must be removed.
         first = self._tokenizer.bos_token
         adds_first = first and self._backend.encode("").ids == [self._tokenizer.bos_token_id]
         return text.removeprefix(first) if adds_first else text
 
     def cut(self, text: str) -> list[tuple[int, str]]:
-        """Return the tokens of `text`, each with its part; the parts joined are `text`."""
+        """Return the tokens of `text`, each with its part of it; joined, the parts give `text`."""
         encoding = encode(self._backend, text)
         ids = encoding.ids
         starts = [0, *(start for start, _ in encoding.offsets[1:]), len(text)]
-        # If several tokens are the bytes of one character, the last of them gets it.
+        # If several tokens are the bytes of one character, the last of them gets the character.
         return [(token, text[starts[n] : starts[n + 1]]) for n, token in enumerate(ids)]
 
     def text(self, ids: TokenIds) -> str:
-        """Return the text of tokens [n] int32, names of special tokens included."""
+        """Return the text of tokens, [n] int32, names of special tokens included."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def plain(self, text: str) -> TokenIds:
-        """Return the tokens of a text, [n] int32, without adding special ones at its ends."""
+        """Return the tokens of a text, [n] int32, without adding special tokens at its ends."""
         ids = encode(self._backend, text).ids
         return np.asarray(ids, dtype=np.int32)
 
     def words(self, texts: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the tokens of each text, and of it after a space, without duplicates."""
+        """Return the tokens of each text, with and without a space before it; no duplicates."""
         spellings = [spelling for text in texts for spelling in (text, f" {text}")]
         encoded = (tuple(encode(self._backend, each).ids) for each in spellings)
         return tuple(dict.fromkeys(word for word in encoded if word))
@@ -154,7 +154,7 @@ class Tokenizer:
         return IncrementalDecoder(self._backend, self._token_texts)
 
     def _texts_of_turns(self) -> tuple[str, ...]:
-        """Return the texts of tokens that can mark turns: special ones and those in the template.
+        """Return the texts of tokens that can mark turns: special tokens and those in the template.
 
         DeepSeek's template, for example, uses added tokens that are not marked as special.
         """
@@ -166,7 +166,7 @@ class Tokenizer:
         )
 
     def _rendered(self, messages: Messages) -> str:
-        """Return the messages in the chat template, with the start of the answer's turn."""
+        """Return the messages as text in the chat template, with the start of the answer's turn."""
         return str(
             self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
@@ -175,7 +175,7 @@ class Tokenizer:
 
 
 def _model_config(directory: Path) -> dict[str, Any]:
-    """Return the model's config.json in a folder; empty if it cannot be read."""
+    """Return the content of a folder's config.json; empty if it cannot be read."""
     try:
         config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError):

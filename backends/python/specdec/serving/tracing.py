@@ -2,10 +2,10 @@
 
 Triton could trace BLS calls as children of their caller. But it frees the caller's trace when
 `execute` returns (python_be.cc, 24.10 to 26.07), and our calls begin after that. The first call
-that is given the freed trace ends the server. So these spans are our own.
+with a freed trace crashes the server. So we make these spans ourselves.
 
-They continue Triton's trace, for the requests that --trace-config samples. They are sent to
-OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which `specdec serve --trace-url` sets.
+They continue Triton's trace of the requests that --trace-config samples. They are sent to the URL
+in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, which `specdec serve --trace-url` sets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-"""Environment variable with the URL that spans are sent to; nothing is traced without it."""
+"""Environment variable with the URL to which spans are sent; without it nothing is traced."""
 _SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 
 
@@ -30,11 +30,11 @@ class RequestTrace:
     """The trace of one request; this base class is for requests that are not traced."""
 
     def calls(self, name: str, calls: EngineCalls) -> EngineCalls:  # noqa: ARG002 - a traced one has use for it
-        """Return the calls of one engine; in a traced request each is a span called `name`."""
+        """Return the calls of one engine; in a traced request each gets a span called `name`."""
         return calls
 
     def end(self, outcome: str) -> None:
-        """End the trace of the request; `outcome` is the label of the counter `requests_total`."""
+        """End the trace. `outcome` is the request's label in the counter `requests_total`."""
 
 
 NOT_TRACED = RequestTrace()
@@ -44,7 +44,7 @@ class Tracing:
     """The sender of all spans; without an endpoint nothing is traced."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
-        """Read the endpoint from the environment; `warn` is told if OpenTelemetry is missing."""
+        """Read the endpoint from the environment; call `warn` if OpenTelemetry is missing."""
         self._provider: TracerProvider | None = None
         if not os.environ.get(ENDPOINT_VARIABLE):
             return
@@ -69,13 +69,13 @@ class Tracing:
         return _Traced(self._provider.get_tracer("specdec"), json.loads(context), attributes)
 
     def close(self) -> None:
-        """Send the spans that are left."""
+        """Send the remaining spans."""
         if self._provider is not None:
             self._provider.shutdown()
 
 
 class _Traced(RequestTrace):
-    """One span over the whole answer, and below it one for each engine call."""
+    """The trace of a traced request: a span for the whole answer, below it one for each call."""
 
     def __init__(self, tracer: Tracer, carrier: dict[str, str], attributes: dict[str, str]) -> None:
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
@@ -95,7 +95,7 @@ class _Traced(RequestTrace):
 
 
 class _TracedCalls:
-    """EngineCalls that put a span around each call."""
+    """The calls of one engine, each with a span."""
 
     def __init__(self, calls: EngineCalls, start_span: Callable[[], Span]) -> None:
         self._calls = calls
@@ -132,7 +132,7 @@ class _TracedCalls:
 
 
 def _provider() -> TracerProvider:
-    """Return what sends spans. Raises ImportError if a package of OpenTelemetry is missing."""
+    """Return the sender of spans. Raises ImportError if a package of OpenTelemetry is missing."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )

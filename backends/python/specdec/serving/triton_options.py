@@ -14,6 +14,6 @@ def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
 
 
 def value_of(option: str, arguments: Sequence[str]) -> str:
-    """Return the last value of `option`, which is the one that counts; empty if it is not given."""
+    """Return the last value of `option`, which Triton uses; empty if it is not given."""
     *_, last = "", *values_of(option, arguments)
     return last

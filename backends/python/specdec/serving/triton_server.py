@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 LOG_TAIL_LINES = 40
 READY_POLL_S = 0.1
-# Ports are chosen before the server binds them, so another process may take one first.
+# Another process may take a chosen port before the server binds it, so other ports are tried.
 PORT_ATTEMPTS = 3
 
 
 class TritonServer:
     """A tritonserver started by `specdec serve`, as a context manager.
 
-    Ports of 0 (the default here) are replaced by free ones. The server ends with `stop()`, at the
-    end of the context, and when this process dies in any way. Its processes run in
-    `working_directory`, by default the caller's, and leave core files there.
+    Ports of 0, the default, are replaced by free ones. The server ends with `stop()`, with the
+    context, or when this process dies in any way. Its processes run in `working_directory`, by
+    default the caller's, and leave core files there.
 
     Attributes:
         settings: the settings of the server, with the ports that it uses.
-        log_path: the server's log; stop() removes it unless the caller named the file.
+        log_path: the server's log; `stop()` removes it unless the caller named it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TritonServer:
 
     @property
     def http_url(self) -> str:
-        """The HTTP endpoint as host:port, without scheme, as tritonclient wants it."""
+        """The HTTP endpoint as host:port; tritonclient takes no scheme."""
         return f"{self.settings.url_host}:{self.settings.http_port}"
 
     @property
@@ -98,7 +98,7 @@ class TritonServer:
 
     @property
     def metrics_url(self) -> str:
-        """The URL of the Prometheus page."""
+        """The URL of the Prometheus metrics page."""
         return f"http://{self.settings.url_host}:{self.settings.metrics_port}/metrics"
 
     @property
@@ -108,7 +108,7 @@ class TritonServer:
 
     @property
     def pid(self) -> int:
-        """The process id of tritonserver itself. Raises LaunchError if it does not run."""
+        """The process id of tritonserver itself. Raises LaunchError if it is not running."""
         if self._directory is None:
             raise LaunchError("the server is not running")
         return int((self._directory / "server.pid").read_text("utf-8"))
@@ -128,9 +128,9 @@ class TritonServer:
     def start(self) -> None:
         """Start the server and wait until every model is ready.
 
-        Raises LaunchError without starting anything if it runs already, a port is taken, or weights
-        are missing. Raises LaunchError with the end of the log if the server ends or is not ready
-        in time.
+        Raises LaunchError and starts nothing if the server is running, a port is taken or weights
+        are missing. Raises LaunchError with the end of the log if the server ends early or is not
+        ready in time.
         """
         if self._process is not None:
             raise LaunchError(f"the server runs already, on {self.http_url}")
@@ -157,7 +157,7 @@ class TritonServer:
             process.send_signal(signal.SIGTERM)
             try:
                 status = process.wait(self.settings.drain_s + 2 * STOP_GRACE_S)
-            # The supervisor itself hangs, so its server must be killed too.
+            # The supervisor itself hangs, so tritonserver must be killed too.
             except subprocess.TimeoutExpired:
                 process.kill()
                 status = process.wait()
@@ -195,7 +195,7 @@ class TritonServer:
         if settings.admin_key_file is not None:
             command += ["--admin-key-file", str(settings.admin_key_file)]
         command += ["--", *settings.extra_args]
-        # In a session of its own, Ctrl-C reaches only the caller, who then stops the server.
+        # The server has its own session. So Ctrl-C reaches only the caller, which stops the server.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -225,7 +225,7 @@ class TritonServer:
 def is_ready(settings: ServeSettings) -> bool:
     """Say whether a server can answer requests.
 
-    The supervisor must say so, and the metrics port must answer, because it opens last.
+    The supervisor must report it as ready. The metrics port must answer too, because it opens last.
     """
     return _answers(settings.reachable_host, settings.health_port, "/health/ready") and _answers(
         settings.reachable_host, settings.metrics_port, "/metrics"

@@ -1,4 +1,4 @@
-"""Convert between Triton's objects and arrays or errors, for the orchestrator and our engines."""
+"""Convert Triton's requests to arrays, and arrays or errors to Triton's responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec.errors import InvalidRequestError, SpecdecError
 def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
     """Return a Triton request's inputs by name, each without its batch dimension of 1.
 
-    Raises InvalidRequestError for a batch of more than one.
+    Raises InvalidRequestError for another batch size.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     for tensor in request.inputs():
@@ -29,7 +29,7 @@ def input_arrays(request: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def texts_of(request: Any) -> tuple[str, str]:
-    """Return a Triton request's id and its parameters, the latter as JSON text.
+    """Return a Triton request's id, and its parameters as JSON text.
 
     Raises InvalidRequestError if they are not UTF-8, which Triton's HTTP endpoint does not check.
     """
@@ -42,7 +42,7 @@ def texts_of(request: Any) -> tuple[str, str]:
 
 
 def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """Return an InferenceResponse with these outputs; each gets a batch dimension of 1."""
+    """Return an InferenceResponse with `outputs`, each with a batch dimension of 1 added."""
     tensors = [pb_utils.Tensor(name, array[None]) for name, array in outputs.items()]
     return pb_utils.InferenceResponse(output_tensors=tensors)
 
@@ -50,11 +50,11 @@ def response(outputs: Mapping[str, npt.NDArray[Any]]) -> Any:
 def error_response(error: Exception) -> Any:
     """Return an InferenceResponse with the error's text and Triton code, never a traceback.
 
-    An error that is no SpecdecError becomes one of type `internal`, without its text.
+    Any error but a SpecdecError becomes one of type `internal`, without its text.
     """
     if not isinstance(error, SpecdecError):
         error = SpecdecError("an unexpected failure; the server's log has the details")
-    # Looked up here: while Triton completes the configuration, pb_utils has no TritonError yet.
+    # Looked up late: while Triton completes a configuration, pb_utils has no TritonError yet.
     code = getattr(pb_utils.TritonError, error.status.value)
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
 

@@ -1,4 +1,4 @@
-"""Choose the verification mode of a request: the one it asks for, if the engines can do it."""
+"""Choose a request's verification mode: the one that it asks for, if the engines can do it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ def choose_verification(
 ) -> str:
     """Return the verification mode of a request.
 
-    `asked` is the mode in the request. None asks for the best lossless one, which is OFF if these
-    engines cannot verify at a temperature above 0. Raises UnsupportedError for a mode that they
-    cannot do.
+    `asked` is the mode in the request. None means the best lossless one, or OFF if these engines
+    cannot verify at a temperature above 0. Raises UnsupportedError for a mode that they cannot do.
     """
-    # For a greedy request every mode compares with the most likely token.
+    # For a greedy request, every mode compares draft tokens with the most likely token.
     if params.is_greedy:
         return EXACT
     if settings.has_shared_sampler:

@@ -1,18 +1,18 @@
-"""Find the version of a model that Triton serves: the highest, by `version_policy: latest`."""
+"""Find the version of a model that Triton serves: the highest, as `version_policy: latest` says."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 CHECKPOINT, HEAD, ENGINE = "checkpoint", "head", "engine"
-"""Folders of a version: the model's weights, those of a head that drafts from its states, and the
-engine that TensorRT-LLM compiled. With a compiled engine the first holds records of its weights."""
+"""Folders in a version directory: the model's weights, its head's weights, and the engine that
+TensorRT-LLM compiled. For a compiled engine, CHECKPOINT has only records of the weights."""
 
 
 def versions(model: Path) -> list[Path]:
-    """Return the version directories of a model, the lowest first; none if it does not exist.
+    """Return the version directories of a model, the lowest first; empty if it does not exist.
 
-    As for Triton, a version is a number without leading zero.
+    As in Triton, a version is a number without leading zeros.
     """
     try:
         found = [each for each in model.iterdir() if each.is_dir() and _is_version(each.name)]
@@ -22,7 +22,7 @@ def versions(model: Path) -> list[Path]:
 
 
 def served_version(model: Path) -> Path | None:
-    """Return the version directory that is served; None if the model has none."""
+    """Return the version directory that Triton serves; None if the model has none."""
     return next(reversed(versions(model)), None)
 
 
