@@ -53,7 +53,11 @@ class PlacedEngines:
         sampling: Sampling,
         clock: EngineClock | None = None,
     ) -> EngineCalls:
-        """Return the calls of one request to an engine; see Engines.calls."""
+        """Return the calls of one request to the engine `model`, wherever it runs.
+
+        Each call has the id `<request_id>:<label>:<number>`. With a `clock`, calls add the engine's
+        own times to it.
+        """
         engine = self._local.get(model)
         if engine is None:
             return BlsCalls(model, request_id, label, sampling, clock)

@@ -129,7 +129,7 @@ class PromptLog:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(line)
-            except OSError:  # If the disk is full, half a line may be in the file.
+            except OSError:  # A full disk leaves half a line, so it is cut off.
                 with suppress(OSError):
                     os.truncate(current, size)
                 raise

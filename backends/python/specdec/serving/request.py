@@ -24,7 +24,7 @@ DEFAULT_TASK = "default"
 """Task of a request that names none."""
 
 MAX_REPETITION_PENALTY = 100.0
-"""Largest repetition penalty; above it, logits overflow float32 or all become equal."""
+"""Largest repetition penalty; above it, logits leave the range of float32 or become equal."""
 
 MIN_REPETITION_PENALTY = float(np.float32(0.01))
 """Smallest repetition penalty, 1 ÷ the largest. Clients send float32, so it is rounded to that and
