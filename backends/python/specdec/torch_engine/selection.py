@@ -1,9 +1,9 @@
 """The selection of rows for the next pass.
 
 Running streams come first, so that none waits for another request's prompt. Prompts share the rows
-that Pace allows. If there are several, the one with the fewest rows left gets up to half of them. The
-others get the rest, the oldest first. So neither a short nor an old prompt waits for the other's
-end.
+that Pace allows. If there are several, the one with the fewest rows left gets up to half of them.
+The others get the rest, the oldest first. So neither a short nor an old prompt waits for the
+other's end.
 """
 
 from __future__ import annotations
