@@ -151,7 +151,8 @@ class Eagle3Head:
 
         A chunk is a sequence, the position of its first row, and the tokens that its rows read.
         Each row reads the token at the next position. `given` [rows, hidden] float32 are the states
-        that the rows read. Both results are [asked, hidden] float32; a single asked row comes twice.
+        that the rows read. Both results are [asked, hidden] float32. A single asked row comes
+        twice.
         """
         positions = [start + np.arange(len(tokens)) for _, start, tokens in chunks]
         tokens = [np.asarray(tokens, dtype=np.int32) for _, _, tokens in chunks]
