@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 _capturing = threading.Lock()
-"""Held during a capture. PyTorch allows one capture at a time in a process, which may load several
-engines."""
+"""The lock of captures. PyTorch allows one capture at a time in a process, and a process may load
+several engines."""
 
 
 @dataclass(frozen=True, slots=True)
