@@ -61,7 +61,7 @@ class LlamaModel:
           native kernels. `int8_if_native` quantises them if native kernels run.
         - `num_threads`: threads on a CPU; 0 for PyTorch's choice.
         - `head`: directory of a drafting head. Native kernels quantise an EAGLE-3 head and the
-          output matrix of a Medusa head, whatever `weight_dtype` says.
+          output matrix of a Medusa head at any `weight_dtype`.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device

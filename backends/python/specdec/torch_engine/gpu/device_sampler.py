@@ -58,7 +58,7 @@ class DeviceSampler(Sampler):
             for n in direct:
                 choices[n] = _up_to_wrong_guess([next(tokens) for _ in chains[n]], chains[n])
         if others:
-            # A token must be drawn alike whatever else is drawn: these never join the direct ones.
+            # A token's draw must not depend on other draws, so these never join the direct ones.
             chosen = super().choose(rows_of(others), [chains[n] for n in others])
             for n, own in zip(others, chosen, strict=True):
                 choices[n] = own
