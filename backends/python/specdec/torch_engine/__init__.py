@@ -1,10 +1,15 @@
 """The engine in PyTorch: a Llama-family model, its KV cache and its scheduler.
 
-Read in this order: `engine.py` (one thread, requests in, tokens out), `scheduler.py` (which rows
-run in the next pass), `model.py` (the pass), `attention.py` and `linear.py` (why a row's result
-does not depend on other rows), `kv_cache.py` (which tokens need no pass at all). `native/` is the
-same pass compiled for a CPU, and `gpu/` runs it as CUDA graphs. `heads/` holds the EAGLE-3 and
-Medusa heads, which draft from the target's hidden states.
+Read in this order:
+
+- `engine.py`: one thread, which takes requests and hands out tokens.
+- `scheduler.py`: the rows that run in the next pass.
+- `model.py`: the pass.
+- `attention.py` and `linear.py`: why a row's result does not depend on other rows.
+- `kv_cache.py`: the tokens that need no pass.
+
+`native/` is the same pass compiled for a CPU, and `gpu/` runs it as CUDA graphs. `heads/` holds
+the EAGLE-3 and Medusa heads, which draft from the target's hidden states.
 """
 
 import os

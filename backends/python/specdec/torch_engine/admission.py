@@ -15,11 +15,12 @@ from specdec.torch_engine.running import RunningTask, tokens_needed
 from specdec.torch_engine.task import Receiver, Task, TaskStats
 
 GROUP_SHARE = 4
-"""Tasks that start together may reserve 1 / GROUP_SHARE of the cache; a lone task may need more."""
+"""Divisor of the cache: tasks that start together may reserve 1 / GROUP_SHARE of its blocks. A
+single task may reserve more."""
 
 
 class Admission:
-    """The queue of waiting tasks, and the sequences and cache blocks that admitted tasks hold.
+    """The queue of waiting tasks, and the places and cache blocks that admitted tasks hold.
 
     A group is a list of tasks that start together: a single task, or the paths of a tree.
     """
@@ -42,7 +43,7 @@ class Admission:
     def num_together(self, task: Task) -> int:
         """Return how many tasks like this one may run side by side; 0 if one alone is too large.
 
-        A group waits until there is room for all of it, so it may take only a share of the cache.
+        A group waits until all of it has room, so it may take only a share of the cache.
         """
         num_blocks, needed = self._cache.num_blocks, self._blocks_needed(task)
         if needed > num_blocks:
@@ -69,8 +70,8 @@ class Admission:
     def wait(self, group: list[RunningTask]) -> None:
         """Queue a group of tasks that start together.
 
-        If there is no room for all that wait, a call that continues an answer goes ahead of
-        answers that have not begun, but never ahead of another such call.
+        If not all waiting tasks have room, a call that continues an answer overtakes calls that
+        begin one. It never overtakes another call that continues an answer.
         """
         index = len(self._waiting)
         everything = [running for waiting in self._waiting for running in waiting]
@@ -114,5 +115,5 @@ class Admission:
         )
 
     def _blocks_needed(self, task: Task) -> int:
-        """Return the blocks for all its tokens, and one for the copy of a block that was shared."""
+        """Return the blocks for all tokens of the task, and one for the copy of a shared block."""
         return self._cache.blocks_for(tokens_needed(task)) + 1

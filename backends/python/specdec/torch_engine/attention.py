@@ -1,9 +1,9 @@
 """Attention over the block pool, in splits of fixed size.
 
 One split is one block of SPLIT_SIZE positions. The products of a row with a block do not depend on
-how many other rows or blocks are computed in the same call. The softmax runs over whole blocks, and
-the blocks' results are added in float32, in the order of the sequence. So a row's result depends on
-its own sequence alone; tests/unit/test_row_invariance.py checks it.
+how many other rows or blocks the same call computes. The softmax runs over whole blocks, and the
+blocks' results are added in float32, in the order of the sequence. So a row's result depends on its
+own sequence alone; tests/unit/test_row_invariance.py checks it.
 
 Blocks are read in place if those of a batch lie close together in the pool, and gathered otherwise.
 """
@@ -40,7 +40,8 @@ class AttentionGroup:
     mask: Tensor
     """[I, 1, R, 1, SPLIT_SIZE] float32: 0 for positions that the row attends to, else −inf."""
     table: Tensor | None
-    """[B, N] int64: index of each sequence's n-th block among those read; None if [[0], [1], …]."""
+    """[B, N] int64: for each sequence's n-th block, its index among those read; None if this is
+    [[0], [1], …]."""
     table_mask: Tensor | None
     """[B, N, 1, 1, 1, 1] bool: which entries of `table` are no padding; None if all are real."""
     inverse: Tensor | None
@@ -105,7 +106,7 @@ def _plan_group(
 
     rows = np.zeros((num_read, num_rows), dtype=np.int64)
     rows[place] = padded_rows[owner]
-    # A range also reads blocks that nobody needs; their scores are finite, and are not used.
+    # A range also reads blocks that no row needs; their scores are finite and are not used.
     last_visible = np.full((num_read, num_rows), SPLIT_SIZE, dtype=np.int64)
     last_visible[place] = padded_positions[owner] - order[:, None] * SPLIT_SIZE
     hidden = np.arange(SPLIT_SIZE) > last_visible[:, :, None]
@@ -136,8 +137,8 @@ def _plan_group(
 def attend(queries: Tensor, cache: Tensor, groups: list[AttentionGroup]) -> Tensor:
     """Return the causal attention of every batch row over its own sequence.
 
-    `queries` [T, kv_heads, G, head_dim] are scaled already; `cache` is what KVCache.layer returns.
-    The result is [T, kv_heads * G * head_dim], like `queries` in the dtype of the cache.
+    `queries` [T, kv_heads, G, head_dim] are already scaled; `cache` is the result of
+    KVCache.layer. Returns [T, kv_heads * G * head_dim], in the dtype of queries and cache.
     """
     if len(groups) == 1 and groups[0].valid is None:
         return _attend_group(queries, cache, groups[0])

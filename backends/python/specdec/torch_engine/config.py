@@ -29,15 +29,15 @@ class ModelConfig:
     max_position: int
     tie_embeddings: bool
     draft_vocab_size: int | None
-    """Rows of an output head for a reduced vocabulary; None if it covers the whole vocabulary."""
+    """Rows of an output head for a reduced vocabulary; None if it covers the whole one."""
 
     @classmethod
     def from_directory(cls, directory: Path) -> ModelConfig:
         """Read `directory/config.json`.
 
-        Raises ConfigurationError if the file is missing or no JSON, or for another architecture.
-        The same goes for features that would change the arithmetic and are not implemented:
-        biases and scaled RoPE. Raises KeyError if a required field is missing.
+        Raises ConfigurationError if the file is missing or is not JSON, or for another
+        architecture. The same goes for biases and scaled RoPE, which would change the arithmetic
+        and are not implemented. Raises KeyError if a required field is missing.
         """
         path = directory / "config.json"
         try:
@@ -72,7 +72,7 @@ class ModelConfig:
         )
 
     def rotation_angles(self) -> Tensor:
-        """Return RoPE's angle of each position and pair of dimensions, in radians.
+        """Return RoPE's angle for each position and pair of dimensions, in radians.
 
         The result is [max_position, head_dim / 2] float32.
         """
@@ -88,8 +88,8 @@ class EngineLimits:
     max_seq_len: int = 8192
     """Largest number of tokens of one request: prompt, draft and output together."""
     max_draft_len: int = 16
-    """Largest number of draft tokens that one call verifies, and that the drafting head proposes. 0
-    for an engine that verifies no drafts."""
+    """Largest number of draft tokens that one call verifies or the drafting head proposes. 0 for an
+    engine that verifies no drafts."""
     max_num_tokens: int = 512
     """Largest number of rows in one forward pass, over all requests."""
     max_num_sequences: int = 64

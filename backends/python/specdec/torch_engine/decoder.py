@@ -1,4 +1,4 @@
-"""The interface of a decoder, whatever computes it.
+"""The interface that all decoders share.
 
 There are three implementations: compiled code on a CPU (`native/`), CUDA graphs (`gpu/`), and
 PyTorch's operations (`torch_decoder.py`).
@@ -19,7 +19,7 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The input of one pass, in batch order; the cache has room for its keys and values already."""
+    """The input of one pass, in batch order; the cache already has room for its keys and values."""
 
     tokens: TokenIds
     """[T] int32: the tokens of all sequences, one sequence after another."""
@@ -46,7 +46,7 @@ class Decoder(Protocol):
     """Positions in one block of the KV cache."""
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
-        """Return the hidden states [n, hidden] float32 of the rows asked for, after the final norm.
+        """Return the hidden states [n, hidden] float32 of the asked rows, after the final norm.
 
         Writes the keys and values of all rows into the cache. Fills `rows.states` if it is given.
         """

@@ -1,6 +1,6 @@
 """One engine: a thread that owns the model, takes tasks from a queue and hands out their tokens.
 
-Every task comes with a receiver, a function that is called with each of its outputs.
+Each task comes with a receiver, a function that is called with each of its outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _Action = Callable[[Scheduler], None]
 
 BANNED_TEXTS_KEPT = 256
-"""Largest number of prepared lists of bad texts; each round of a request sends its list again."""
+"""Largest number of prepared lists of bad texts. Each round of a request sends its list again."""
 
 IDLE_BEAT_S = 0.5
 """Seconds between two heartbeats of an engine that waits for work."""
@@ -47,20 +47,21 @@ class EngineSettings:
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1` …; `auto` takes CUDA if PyTorch finds a device."""
     dtype: str = "bfloat16"
-    """`bfloat16`, or `float32`: twice the memory traffic, and rows that may depend on the batch."""
+    """`bfloat16` or `float32`. `float32` needs twice the memory traffic, and its rows may depend on
+    the batch."""
     num_threads: int = 0
-    """Threads that compute an operation on a CPU; 0 for PyTorch's choice."""
+    """Threads of an operation on a CPU; 0 for PyTorch's choice."""
     kernels: str = "auto"
     """Kernels that compute the layers: `auto`, `native`, `graph` or `torch` (see LlamaModel)."""
     weight_dtype: str = "auto"
-    """`int8` quantises the matrices on a CPU, which halves the memory traffic and changes tokens.
-    LlamaModel describes the other values, `auto` and `int8_if_native`."""
+    """`auto`, `int8` or `int8_if_native` (see LlamaModel). `int8` quantises the matrices on a CPU,
+    which halves the memory traffic and changes tokens."""
     head: Path | None = None
     """Directory of the checkpoint of a drafting head, EAGLE-3 or Medusa; None for no head."""
 
 
 class TorchEngine:
-    """Runs tasks as they arrive.
+    """A model on a thread of its own, which runs tasks as they arrive.
 
     Each task's receiver gets its outputs in order. It is called on the engine's thread, or on the
     thread "bad texts" if the task fails before it is queued.
@@ -91,9 +92,9 @@ class TorchEngine:
         loaded.result()
 
     def submit(self, task: Task, receive: Receiver) -> None:
-        """Queue a task; `receive` gets its outputs, of which the last has `is_final` set.
+        """Queue a task; `receive` gets its outputs, and the last one has `is_final` set.
 
-        A new list of bad texts is prepared on another thread, because a search of the whole
+        A new list of bad texts is prepared on another thread, because searching the whole
         vocabulary would delay other tasks too long. The task ends with UnsupportedError if the
         checkpoint's tokenizer is missing or unknown. Raises EngineFailedError once the engine is
         shutting down or its loop has ended.
@@ -141,7 +142,7 @@ class TorchEngine:
         self._post(add)
 
     def _banned_of(self, texts: tuple[str, ...]) -> BannedText:
-        """Return the list of bad texts, prepared and kept; used on the thread "bad texts" only."""
+        """Return the prepared list of bad texts, and keep it; called on "bad texts" only."""
         with self._entry:
             if self._stopping:
                 raise _shutting_down()
@@ -170,11 +171,15 @@ class TorchEngine:
                 raise _shutting_down()
             self._put(cancel)
             if self._num_preparing:
-                # The task may still wait for its bad texts; it is queued before this runs.
+                # The task may still wait for its bad texts. This cancels it after it is queued.
                 self._preparer.submit(self._post, cancel)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all tasks and threads; wait at most `timeout_s` seconds for the engine's thread."""
+        """End all tasks and threads.
+
+        Waits for the list of bad texts in preparation, if any, and at most `timeout_s` seconds for
+        the engine's thread.
+        """
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
@@ -242,7 +247,7 @@ class TorchEngine:
             scheduler.fail_all(failure_of("a forward pass", error))
 
     def _take_in(self, scheduler: Scheduler) -> None:
-        """Run all queued actions, and those of rounds that the scheduler says to wait for."""
+        """Run all queued actions, and wait for rounds that the scheduler expects soon."""
         while True:
             while not self._inbox.empty():
                 self._take(scheduler)

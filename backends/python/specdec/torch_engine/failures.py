@@ -1,4 +1,4 @@
-"""Errors of single tasks: they end one task, reach its client, and leave the pass running."""
+"""Errors of single tasks: such an error ends one task and reaches its client; the pass goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PassFailures:
 
     @contextmanager
     def alone(self, running: RunningTask) -> Iterator[None]:
-        """Record an error raised inside the `with` block for this task, and let the pass go on."""
+        """Record an error from the `with` block as this task's own, and let the pass go on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - `ended` hands it on
@@ -46,7 +46,7 @@ class PassFailures:
 def send_last(receive: Receiver, output: TaskOutput) -> None:
     """Hand a task's last output to its receiver, or an error if the receiver fails on the output.
 
-    Never raises: the task has ended, and the other tasks of its pass go on.
+    Never raises, because the other tasks of the pass must go on.
     """
     try:
         receive(output)

@@ -23,8 +23,8 @@ def readings_of(
     """Return what the head can read in this pass: the confirmed rows of each task that uses it.
 
     `hidden` [asked, hidden] float32 are the asked rows of all chunks after the final norm, in
-    order. `states` holds [rows, taps, hidden] float32 for each chunk. Of a tree's paths, only the
-    one that was accepted furthest is read, once the tree is verified.
+    order. `states` holds [rows, taps, hidden] float32 for each chunk. Once a tree is verified, the
+    head reads only the path with the most accepted tokens.
     """
     readings: dict[RunningTask, Reading] = {}
     answering = _answering(verdicts)
@@ -33,7 +33,7 @@ def readings_of(
         task, sequence = running.task, segment.sequence
         start = sequence.length - len(segment.tokens)
         first_asked, num_asked = num_asked, num_asked + segment.num_logits
-        # The head must read all positions in order. A gap ends its reading of this sequence; a
+        # The head must read all positions in order, so it stops reading this sequence at a gap. A
         # later task that needs the positions computes them again.
         if task.num_next is None or sequence.num_read < start:
             continue
@@ -82,9 +82,9 @@ def read(model: LlamaModel, readings: Mapping[RunningTask, Reading]) -> dict[Run
 
 
 def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
-    """Return the tasks whose verdicts are answers.
+    """Return the tasks whose verdict is the answer to their caller.
 
-    These are all tasks without a tree and, of each tree, the first path with the most accepted
+    These are all tasks without a tree and, for each tree, the first path with the most accepted
     tokens.
     """
     best: dict[object, RunningTask] = {}
@@ -99,7 +99,7 @@ def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
 def _num_guesses(running: RunningTask, verdict: Verdict) -> int:
     """Return how many draft tokens the head should propose after this verdict.
 
-    It is 0 after the end token, and 0 while the task generates its next token by itself.
+    It is 0 after the end token, and 0 if the task itself generates the next token.
     """
     task = running.task
     num_tokens = running.num_generated + len(verdict.tokens)

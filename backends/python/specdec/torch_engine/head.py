@@ -11,12 +11,13 @@ from specdec.torch_engine.linear import Linear
 
 NEAR_TIE = 1 / 64
 """Logits that differ from the largest by at most this share of it are compared again in float32.
-The operands, and in PyTorch the results too, are rounded to bf16. Its neighbouring values
-differ by up to 1/128 of their size."""
+The operands are rounded to bf16, and in PyTorch the results too. Neighbouring bf16 values differ
+by up to 1/128 of their size."""
 
 REFINED_RANGE = 4.0
 """Logits at most this far below the largest are computed again in float32 where their values
-matter. Tokens further down have at most 1/50 of its probability, so their bf16 error may stay."""
+matter. Tokens further down have at most 1/50 of the largest probability, so their error in bf16 is
+harmless."""
 
 
 class Output(Protocol):
@@ -28,7 +29,7 @@ class Output(Protocol):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [n, head vocab] float32 of `hidden` [n ≥ 2, hidden] float32.
 
-        They are rounded as the kernels of the engine round them.
+        They are rounded as the engine's kernels round them.
         """
 
     def most_likely(self, hidden: Tensor) -> Tensor:
@@ -78,8 +79,8 @@ class Head:
     ) -> None:
         """Take the output matrix `rows` [head vocab, hidden] and its product `output`.
 
-        `token_of_row` [head vocab] int64 gives the token of each row of a head for a reduced
-        vocabulary; None if row i is token i. `vocab_size` is that of the whole vocabulary.
+        `token_of_row` [head vocab] int64 is for a reduced vocabulary: the token of each row. With
+        None, row i is token i. `vocab_size` is the size of the whole vocabulary.
         """
         self._output = output
         self._rows = rows
@@ -89,7 +90,7 @@ class Head:
     def most_likely(self, hidden: Tensor) -> Tensor:
         """Return the most likely token [n] int64 for `hidden` [n ≥ 2, hidden] float32.
 
-        Among equally likely tokens the one of the lowest row wins.
+        Among equally likely tokens the one with the lowest row wins.
         """
         chosen = self._output.most_likely(hidden)
         return chosen if self._token_of_row is None else self._token_of_row[chosen]
@@ -131,9 +132,9 @@ class Head:
 
 
 def exact_logits(weight: Tensor, hidden: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return single logits, computed in float32: [len(rows)], hidden[rows[i]] · weight[columns[i]].
+    """Return single logits [n] in float32; logit i is hidden[rows[i]] · weight[columns[i]].
 
-    `weight` is [head vocab, hidden], `hidden` [n, hidden] float32; `rows` and `columns` are int64
-    indices into them.
+    `weight` is [head vocab, hidden], `hidden` [m, hidden] float32. `rows` and `columns` [n] are
+    int64.
     """
     return (weight[columns].float() * hidden[rows]).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""Verification of a task's draft, a chain or a tree, after its rows have run."""
+"""The verification of a task's draft, a chain or a tree, after its rows have run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specdec.torch_engine.task import Task
 
 
 def judge(task: Task, choices: Sequence[Choice]) -> Verdict:
-    """Verify a chain by the rule that the task asks for; return the accepted tokens and one more.
+    """Verify a chain by the task's rule; return the accepted tokens and the target's own.
 
     `choices` are the target's draws after the context and after each draft token. Raises
     InvalidRequestError if the task's draft logits are no distribution.
@@ -31,7 +31,7 @@ def judge(task: Task, choices: Sequence[Choice]) -> Verdict:
 
 
 class TreeJudge:
-    """Collects the paths of a tree, and verifies its nodes together once all paths have run."""
+    """The nodes of a tree, which are verified together once all its paths have run."""
 
     def __init__(self, task: Task, num_paths: int) -> None:
         """Wait for `num_paths` paths of the tree; `task` holds the tree with all its nodes."""
@@ -42,9 +42,9 @@ class TreeJudge:
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
         """Add a path that has run; return the verdict after the last path, else None.
 
-        `choices` are the target's draws after the context and after each node of `path`. Nodes on
-        none of the paths that ran are left out of the tree. Raises InvalidRequestError if the
-        task's draft logits are no distribution.
+        `choices` are the target's draws after the context and after each node of `path`. Nodes
+        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
+        logits are no distribution.
         """
         self._choices |= zip((ROOT, *path), choices, strict=True)
         self._num_waiting -= 1
@@ -70,9 +70,9 @@ class TreeJudge:
 
 
 def shared_with(verdict: Verdict, path: Sequence[int]) -> Verdict:
-    """Return the part of a tree's verdict that a path shares.
+    """Return the part of a tree's verdict that applies to a path.
 
-    It has the path's accepted tokens and the verdict's next token.
+    It has the accepted tokens of the path and the token after them in the verdict.
     """
     num_shared = 0
     while (
@@ -88,7 +88,7 @@ def _draft_laws(task: Task) -> list[Law] | None:
         return None
     laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]]
     for place, law in enumerate(laws):
-        if math.isnan(law[0]):  # A softmax with one NaN is NaN throughout.
+        if math.isnan(law[0]):  # One NaN makes the whole softmax NaN.
             raise InvalidRequestError(
                 f"draft_logits[{place}] is no distribution: it has NaN or +inf, or no finite logit"
             )

@@ -22,12 +22,12 @@ from torch import Tensor
 from specdec.torch_engine.config import ModelConfig
 
 SPLIT_SIZE = 256
-"""Positions in one split of attention (see attention.py). Also the positions in a cache block,
-except with native kernels, which have smaller blocks."""
+"""Positions in one split of attention (see attention.py). A cache block has the same number,
+except with native kernels, whose blocks are smaller."""
 
 MAX_DISCARD = 64
-"""Largest number of tokens that may be cut off a cached sequence to take it over without a copy.
-The rejected end of a round is shorter than that; the rest of another conversation should stay."""
+"""Largest number of tokens that may be cut off a cached sequence to reuse it without a copy. The
+rejected end of a round is shorter. A longer end may be another conversation, which should stay."""
 
 TokenIds = npt.NDArray[np.int32]
 
@@ -37,7 +37,7 @@ class CachedSequence:
     """A sequence of tokens whose keys and values are in the pool, and the blocks that hold them."""
 
     tokens: TokenIds
-    """[length] int32: the tokens; position i lies in blocks[i // block_size]."""
+    """[length] int32: the tokens; the keys and values of token i lie in blocks[i // block_size]."""
     blocks: list[int] = field(default_factory=list)
     in_use: bool = True
     last_used: int = 0
@@ -52,7 +52,7 @@ class CachedSequence:
 
 
 class KVCache:
-    """The block pool of one model; not thread-safe, used by the engine's thread only."""
+    """The block pool of one model; used by the engine's thread only."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class KVCache:
     ) -> None:
         """Allocate a pool for `num_tokens` tokens, rounded up to whole blocks.
 
-        `num_head_layers` is the number of a drafting head's layers, which come after the model's.
+        `num_head_layers` is the number of layers of a drafting head; they follow the model's.
         """
         self.block_size = block_size
         self.num_blocks = self.blocks_for(num_tokens)
@@ -73,8 +73,8 @@ class KVCache:
             *(config.num_layers + num_head_layers, 2, self.num_blocks),
             *(config.num_kv_heads, block_size, config.head_dim),
         )
-        # Zeros, because masked positions are multiplied too, and 0 x NaN is NaN. On a CPU numpy
-        # makes them, whose zeroed pages cost nothing until they are written.
+        # Zeros, because masked positions are multiplied too, and 0 x NaN is NaN. On a CPU, pages
+        # that numpy zeroes take no memory or time until they are written.
         if device.type == "cpu":
             zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
             self.storage = torch.from_numpy(zeros).view(dtype).view(shape)
@@ -99,10 +99,10 @@ class KVCache:
         return self.storage[index]
 
     def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
-        """Return the rows into which the keys and values of each position go.
+        """Return the rows into which the keys and values of each position are written.
 
-        The result is [len(positions), 2 * kv_heads] int64, row indices into
-        `layer(i).view(-1, head_dim)`; the keys' indices come first.
+        The result is [len(positions), 2 * kv_heads] int64: row indices into
+        `layer(i).view(-1, head_dim)`, those of the keys first.
         """
         blocks = np.asarray(sequence.blocks, dtype=np.int64)[positions // self.block_size]
         heads = np.arange(self._num_kv_heads)
@@ -157,10 +157,10 @@ class KVCache:
         return sequence
 
     def drop_copies(self, sequence: CachedSequence) -> None:
-        """Discard sequences that are a prefix of another one, as forks leave them.
+        """Discard idle sequences that are a prefix of another one, as forks leave them.
 
-        Every idle sequence with the same salt is compared with `sequence`, which must be idle; the
-        shorter one is discarded if the longer one begins with all of its tokens.
+        Every idle sequence with the same salt is compared with `sequence`, which must be idle too.
+        The shorter one is discarded if the longer one begins with all of its tokens.
         """
         for other in [each for each in self._sequences if each is not sequence]:
             if other.in_use or other.salt != sequence.salt:
@@ -195,7 +195,7 @@ class KVCache:
         """Append `tokens` [n] int32 to the sequence and reserve blocks for them.
 
         The caller writes their keys and values in the same pass. Raises MemoryError if the pool is
-        full, which the scheduler's reservations prevent.
+        full, which the reservations in admission.py prevent.
         """
         start = sequence.length
         if start % self.block_size and self._references[sequence.blocks[-1]] > 1:
@@ -221,7 +221,7 @@ class KVCache:
     ) -> tuple[CachedSequence | None, int]:
         best: CachedSequence | None = None
         best_length = 0
-        # Search the most recent ones first: the previous round of a request left its context there.
+        # The most recent ones come first: the previous round of a request left its context there.
         known = [sequence for sequence in self._sequences if sequence.salt == salt]
         recent = sorted(known, key=lambda sequence: -sequence.last_used)
         for sequence in recent:
@@ -230,7 +230,7 @@ class KVCache:
             length = common_prefix_length(sequence.tokens, tokens)
             if is_read:
                 length = min(length, sequence.num_read)
-            # Of equally long prefixes prefer an idle one, which may be taken over without a copy.
+            # An idle one among equally long prefixes may be reused without a copy.
             if length > best_length or (length == best_length > 0 and not sequence.in_use):
                 best, best_length = sequence, length
         return best, best_length

@@ -20,8 +20,8 @@ def num_tokens_at_once(model: LlamaModel, tasks: Sequence[RunningTask], max_rows
 
     `tasks` are all running tasks, and `max_rows` is the row limit of a pass. Only calls for a few
     tokens leap, such as the calls of draft engines. A long answer is streamed token by token, and
-    its leap would delay the start of other calls. The steps after an end token are wasted, but
-    change nothing.
+    its leap would delay the start of other calls. Steps after an end token are wasted, but change
+    nothing.
     """
     if not model.leaps or not 0 < len(tasks) <= MAX_SEQUENCES:
         return 1
@@ -43,7 +43,7 @@ def _is_short(task: Task) -> bool:
 def _is_ready(running: RunningTask) -> bool:
     """Say whether nearly all of the context is cached and the device can draw token after token.
 
-    It can for draws that depend only on logits, temperature and seed.
+    The device can do so if the draws depend only on logits, temperature and seed.
     """
     (draw,) = running.draws(1)
     is_chained = draw.params.is_greedy or not is_truncated(draw.params)

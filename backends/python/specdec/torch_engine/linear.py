@@ -1,7 +1,7 @@
 """Matrix products whose rows do not depend on each other.
 
 Verification computes a token in a batch of k + 1 rows, and the result must equal that of the token
-computed alone. oneDNN picks its kernel by shape, and two kinds of shape change the order of
+computed alone. oneDNN chooses its kernel by shape, and two kinds of shape change the order of
 summation: a product with one row, and an inner dimension above 1,024. Both are avoided: `model.py`
 never runs fewer than two rows, and this module cuts a long inner dimension into pieces.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The operations that torch.compile uses for packed weights; Python has no public ones.
+# The operations that torch.compile uses for packed weights; they have no public Python API.
 _mkldnn = torch.ops.mkldnn
 
 MAX_INNER = 1024

@@ -19,7 +19,7 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.parts import assemble, choose_kernels
 
 MIN_ROWS_OUT = 2
-"""Smallest number of hidden states that a pass returns: a product with a single row would sum in
+"""Smallest number of hidden states that a pass returns. A product with a single row would sum in
 another order (see linear.py)."""
 
 
@@ -27,7 +27,7 @@ another order (see linear.py)."""
 class Segment:
     """The rows of one sequence in a pass: tokens to append to it.
 
-    Hidden states are wanted for the last `num_logits` of them.
+    The pass returns hidden states for the last `num_logits` of them.
     """
 
     sequence: CachedSequence
@@ -54,14 +54,14 @@ class LlamaModel:
         Raises ConfigurationError if the checkpoint, the head or the kernels cannot be used.
 
         - `num_cache_tokens`: size of the KV cache, rounded up to whole blocks.
-        - `dtype`: that of weights, products and KV cache. The residual stream is always float32.
+        - `dtype`: type of weights, products and KV cache. The residual stream is always float32.
         - `kernels`: `native` is compiled C on a CPU, `graph` runs CUDA graphs, `torch` uses
           PyTorch's operations. `auto` takes `native` if it can run here, else `torch`.
-        - `weight_dtype`: `auto` leaves the matrices in `dtype`. `int8` quantises them, for which
-          native kernels are needed. `int8_if_native` quantises them if native kernels run.
+        - `weight_dtype`: `auto` leaves the matrices in `dtype`. `int8` quantises them and needs
+          native kernels. `int8_if_native` quantises them if native kernels run.
         - `num_threads`: threads on a CPU; 0 for PyTorch's choice.
         - `head`: directory of a drafting head. Native kernels quantise an EAGLE-3 head and the
-          output matrix of a Medusa head, whatever `weight_dtype` says.
+          output matrix of a Medusa head at any `weight_dtype`.
         """
         self.config = ModelConfig.from_directory(directory)
         self.device = device
@@ -90,7 +90,7 @@ class LlamaModel:
 
     @property
     def leaps(self) -> bool:
-        """Whether `can_leap` can ever return True: the kernels are `graph`."""
+        """Whether the kernels can leap at all; only `graph` can."""
         return self._parts.leaper is not None
 
     def can_leap(self, num_sequences: int, num_tokens: int) -> bool:
@@ -106,13 +106,13 @@ class LlamaModel:
         """Run the segments; draw and return the next `num_tokens` ≥ 2 tokens of each.
 
         The host reads from the device only once, at the end. `draws` are those of the first new
-        tokens. Each sequence grows by its segment and all of its new tokens but the last.
+        tokens. Each sequence grows by its segment and by all new tokens except the last.
         """
         leaper = self._parts.leaper
         assert leaper is not None
         first = leaper.sampler.draw(self.run(segments), draws)
         sequences = [segment.sequence for segment in segments]
-        # Zeros, because the tokens are not known on the host until all steps have run.
+        # Zeros stand in for tokens that the host does not know until all steps have run.
         for sequence in sequences:
             self.cache.extend(sequence, np.zeros(num_tokens - 1, dtype=np.int32))
         behind = leaper.run(first, sequences, draws, num_tokens - 1)

@@ -1,8 +1,8 @@
 """Limits on the number of rows in the next pass.
 
 The supervisor takes an engine without a heartbeat for hung, so no pass should take longer than
-about MAX_PASS_S. If streams are running, prompt rows may double the usual time of a pass, or add
-PAUSE_S if that is more, so that answers pause only a little. Passes with prompts only take about
+about MAX_PASS_S. Beside running streams, prompt rows may add the usual time of a pass, or PAUSE_S
+if that is longer, so that answers pause only a little. A pass with prompts only takes about
 PASS_ALONE_S, so that cancels and new requests do not wait long. The cost of a row is measured,
 because it depends on the machine and grows with the context.
 """
@@ -16,17 +16,17 @@ MAX_PASS_S = 2.5
 """Longest pass in seconds: a quarter of the supervisor's default hang limit."""
 
 MIN_PASS_ROWS = 64
-"""Rows that a pass may have however long they take: one for each of 64 streams."""
+"""Rows that a pass may always have, even if they take longer: one for each of 64 streams."""
 
 PAUSE_S = 0.03
 """Seconds that prompt rows may always add to a pass of running streams. A small draft model has
-short passes. Without this it would need many of them for a prompt, and its drafts would be late."""
+short passes. Without this a prompt would need many of them, and its drafts would be late."""
 
 PASS_ALONE_S = 0.5
 """Seconds that a pass with prompts only may take."""
 
 STREAM_RETURNS_S = 0.5
-"""Seconds for which a stream counts as running between two of its calls."""
+"""Seconds for which a stream counts as running after a pass with its rows."""
 
 USUAL_IS_KNOWN_S = 1.0
 """Age in seconds at which the usual time of a pass is measured again, by a pass without prompts."""
@@ -35,7 +35,7 @@ ROWS_AT_FIRST = 64
 """Prompt rows of a pass while the cost of a prompt row is unknown."""
 
 WEIGHT = 1 / 4
-"""Weight of the newest pass in the means, which follow a change within a few passes."""
+"""Weight of the newest pass in the means, so that they follow a change within a few passes."""
 
 
 class Pace:
@@ -81,7 +81,7 @@ class Pace:
         return min(limit, max(1, int(seconds / max(self._prompt_row_s, 1e-9))))
 
     def passed(self, seconds: float, *, num_rows: int, num_prompt_rows: int) -> None:
-        """Learn from a pass of `num_rows` ≥ 1 that took `seconds`."""
+        """Update the means with a pass of `num_rows` ≥ 1 rows that took `seconds`."""
         now_s, has_streams = self._clock(), num_rows > num_prompt_rows
         # The time of a smaller pass says little about the cost of a row.
         if num_rows >= MIN_PASS_ROWS:

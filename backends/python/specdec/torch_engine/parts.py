@@ -1,4 +1,4 @@
-"""The parts that compute a model, chosen for the device it runs on.
+"""The parts that compute a model with one kind of kernels.
 
 They are compiled for a CPU, run as CUDA graphs, or call PyTorch's operations.
 """
@@ -47,7 +47,7 @@ class Parts:
         if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
             buckets = list(gpu.buckets_within(limits))
             self.decoder.prepare(buckets, cache, self.pool)
-            # An engine that verifies drafts is seldom asked for several tokens at once.
+            # An engine that verifies drafts is seldom asked for several tokens without a draft.
             if limits.max_draft_len == 0:
                 self.leaper.prepare(buckets, cache, self.pool)
 
@@ -58,7 +58,7 @@ def choose_kernels(
     """Return the kernels to use: `native`, `graph` or `torch`.
 
     `kernels` and `weight_dtype` are described at LlamaModel. Raises ConfigurationError if one of
-    them is unknown, or if the native kernels that they need cannot run here.
+    them is unknown, or if it needs native kernels and they cannot run here.
     """
     if native.is_wanted(kernels, weight_dtype, config, device, dtype):
         return "native"

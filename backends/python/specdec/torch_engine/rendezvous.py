@@ -1,10 +1,10 @@
 """The decision on whether a pass should wait a moment for rounds that are about to arrive.
 
-Each round of speculation is a call of its own, and its caller needs a moment until the next call.
-Two requests whose calls just miss each other would run in turns. Each would wait for the other's
-pass, at half the speed of one pass for both.
+Each round of speculation is a call of its own, and the caller needs a moment between two calls. If
+the calls of two requests just miss each other, their passes run in turns. Each request then waits
+for the other's pass, at half the speed of one pass for both.
 
-So costs and gains are compared before a pass. Waiting costs time for all tasks that are ready. It
+Before a pass, costs and gains are compared. Waiting costs time for all tasks that are ready. It
 saves each returning caller the wait for a whole pass. The time until callers return, and the share
 of callers that return at all, are measured.
 """
@@ -37,7 +37,7 @@ class Mean:
 
 
 class Rendezvous:
-    """Tracks callers between two rounds, and says how long a pass should wait for them.
+    """The callers between two rounds, and how long a pass should wait for them.
 
     Used by the engine's thread only. A caller is one request that calls this engine in rounds.
     """
@@ -51,12 +51,12 @@ class Rendezvous:
         self._away_s = Mean(0.0)
         """Seconds between an answer and the caller's next call."""
         self._spread_s = Mean(0.0)
-        """Seconds by which that time differs from its mean."""
+        """Mean distance of that time from its mean, in seconds."""
         self._pass_s = Mean(0.0)
         """Seconds that a pass without prompts takes."""
 
     def answered(self, request_id: str) -> None:
-        """Record that a round was answered and that its request goes on."""
+        """Record that a round was answered and that its request continues."""
         self._left_s[caller_and_number(request_id)[0]] = self._clock()
 
     def arrived(self, request_id: str, arrival_s: float) -> None:
@@ -82,8 +82,8 @@ class Rendezvous:
         self._forget(now_s)
         if not self._left_s:
             return 0.0
-        # Most callers return before this. Nobody can tell when a later one does, so the pass does
-        # not wait for it.
+        # Most callers return before this. The return of a later one cannot be predicted, so the
+        # pass does not wait for it.
         expected_s = self._away_s.value + 2 * self._spread_s.value
         waits_s = [left_s + expected_s - now_s for left_s in self._left_s.values()]
         waits_s = sorted(wait_s for wait_s in waits_s if wait_s > 0)

@@ -11,8 +11,8 @@ from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
 
 NUM_ROUND_TOKENS = 8
-"""Largest number of context tokens that are not cached when a running stream calls again: those
-that its last round confirmed. Nearly all prompts are longer, which tells the two apart."""
+"""Largest number of uncached context tokens in a call of a running stream: those that its last
+round confirmed. Nearly all prompts are longer, which tells the two apart."""
 
 
 @dataclass(eq=False, slots=True)
@@ -25,10 +25,10 @@ class RunningTask:
     num_blocks: int
     """Cache blocks that are reserved for the task."""
     text: TokenIds
-    """[input + draft + max_new_tokens] int32: a buffer that begins with the input. The draft or the
-    generated tokens follow it."""
+    """[input + draft + max_new_tokens] int32: a buffer for the input and the draft or the generated
+    tokens after it."""
     is_admitted: bool = False
-    """Whether the task holds its place and its blocks."""
+    """Whether the task was admitted and holds its reservations."""
     sequence: CachedSequence | None = None
     """The task's tokens in the KV cache; None until the task is started."""
     pending: TokenIds = field(default_factory=lambda: NO_TOKENS)
@@ -36,7 +36,7 @@ class RunningTask:
     num_asked: int = 1
     """Rows at the end of `pending` after which a token is to be drawn."""
     choices: list[Choice] = field(default_factory=list)
-    """The draws since the last output; with a draft, one for each asked row that has run."""
+    """The tokens drawn since the last output; with a draft, one for each asked row that has run."""
     num_generated: int = 0
     """Tokens handed out so far."""
 
@@ -56,13 +56,13 @@ class RunningTask:
     def draws(self, count: int) -> list[Draw]:
         """Return the next `count` draws.
 
-        Each draw's text is the context and all draft tokens before its position.
+        The text of each draw is the context and all draft tokens before its position.
         """
         task = self.task
         keeps_logits = task.wants_logits or task.is_judged
         num_input = len(task.input_ids)
         start = num_input + self.num_generated + len(self.choices)
-        # After a rejected draft token no draw is needed, unless all distributions are wanted.
+        # The sampler skips draws after a rejected draft token, unless all distributions are wanted.
         guesses = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
         guesses += [None] * count
         return [
@@ -81,6 +81,6 @@ class RunningTask:
 
 
 def tokens_needed(task: Task) -> int:
-    """Return how many tokens a task may hold in the KV cache, with the head's proposal."""
+    """Return how many tokens a task may hold in the KV cache, the head's proposal included."""
     num_guesses = task.num_next or 0
     return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_guesses

@@ -1,4 +1,4 @@
-"""The sampler of targets, draft models and heads: it draws tokens from hidden states."""
+"""The sampler, which draws tokens from hidden states of targets, draft models and heads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Choice:
     logits: Tensor | None = None
     """[vocab] float32: the warped logits that the token was drawn from."""
     log_probs: Tensor | None = None
-    """[vocab] float32: the model's own, at temperature 1, without penalties or truncation."""
+    """[vocab] float32: the model's own at temperature 1, without penalties or truncation."""
 
     def log_prob(self, token: int) -> float:
         assert self.log_probs is not None
@@ -61,9 +61,9 @@ class Sampler:
         target's logits are near these, and that it draws with the same noise. The token that would
         be drawn from these logits comes first.
 
-        The log-probabilities are those of a softmax over the scores of which a draw takes the
-        largest. The scores are logits plus noise times temperature. Greedy draws have no noise:
-        their scores are the logits after penalties and bans. Impossible tokens are left out.
+        A token's score is its logit plus noise times temperature, and the largest score is drawn.
+        Greedy draws have no noise: their scores are the logits after penalties and bans. The
+        log-probabilities are those of a softmax over the scores. Impossible tokens are left out.
         """
         rankings: list[Ranking] = [[] for _ in draws]
         plain = [n for n, draw in enumerate(draws) if draw.is_plain]
@@ -84,8 +84,8 @@ class Sampler:
         """Draw tokens for chains of n draws in all; return the choices of each chain.
 
         `hidden` is [max(n, 2), hidden] float32, one row per draw, in order. The draws of a chain
-        are for positions that follow each other. Those after a rejected draft token may stay
-        undrawn, as NOT_DRAWN.
+        are for consecutive positions. Those after a rejected draft token may stay undrawn, as
+        NOT_DRAWN.
 
         Raises EngineFailedError if a row is not finite. Raises InvalidRequestError if bans or
         penalties leave no token to draw.
@@ -117,7 +117,7 @@ class Sampler:
 
 
 def checked_tokens(tokens: Tensor, hidden: Tensor) -> list[int]:
-    """Return `tokens` [n], chosen from `hidden` [n, hidden], after a single read from the device.
+    """Return `tokens` [n], chosen from `hidden` [n, hidden], with a single read from the device.
 
     Raises EngineFailedError if a row of `hidden` is not finite, because its token means nothing.
     """
@@ -162,8 +162,8 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
 def _reason_of_no_token(largest: Tensor) -> SpecdecError:
     """Return the error for a row without a token to draw.
 
-    It is the model's fault if `largest`, the largest logit before warping, is not finite. Otherwise
-    it is the request's.
+    The model is at fault if `largest`, the largest logit before warping, is not finite. Otherwise
+    the request is.
     """
     if not torch.isfinite(largest):
         return _not_finite()
@@ -194,7 +194,7 @@ class _Races:
         self._noise: dict[tuple[int, int], Tensor] = {}
 
     def scores(self, warped: Tensor, draw: Draw) -> Tensor:
-        """Return the scores [vocab] float32, the largest of which is drawn."""
+        """Return the scores [vocab] float32; the token with the largest score is drawn."""
         if draw.params.is_greedy:
             return warped
         place = (draw.params.seed, draw.position)
@@ -204,5 +204,5 @@ class _Races:
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:
-    """Repeat a single row: a product with one row sums in another order (see linear.py)."""
+    """Repeat a single row, because a product with one row sums in another order (see linear.py)."""
     return numbers * 2 if len(numbers) == 1 else numbers

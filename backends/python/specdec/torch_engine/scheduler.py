@@ -1,4 +1,4 @@
-"""The scheduler runs a model pass by pass; tasks join and leave between passes."""
+"""The scheduler: it runs a model pass by pass; tasks join and leave between passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Runs all tasks of one model, waiting and admitted; used by the engine's thread only."""
+    """All tasks of one model, waiting and running, and the passes that run them.
+
+    Used by the engine's thread only.
+    """
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
@@ -53,7 +56,7 @@ class Scheduler:
         return bool(self._admission or self._running)
 
     def check(self, task: Task) -> Task:
-        """Return the task as it will run, shortened to the context if necessary (see `fit`).
+        """Return the task as it will run, cut to the engine's limits (see `fit`).
 
         Raises InvalidRequestError if its inputs are invalid or above the engine's limits.
         """
@@ -69,7 +72,7 @@ class Scheduler:
         return fit(task, self._limits, self.vocab_size)
 
     def add(self, tasks: Sequence[Task], receive: Receiver) -> None:
-        """Queue tasks that run side by side: a single one, or the paths of a tree.
+        """Queue tasks that start together: a single one, or the paths of a tree.
 
         `receive` gets the outputs of all of them. Raises InvalidRequestError if one can never run.
         """
@@ -106,8 +109,8 @@ class Scheduler:
     def step(self) -> None:
         """Admit waiting tasks, run one pass or leap, and hand every task its new tokens.
 
-        Errors that concern one task end that task only. Any other error is raised, and the caller
-        must then end all tasks with `fail_all`.
+        An error of one task ends that task only; if it is a path of a tree, it ends the whole tree.
+        Any other error is raised, and the caller must then end all tasks with `fail_all`.
         """
         for group in self._admission.enter():
             self._start(group)
@@ -134,8 +137,8 @@ class Scheduler:
             hidden = self._model.run(segments)
         verdicts = self._draw_and_judge(hidden, chunks, failures)
         readings = {} if states is None else readings_of(chunks, hidden, states, verdicts)
-        # The head reads these now, since its proposal is part of the output. The end of a tree
-        # may discard the sequences of its paths, so the head must read them before that.
+        # These readings come first. A proposal is part of the output, and the end of a tree may
+        # discard the sequences of its paths.
         awaited = {
             running: each
             for running, each in readings.items()
@@ -189,13 +192,13 @@ class Scheduler:
         tasks: Sequence[RunningTask],
         failures: PassFailures,
     ) -> list[list[Choice]]:
-        """Draw for all tasks together or, if that fails, for each alone, to find the one at fault.
+        """Draw for all tasks together; if that fails, draw for each alone to find the one at fault.
 
         A row's result does not depend on other rows, so the other tasks get the same tokens.
         """
         try:
             return self._sampler.choose(hidden, draws)
-        except Exception:  # noqa: BLE001 - found again, and named, below
+        except Exception:  # noqa: BLE001 - raised again below, for its task
             choices: list[list[Choice]] = []
             start = 0
             for running, own in zip(tasks, draws, strict=True):
@@ -234,7 +237,7 @@ class Scheduler:
         for running in self._all():
             try:
                 self._finish(running, error=error)
-            except Exception:  # Such as a device that takes no more; the others are told as well.
+            except Exception:  # The other tasks must get the error too.
                 logger.exception("a task that failed left something behind")
 
     def check_integrity(self) -> None:
@@ -272,14 +275,14 @@ class Scheduler:
         running.num_asked = 1 + len(task.draft_ids)
 
     def _advance(self, running: RunningTask) -> dict[RunningTask, Verdict]:
-        """Verify a task whose pending rows have all run; return the verdicts that this yields.
+        """Verify a task whose pending rows have all run; return the new verdicts.
 
-        A path of a tree yields none until the tree's last path has run, and then those of all.
+        A path of a tree yields none until the last path has run, which yields those of all paths.
         """
         branch = running.task.branch
         if branch is None:
             return {running: judge(running.task, running.choices)}
-        # `fit` may have shortened the draft to the length of the context.
+        # `fit` may have shortened the draft.
         path = branch.path[: len(running.task.draft_ids)]
         verdict = branch.judge.add(path, running.choices)
         if verdict is None:
@@ -293,7 +296,7 @@ class Scheduler:
     def _conclude(
         self, running: RunningTask, verdict: Verdict, guesses: Guesses = NO_GUESSES
     ) -> None:
-        """Hand out the tokens of a verdict and the head's proposal; end the task, or go on.
+        """Hand out the tokens of a verdict and the head's proposal; end the task, or continue it.
 
         The end token is not handed out. Rejected draft tokens are cut from the cache.
         """
@@ -352,7 +355,7 @@ class Scheduler:
             send_last(running.receive, replace(said, stats=running.stats, error=error))
 
     def _release(self, running: RunningTask, *, is_failed: bool) -> None:
-        """Give back all that a task holds."""
+        """Give back the task's place in the queue, or its reservations and its sequence."""
         if not running.is_admitted:
             self._admission.give_up(running)
             return

@@ -1,8 +1,9 @@
 """The selection of rows for the next pass.
 
 Running streams come first, so that none waits for another request's prompt. Prompts share the rows
-that Pace allows. The prompt with the fewest rows left gets half of them, and the oldest prompt gets
-the rest, so that neither waits for the whole of the other.
+that Pace allows. If there are several, the one with the fewest rows left gets up to half of them.
+The others get the rest, the oldest first. So neither a short nor an old prompt waits for the
+other's end.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def select(running: Sequence[RunningTask], pace: Pace, max_rows: int) -> Iterato
 
 
 def _in_order(tasks: Sequence[RunningTask], num_rows: int) -> Iterator[Chunk]:
-    """Yield the next rows of the tasks, in their order, until there are `num_rows` rows."""
+    """Yield the next rows of the tasks in their order, at most `num_rows` rows in all."""
     for each in tasks:
         if num_rows == 0:
             return

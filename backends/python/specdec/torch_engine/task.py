@@ -23,19 +23,19 @@ NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
 
 class Branch(NamedTuple):
-    """A path of a tree, and the object that verifies the tree when all its paths have run."""
+    """A path of a tree, with the object that verifies the tree once all its paths have run."""
 
     judge: TreeJudge
     path: tuple[int, ...]
     """The nodes of the path from the root on, as indices into the tree's draft tokens."""
     is_judged: bool
-    """Whether the tree is verified by probabilities; kept here because the path itself may be cut
-    to no nodes."""
+    """Whether the tree is verified by probabilities. `fit` may cut the path to no nodes, so the
+    path alone does not tell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One call of the engine: generate tokens, or verify a draft and end.
+    """One call of the engine: it verifies a draft, or generates tokens.
 
     With `draft_ids` the task verifies them and ends with the target's own token. Without, it
     generates up to `max_new_tokens` tokens, one per pass or several in a leap.
@@ -58,21 +58,21 @@ class Task:
     """For a tree: the index in `draft_ids` of the node that each draft token follows, -1 for the
     context. Empty for a chain."""
     branch: Branch | None = None
-    """Set if `draft_ids` is one path of a tree, whose other paths are tasks of the same group."""
+    """Set if `draft_ids` is one path of a tree. The other paths are tasks of the same group."""
     wants_log_probs: bool = False
     """Whether the output holds the model's own log-probability of each token."""
     wants_logits: bool = False
-    """Whether the output holds the warped logits that each token was drawn from. Verification by
-    probabilities needs those of a draft model's tokens."""
+    """Whether the output holds the warped logits that each token was drawn from. The target needs a
+    draft model's logits to verify its tokens by probabilities."""
     verification: str = "exact"
     """`exact`, or the name of a rule in acceptance/rules.py. Greedy tasks are always verified by
     comparing tokens."""
     draft_logits: npt.NDArray[np.float32] | None = None
-    """[drafts, vocab] float32: the warped logits that the draft tokens were drawn from; None for
-    tokens that were not drawn but copied."""
+    """[drafts, vocab] float32: the warped logits that the draft tokens were drawn from; None if the
+    tokens were copied."""
     num_next: int | None = None
     """Largest number of draft tokens that the drafting head proposes with the last output. With 0
-    the head only reads along; with None it is not used."""
+    the head only reads the confirmed rows. With None it is not used."""
     next_depth: int | None = None
     """Largest number of draft tokens on one path of the head's tree; None asks for a chain."""
     banned: BannedText | None = None
@@ -84,7 +84,7 @@ class Task:
 
     @property
     def continues_answer(self) -> bool:
-        """Whether its caller has called before: the number in its id is above 1."""
+        """Whether this caller has called before: the number in the id is above 1."""
         number = caller_and_number(self.request_id)[1]
         return number.isdecimal() and number != "1"
 
@@ -104,7 +104,7 @@ class Task:
 
 
 def caller_and_number(request_id: str) -> tuple[str, str]:
-    """Split an id `<request>:<label>:<number>` of the orchestrator before its number."""
+    """Split an id `<request>:<label>:<number>` into `<request>:<label>` and the number."""
     caller, _, number = request_id.rpartition(":")
     return caller, number
 
@@ -154,11 +154,11 @@ Receiver = Callable[[TaskOutput], None]
 
 
 def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
-    """Return the task within the engine's limits, as the tensorrtllm backend would run it.
+    """Return the task cut to the engine's limits, as the tensorrtllm backend would run it.
 
-    Output and draft are shortened to the rest of max_seq_len. Raises InvalidRequestError for an
-    empty or too long context, for a draft longer than max_draft_len, for draft logits of another
-    shape than [drafts, vocab], and for tokens outside the vocabulary.
+    Output and draft are cut to the rest of max_seq_len. Raises InvalidRequestError for an empty or
+    too long context, for a draft longer than max_draft_len, for draft logits of another shape than
+    [drafts, vocab], and for tokens outside the vocabulary.
 
     Source: LlmRequest::validate of TensorRT-LLM 1.2.
     """

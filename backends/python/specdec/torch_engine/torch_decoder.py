@@ -1,6 +1,6 @@
 """The decoder in PyTorch's operations.
 
-It runs on a GPU without graphs, on a CPU in float32, and on a CPU without compiled kernels.
+It runs on a GPU without graphs, on a CPU in float32, and on a CPU without native kernels.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TorchLayer:
         """Add the layer's attention and MLP to `residual` [T, hidden] float32, in place.
 
         `x` [T, in] is the normalised input of the attention, in the dtype of the weights. `cache`
-        is what KVCache.layer returns; the new keys and values are written into it.
+        is the result of KVCache.layer; the new keys and values are written into it.
         """
         config = self._config
         num_rows, num_heads, num_kv = residual.shape[0], config.num_heads, config.num_kv_heads
@@ -125,8 +125,8 @@ def rotation_table(config: ModelConfig, device: torch.device) -> Tensor:
     """Return the factors that rotate a row of queries, keys and values at each position.
 
     The result is [max_position, heads + 2 kv, head_dim / 2] complex64. The queries' part includes
-    attention's scale 1 / sqrt(head_dim). The values' part is 1, so that one product serves a whole
-    row.
+    attention's scale 1 / sqrt(head_dim). The values' part is 1, so that one product serves the
+    whole row.
     """
     angles = config.rotation_angles().to(device)
     turn = torch.polar(torch.ones_like(angles), angles)[:, None]

@@ -1,9 +1,9 @@
 """The verification of a tree, in one pass over its paths.
 
 Every path from the root to a leaf runs as a sequence of its own, forked from the cached blocks of
-the context. Compared with the usual tree mask, this computes shared beginnings more than once. In
-return a row attends to exactly the cache slots that it would have in a chain, so its result is the
-same to the bit. With a mask it is not, because the order of summation follows the slots.
+the context. Unlike the usual tree mask, this computes shared beginnings more than once. In return,
+a row attends to the same cache slots as in a chain, so its result is the same to the bit. With a
+mask it is not, because the order of summation follows the slots.
 
 The nodes are verified together. The path with the most accepted tokens gives the answer, and its
 keys and values are kept.
@@ -43,9 +43,9 @@ def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 class _Branches:
-    """The receiver of a tree's paths: hands on one output when all paths have ended.
+    """The receiver of a tree's paths, which hands on one output when all paths have ended.
 
-    That is the output with the most accepted tokens, or an error if any path failed.
+    This is the output with the most accepted tokens, or an error if any path failed.
     """
 
     def __init__(self, num_paths: int, num_drafted: int, receive: Receiver) -> None:
@@ -64,7 +64,7 @@ class _Branches:
         ):
             self._best = output
         self._num_waiting -= 1
-        # Below 0: the receiver failed on the output, and now gets the error instead.
+        # It falls below 0 if the receiver failed on the output. The receiver then gets the error.
         if self._num_waiting <= 0:
             if self._best.stats is not None:
                 self._best.stats.num_draft_tokens = self._num_drafted
@@ -77,8 +77,8 @@ def add_tree(scheduler: Scheduler, task: Task, receive: Receiver) -> None:
     If not all paths may run side by side, the longest ones run. If the context is not cached yet,
     only the longest one runs.
 
-    Raises InvalidRequestError for parents that are no tree, and for a task that can never run. The
-    same goes for a verification other than `exact` and `rejection`, unless the task is greedy.
+    Raises InvalidRequestError if the parents form no tree, or if the task can never run. Unless the
+    task is greedy, it is also raised for a verification other than `exact` and `rejection`.
     """
     parents = task.draft_parents
     if len(parents) != len(task.draft_ids):

@@ -83,10 +83,11 @@ def load(
 def layer(
     take: Taker, prefix: str, config: ModelConfig, norm: str = "input_layernorm", num_parts: int = 1
 ) -> LayerWeights:
-    """Return the weights of the layer whose tensors' names begin with `prefix`.
+    """Return the weights of the layer whose tensor names begin with `prefix`.
 
-    `norm` is the name of the norm before the attention. The attention reads inputs of `num_parts`
-    times the hidden size. Raises ConfigurationError if a tensor is missing or has another shape.
+    `norm` is the name of the norm before the attention. The inputs of the attention have
+    `num_parts` times the hidden size. Raises ConfigurationError if a tensor is missing or has
+    another shape.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     width = num_parts * hidden
@@ -94,8 +95,8 @@ def layer(
     num_kv_rows = config.num_kv_heads * config.head_dim
 
     def rotary(name: str, num_rows: int) -> Tensor:
-        # RoPE rotates pairs (i, i + head_dim / 2). Laid side by side they make it one complex
-        # product. Queries and keys are reordered alike, so their dot products stay the same.
+        # RoPE rotates pairs (i, i + head_dim / 2). Side by side, each pair is one complex number.
+        # Queries and keys are reordered alike, so their dot products stay the same.
         weight = take.matrix(f"{prefix}self_attn.{name}.weight", num_rows, width)
         halves = weight.view(-1, 2, config.head_dim // 2, width)
         return halves.transpose(1, 2).reshape(num_rows, width)
@@ -114,9 +115,9 @@ def layer(
 
 
 class Taker:
-    """The tensors of a checkpoint, taken by name and expected shape.
+    """The tensors of a checkpoint, which a call returns by name and expected shape.
 
-    A call returns the tensor, or raises ConfigurationError if it is missing or has another shape.
+    A call raises ConfigurationError if the tensor is missing or has another shape.
     """
 
     @classmethod

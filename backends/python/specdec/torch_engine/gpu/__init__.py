@@ -1,13 +1,13 @@
 """The decoder for CUDA devices: static shapes and replayed CUDA graphs.
 
 Most rounds read from the device only once, when all their tokens are drawn. A row's result does not
-depend on the other rows of its pass. Every product runs in tiles of one fixed number of rows
+depend on the other rows of its pass. Every product runs in tiles with a fixed number of rows
 (`tiles.py`), attention visits a row's keys in order (`layers.py`), and each token is drawn from its
 own row (`device_sampler.py`).
 
-Read the modules in this order: `buckets.py` (the padded shapes), `step_graph.py` (how a graph is
-captured), `layers.py` (what is computed), `graph_decoder.py` (a pass), `leap.py` (several tokens
-with one read). On a CPU the same steps run over the same buffers without graphs, for tests.
+Read the modules in this order: `buckets.py` (the padded shapes), `step_graph.py` (the capture of a
+graph), `layers.py` (the arithmetic), `graph_decoder.py` (a pass), `leap.py` (several tokens with
+one read). On a CPU the same steps run over the same buffers without graphs, for tests.
 """
 
 from specdec.torch_engine.gpu.buckets import buckets_within

@@ -1,7 +1,7 @@
 """Padded shapes of passes, and the packing of a pass's inputs into one array.
 
-A pass is a rectangle: some sequences with equally many rows and equally many cache blocks. Missing
-entries repeat existing ones: the last row of a sequence, the last sequence. A copy computes the
+A pass is a rectangle: all its sequences have equally many rows and equally many cache blocks.
+Padding repeats existing entries: the last row of a sequence, the last sequence. A copy computes the
 same bits and writes them to the same cache slots, so padding needs no slots of its own.
 """
 
@@ -18,14 +18,14 @@ from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.kv_cache import SPLIT_SIZE, TokenIds
 
 MAX_GRAPH_ROWS = 128
-"""Rows of the largest pass that is captured. A larger pass computes for longer than its launches
-take."""
+"""Rows of the largest pass that is captured. The arithmetic of a larger pass takes longer than its
+launches, so a graph would save nothing."""
 
 SHORT_ROWS = 17
 """Sequences with at most this many rows (decoding, verifying 16 draft tokens) run together."""
 
 MIN_DRAFT_ROWS = 5
-"""Graphs are captured up to at least this many rows a sequence. A draft engine needs them to read
+"""Graphs are captured up to at least this many rows per sequence. A draft engine needs them to read
 the tokens confirmed since its last draft."""
 
 
@@ -61,10 +61,10 @@ class PassInputs(NamedTuple):
 def bucket_of(num_sequences: int, num_rows: int, num_blocks: int) -> Bucket:
     """Return the smallest bucket that holds a pass of this shape.
 
-    Sequences and blocks are rounded up to a power of two. Rows are rounded up to 1 or to a power of
-    two plus 1. Drafts of 1, 2, 4, 8 and 16 tokens, and the row before them, therefore fit exactly.
+    Sequences and blocks are rounded up to a power of two, rows to 1 or to a power of two plus 1. So
+    drafts of 1, 2, 4, 8 and 16 tokens, with the row before them, fit exactly.
     """
-    # A pass over a prompt is never captured: only its blocks are rounded.
+    # A pass over a prompt is never captured, so only its blocks are rounded.
     if num_rows > SHORT_ROWS:
         return Bucket(num_sequences, num_rows, _power_of_two(num_blocks))
     rows = 1 if num_rows == 1 else 1 + _power_of_two(num_rows - 1)
@@ -134,7 +134,7 @@ def _fill(
 ) -> None:
     """Write the rows into the rectangle, padded in place.
 
-    The last value of a row and the last row are repeated up to the edges.
+    The last value of a row is repeated to the edge, and so is the last row.
     """
     for place, values in zip(rectangle, rows, strict=False):
         place[: len(values)] = values

@@ -1,4 +1,4 @@
-"""Computes logits in float32 from hidden states, without waiting for the device."""
+"""The output head on a CUDA device: logits in float32, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specdec.torch_engine.head import Head
 
 
 class DeviceOutput:
-    """The product with an output matrix, whose logits are never rounded to bfloat16.
+    """The product with an output matrix, without rounding logits to bfloat16.
 
     Near ties therefore need no second comparison.
     """
@@ -26,7 +26,7 @@ class DeviceOutput:
 
 
 class DeviceHead(Head):
-    """An output matrix whose logits are float32 from the start, so that none is computed again."""
+    """An output head whose logits are float32 from the start, so that none is computed again."""
 
     def _own_logits(self, hidden: Tensor) -> Tensor:
         return self._output.logits(hidden)

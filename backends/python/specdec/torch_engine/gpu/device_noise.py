@@ -1,9 +1,9 @@
-"""Computes the noise of `acceptance/noise.py` on the device, with PyTorch's integer operations.
+"""The noise of `acceptance/noise.py`, computed on the device with PyTorch's integer operations.
 
 The generator is Philox 4x64-10 keyed by (seed, position) (Salmon et al. 2011, "Parallel random
 numbers: as easy as 1, 2, 3"). Its counters run as in numpy. Random words and uniform numbers come
 from integers and exact float32 operations, so they are the same on every device. The two logarithms
-are the device's own.
+are the device's own, so they may differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCALE = 2.0**-32
 
 
 class DeviceNoise:
-    """Computes Gumbel noise for pairs of (seed, position), with one graph of NUM_ROWS rows."""
+    """Gumbel noise for pairs of (seed, position), from one graph of NUM_ROWS rows."""
 
     def __init__(self, vocab_size: int, device: torch.device, pool: GraphPool | None) -> None:
         self._vocab_size, self._device = vocab_size, device
@@ -87,7 +87,7 @@ class DeviceNoise:
 def keys_of(places: Sequence[tuple[int, int]]) -> Tensor:
     """Return pairs of (seed, position) as keys: [2, n] int64 on the host.
 
-    The int64 hold the bits of unsigned numbers.
+    Each int64 holds the bits of an unsigned number.
     """
     keys = np.array(places, dtype=np.uint64).reshape(-1, 2).T
     return torch.from_numpy(np.ascontiguousarray(keys).view(np.int64))
@@ -96,7 +96,7 @@ def keys_of(places: Sequence[tuple[int, int]]) -> Tensor:
 def _multiply(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the upper and lower 64 bits of the unsigned 128-bit product.
 
-    The int64 hold the bits of unsigned numbers.
+    Each int64 holds the bits of an unsigned number.
     """
     x_high, x_low = (x >> 32) & _LOW, x & _LOW
     y_high, y_low = (y >> 32) & _LOW, y & _LOW

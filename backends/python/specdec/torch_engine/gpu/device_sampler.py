@@ -1,4 +1,4 @@
-"""Draws the tokens of a pass on the device, and reads them to the host at once."""
+"""The sampler on a CUDA device: it draws the tokens of a pass and reads them with one transfer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NEVER = float("-inf")
 
 
 def is_direct(draw: Draw) -> bool:
-    """Return whether a draw needs nothing but its logits and its sampling parameters.
+    """Return whether a draw needs only its logits, temperature, truncation and seed.
 
-    False for draws with penalties, bans or a logit bias, and for draws that also ask for
-    log-probabilities or logits.
+    False for draws with penalties, bans, `min_tokens` or a logit bias, and for draws that also ask
+    for log-probabilities or logits.
     """
     return (
         not draw.params.looks_back
@@ -30,7 +30,7 @@ def is_direct(draw: Draw) -> bool:
 
 
 class DeviceSampler(Sampler):
-    """A sampler that draws a pass's direct tokens together, and others one by one."""
+    """A sampler that draws a pass's direct tokens together, and the others one by one."""
 
     def __init__(self, head: Head, noise: DeviceNoise) -> None:
         super().__init__(head)
@@ -58,7 +58,7 @@ class DeviceSampler(Sampler):
             for n in direct:
                 choices[n] = _up_to_wrong_guess([next(tokens) for _ in chains[n]], chains[n])
         if others:
-            # How a token is drawn must not depend on other draws: these never join the direct ones.
+            # A token's draw must not depend on other draws, so these never join the direct ones.
             chosen = super().choose(rows_of(others), [chains[n] for n in others])
             for n, own in zip(others, chosen, strict=True):
                 choices[n] = own
@@ -84,7 +84,7 @@ class DeviceSampler(Sampler):
 
 
 def temperatures(draws: Sequence[Draw]) -> Tensor:
-    """Return what each draw's logits are divided by, 1 if greedy: [n] float32 on the host."""
+    """Return each draw's divisor of the logits, 1 if greedy: [n] float32 on the host."""
     return torch.tensor(
         [1.0 if draw.params.is_greedy else draw.params.temperature for draw in draws]
     )
@@ -93,7 +93,7 @@ def temperatures(draws: Sequence[Draw]) -> Tensor:
 def is_truncated(params: SamplingParams) -> bool:
     """Return whether top_k, top_p or min_p may exclude tokens.
 
-    Which tokens they exclude depends on the logits of all others.
+    The logits of the whole row decide which tokens they exclude.
     """
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 

@@ -1,4 +1,4 @@
-"""Runs a pass on a CUDA device as rectangles of rows, by replayed graphs or by direct calls."""
+"""The decoder on a CUDA device: it runs a pass as rectangles, with or without graphs."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class GraphDecoder:
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
         """Capture a graph for each bucket; all of them read and write `cache` only.
 
-        The largest bucket must come first: the others then reuse its memory. Without a `pool` the
-        steps are called instead of captured.
+        The largest bucket must come first: the others then reuse its memory. Without a `pool`
+        nothing is captured, and each pass calls the steps.
         """
         start_s, device = time.perf_counter(), self.layers.device
         num_inputs = max((bucket.num_inputs for bucket in buckets), default=0)
-        # The calls that warm up read these zeros, which are valid tokens, positions and blocks.
+        # The warm-up calls read these zeros, which are valid tokens, positions and blocks.
         self._inputs = torch.zeros(num_inputs, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((MAX_GRAPH_ROWS, self._hidden_size), device=device)
         self._cache = cache

@@ -1,4 +1,4 @@
-"""Embedding, layers and final norm over a rectangle of rows, in shapes that depend on no value."""
+"""Embedding, layers and final norm over a rectangle of rows; shapes do not depend on values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Layer:
 class _Places(NamedTuple):
     """Indices of the cache rows that a pass reads and writes.
 
-    They count the rows of one layer's `view(-1, head_dim)`. S, R and N are those of PassInputs; G
-    is the number of query heads that share a key head.
+    They are rows of one layer's `view(-1, head_dim)`. S, R and N are those of PassInputs; G is the
+    number of query heads that share a key head.
     """
 
     written: Tensor
@@ -118,8 +118,8 @@ class Layers:
     ) -> None:
         """Run one layer: add to `residual`, and write new keys and values into `cache`.
 
-        `residual` [T, hidden] float32, with T a multiple of TILE; `cache` [rows, head_dim] is the
-        layer's.
+        `residual` is [T, hidden] float32, with T a multiple of TILE. `cache` [rows, head_dim] is
+        the layer's part of the cache.
         """
         config = self._config
         num_rows, num_heads = rectangle.numel(), config.num_heads
@@ -146,8 +146,8 @@ class Layers:
     ) -> Tensor:
         """Return the attention of the queries: [S * R, heads * head_dim].
 
-        `queries` [S * R, heads, head_dim]. The heads that share keys become rows, so that each key
-        is read once for all of them.
+        `queries` are [S * R, heads, head_dim]. The heads that share keys become rows, so that each
+        key is read once for all of them.
         """
         config, (num_sequences, num_rows) = self._config, rectangle
         num_kv, head_dim = config.num_kv_heads, config.head_dim
@@ -168,8 +168,8 @@ class Layers:
 def attention_kernel(device: torch.device) -> AbstractContextManager[None]:
     """Return a context that selects an attention kernel whose rows do not depend on each other.
 
-    PyTorch's memory-efficient attention takes a mask, gives each tile of queries to one thread
-    block, and lets it visit all keys in order. Neither the batch nor the padding of keys with −inf
+    It is PyTorch's memory-efficient attention. It takes a mask, gives each tile of queries to one
+    thread block, and visits all keys in order. Neither the batch nor padding the keys with −inf
     (factors of exactly 0 and 1) changes a bit. A CPU has no such kernel and keeps its default.
     """
     if device.type != "cuda":

@@ -29,13 +29,14 @@ from specdec.torch_engine.head import Head
 from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
 
 CHAINS = (4, 2, 1)
-"""Steps in one graph, for each kind of graph."""
+"""Numbers of steps for which graphs are captured."""
 
 MAX_STEPS = 16
-"""Most steps in a leap: a longer one would make a new request wait."""
+"""Largest number of steps in a leap. A longer leap would make a new request wait."""
 
 MAX_SEQUENCES = 16
-"""Most sequences in a leap: with more, a step computes longer than a read from the device takes."""
+"""Largest number of sequences in a leap. With more, the arithmetic of a step takes longer than a
+read from the device, so a leap would save little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class _State:
     table: Tensor
     """[S * N] int64: the cache blocks, laid out for the bucket in use."""
     temperature: Tensor
-    """[S] float32; 1 for greedy sequences."""
+    """[S] float32: temperatures; 1 for greedy sequences."""
     noise: Tensor
     """[MAX_STEPS * S * vocab] float32, laid out for the S in use; zeros for greedy sequences."""
     step: Tensor
@@ -59,7 +60,7 @@ class _State:
 
 
 class Leaper:
-    """Runs chained steps over one cache."""
+    """Chained steps over one cache, which draw several tokens for each sequence."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Leaper:
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
         """Capture the chains of each bucket with one row and at most MAX_SEQUENCES sequences.
 
-        Without a `pool` the steps are called instead of captured.
+        Without a `pool` nothing is captured, and each leap calls the steps.
         """
         buckets = [
             each for each in buckets if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
@@ -102,7 +103,7 @@ class Leaper:
         self._graphs.clear()
         for bucket in buckets:
             for num_steps in CHAINS:
-                # Each call that warms up advances the counters.
+                # Each warm-up call advances the counters.
                 self._state.step.zero_()
                 self._state.positions.zero_()
                 chain = self._chain_of(bucket, num_steps, cache.storage)
@@ -127,12 +128,12 @@ class Leaper:
 
         `first` [n] int64 holds the token after each sequence, and `draws` are those that drew it.
         The caller has made room in the sequences for the tokens that run: `first`, and all new ones
-        but the last. The result lies in a buffer that the next call overwrites.
+        except the last. The next call overwrites the result.
         """
         num, state = len(sequences), self._state
         bucket = bucket_of(num, 1, max(len(each.blocks) for each in sequences))
         size = bucket.num_sequences
-        # Padding repeats the last sequence: the copies compute and write the same as it does.
+        # Padding repeats the last sequence: its copies compute and write the same.
         source = np.minimum(np.arange(size), num - 1)
         padded = [draws[n] for n in source]
         positions = [np.array([draw.position]) for draw in padded]

@@ -1,11 +1,11 @@
-"""Captures a function as a CUDA graph and replays it, or calls it on devices without graphs.
+"""The capture and replay of a function as a CUDA graph; other devices call the function.
 
-No other module knows of CUDA graphs. A function given here keeps the rules of a capture:
+No other module captures or replays graphs. A function given here keeps the rules of a capture:
 
 - It reads and writes tensors that were allocated before and live as long as the graph.
 - It takes nothing from the host (no tensor made of Python numbers, no CPU tensor) and gives nothing
   back (no `item`, no `nonzero`).
-- Its shapes depend on no value.
+- Its shapes do not depend on values.
 - Its temporary tensors come from the graphs' own memory pool. Graphs of one pool may share this
   memory, so nothing that a later pass needs stays in it.
 """
@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 _capturing = threading.Lock()
-"""Held during a capture: PyTorch allows one at a time in a process, which may load several
-engines."""
+"""The lock of captures. PyTorch allows one capture at a time in a process, and a process may load
+several engines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Matrix products in tiles of one fixed number of rows.
+"""Matrix products in tiles with a fixed number of rows.
 
-A matrix library picks its kernel, and with it the order of summation, by the shape of the product.
-Here the shape is always the same: 64 rows. Fewer rows are padded, and more rows are several such
-products. Within one kernel a row's sum depends neither on the row's index nor on other rows. A pass
-of up to 64 rows is bound by reading the weights, so the padding costs next to nothing.
+A matrix library chooses its kernel, and with it the order of summation, by the shape of the
+product. Here the shape is always the same: 64 rows. Fewer rows are padded, and more rows are split
+into several products. Within one kernel a row's sum depends neither on the row's index nor on other
+rows. A pass of up to 64 rows is bound by reading the weights, so the padding costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 TILE = 64
-"""Rows of every product. With more, larger batches would read the weights once, but a single stream
-would wait for arithmetic."""
+"""Rows of every product. Larger tiles would let large batches read the weights less often, but make
+a single stream wait for the arithmetic of padding."""
 
 
 def pad_rows(x: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def pad_rows(x: Tensor) -> Tensor:
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """Return x Wᵀ: [rows, out] in the dtype of both.
 
-    `x` [rows, in], with rows a multiple of TILE; `weight` [out, in].
+    `x` is [rows, in], with rows a multiple of TILE; `weight` is [out, in].
     """
     if len(x) == TILE:
         return torch.mm(x, weight.t())
@@ -36,8 +36,8 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 def float32_product(x: Tensor, weight: Tensor) -> Tensor:
     """Return x Wᵀ: [n, out] float32, not rounded to the weight's dtype.
 
-    `x` [n, in] float32; `weight` [out, in]. A bf16 weight is multiplied by two bf16 parts of x: x
-    rounded, and the remainder. Together they carry 16 of float32's 24 bits.
+    `x` is [n, in] float32; `weight` is [out, in]. A bf16 weight is multiplied by two bf16 parts of
+    x: x rounded, and the remainder. Together they carry 16 of float32's 24 bits.
     """
     if weight.dtype == torch.float32:
         return product(pad_rows(x), weight)[: len(x)]

@@ -1,9 +1,9 @@
-"""The EAGLE-3 head: drafts a chain or a tree, token by token.
+"""The EAGLE-3 head, which drafts a chain or a tree token by token.
 
 It follows Li et al. 2025 and vLLM's llama_eagle3.py. The head's row at position t reads the
-target's state at t and the token at t + 1. For tokens that it drafted itself, it reads its own
-state of the previous step instead. The head's keys and values are one more layer of the target's
-cache, so they are shared, forked and dropped together with the others.
+target's state at t and the token at t + 1. For draft tokens of its own, it reads its own state of
+the previous step instead. The head's keys and values are one more layer of the target's cache, so
+they are shared, forked and dropped with the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specdec.torch_engine.sampler import Sampler
 
 
 class Layer(Protocol):
-    """The arithmetic of one EAGLE-3 head, as PyTorch or the native kernels compute it."""
+    """The arithmetic of one EAGLE-3 head; PyTorch or the native kernels compute it."""
 
     def fuse(self, states: Tensor) -> Tensor:
         """Return the fused states [T, hidden] float32.
@@ -149,9 +149,10 @@ class Eagle3Head:
     ) -> tuple[Tensor, Tensor]:
         """Run rows of the head; return the rows `asked`, after the final norm and before it.
 
-        A chunk is a sequence, the position of its first row, and the token that each row reads,
-        which is the one at the next position. `given` [rows, hidden] float32 are the states that
-        the rows read. Both results are [asked, hidden] float32; a single asked row comes twice.
+        A chunk is a sequence, the position of its first row, and the tokens that its rows read.
+        Each row reads the token at the next position. `given` [rows, hidden] float32 are the states
+        that the rows read. Both results are [asked, hidden] float32. A single asked row comes
+        twice.
         """
         positions = [start + np.arange(len(tokens)) for _, start, tokens in chunks]
         tokens = [np.asarray(tokens, dtype=np.int32) for _, _, tokens in chunks]

@@ -14,11 +14,11 @@ from specdec.torch_engine.heads.reading import Guesses, Reading
 from specdec.torch_engine.sampler import Ranking
 
 NUM_BRANCHES = 8
-"""Largest number of nodes of one depth that get children, and of children of a node."""
+"""Largest number of children of a node, and of nodes of one depth that get children."""
 
 
 class GrowingTree:
-    """The draft tree of one reading; nodes are numbered as they grow, parents first."""
+    """The draft tree of one reading; nodes are numbered as they are added, parents first."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -46,9 +46,9 @@ class GrowingTree:
         return going[:NUM_BRANCHES]
 
     def add(self, parent: int, ranking: Ranking) -> None:
-        """Add children to the node `parent`, one for each token of `ranking` but the end token.
+        """Add children to the node `parent`, one for each token of `ranking` except the end token.
 
-        The end token is never proposed, and so nothing follows it.
+        The end token is never proposed, so nothing follows it.
         """
         before = 0.0 if parent == ROOT else self._log_probs[parent]
         for token, log_prob in ranking:
@@ -76,7 +76,7 @@ class GrowingTree:
     def _best(self) -> list[int]:
         """Return the `num_guesses` likeliest nodes, the likeliest first.
 
-        Of equally likely nodes the older one comes first, so a parent comes before its child.
+        Among equally likely nodes the older one comes first, so a parent comes before its child.
         """
         order = sorted(range(len(self.tokens)), key=lambda node: -self._log_probs[node])
         return order[: self.reading.num_guesses]

@@ -17,7 +17,7 @@ from specdec.torch_engine.kv_cache import CachedSequence, KVCache
 
 
 class Lanes:
-    """The lanes of one tree; the first is the sequence of the reading itself."""
+    """The lanes of one tree; the first lane is the sequence of the reading itself."""
 
     def __init__(self, reading: Reading, cache: KVCache) -> None:
         self._start = reading.end
@@ -27,7 +27,7 @@ class Lanes:
         self._lane_of = {ROOT: reading.sequence}
 
     def take(self, nodes: Sequence[int], parents: Sequence[int]) -> dict[int, CachedSequence]:
-        """Return a lane for each node of one depth, which holds all that comes before the node.
+        """Return a lane for each node of one depth; it holds all tokens before the node.
 
         `nodes` come the likeliest first; `parents` holds the parent of every node of the tree. The
         lanes of the previous depth are reused. If the cache has no room, the last nodes get none.
@@ -70,7 +70,7 @@ class Lanes:
         return lane
 
     def _copy(self, source: CachedSequence, lane: CachedSequence) -> None:
-        """Copy the head's layer, the last of the cache, from the block where the tree begins."""
+        """Copy the head's layer, the last of the cache, from the block in which the tree begins."""
         cache = self._cache
         first, end = self._start // cache.block_size, cache.blocks_for(self._start + self._num_rows)
         layer = cache.storage[-1]

@@ -1,6 +1,6 @@
-"""Medusa: several heads on the target's last state, each of which drafts one position.
+"""Medusa heads: each drafts one position from the target's last state.
 
-It follows Cai et al. 2024. From the state at position p, head i ≥ 0 proposes the token at position
+They follow Cai et al. 2024. From the state at position p, head i ≥ 0 proposes the token at position
 p + i + 2. The token at p + 1 is the target's own.
 """
 

@@ -28,7 +28,7 @@ class Reading:
     text: TokenIds
     """[start + rows + 1 or more] int32: the sequence's tokens and the one after the last row."""
     num_guesses: int
-    """Largest number of draft tokens to propose after that; with 0 the head only reads."""
+    """Largest number of draft tokens to propose after the last row; with 0 the head only reads."""
     max_depth: int | None = None
     """Largest number of draft tokens on one path of a tree; None for a chain."""
 
@@ -52,7 +52,7 @@ class Reading:
         return self.text[self.start + 1 : self.end + 1]
 
     def draw(self, guesses: list[int]) -> Draw:
-        """Return the draw of the token after the draft tokens `guesses`, as the target draws it."""
+        """Return the target's draw of the token that follows the draft tokens `guesses`."""
         task = self.task
         text = self.text[: self.end + 1]
         if guesses:
@@ -84,7 +84,7 @@ class Head(Protocol):
 
 
 def has_ended(reading: Reading, guesses: list[int]) -> bool:
-    """Say whether the draft tokens end with the end token, after which a head drafts no more."""
+    """Say whether the chain ends with the end token, after which a head drafts no more."""
     return bool(guesses) and guesses[-1] == reading.task.end_id
 
 

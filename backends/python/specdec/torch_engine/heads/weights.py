@@ -15,10 +15,10 @@ from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.weights import LayerWeights, Taker, layer
 
 EAGLE3, MEDUSA = "LlamaForCausalLMEagle3", "MedusaModel"
-"""The names of the two kinds of head in the field `architectures` of config.json."""
+"""Names of the two kinds of head in the field `architectures` of config.json."""
 
 NUM_FUSED = 3
-"""The number of target layers whose inputs an EAGLE-3 head reads."""
+"""Number of target layers whose inputs an EAGLE-3 head reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Eagle3Weights:
     fusion: Tensor
     """[hidden, 3 * hidden]: combines the target's states at the three taps."""
     layer: LayerWeights
-    """The decoder layer. Its attention reads the embedding and the state side by side, and its
+    """The decoder layer. Its attention reads the embedding and the state side by side;
     `attention_norm` is the norm of the state."""
     embedding_norm: Tensor
     final_norm: Tensor
@@ -87,7 +87,7 @@ def load_head(
 def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
     wanted = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
     if EAGLE3 in (config.get("architectures") or []):
-        # The head's keys and values live in the target's cache, and its layer is read with the
+        # The head's keys and values lie in the target's cache, and its layer is loaded with the
         # target's shapes.
         wanted |= {
             "num_attention_heads": target.num_heads,

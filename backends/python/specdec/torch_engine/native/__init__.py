@@ -1,8 +1,9 @@
 """The decoder in C, compiled where it runs: bfloat16 on a CPU, without PyTorch's calls.
 
-In PyTorch the calls of a dozen small operations in each of thirty layers take as much time as the
-arithmetic. Here a pass is one call. It reads each weight once for up to twelve rows, or three rows
-with AVX2 but no AVX-512. It reads each cached key once for all query heads that share it.
+In PyTorch a model of thirty layers makes a dozen small calls in each, which take as much time as
+the arithmetic. Here a pass is one call. It reads each weight once for up to twelve rows, or three
+rows with AVX2 but no AVX-512. It reads each cached key once for up to twelve query heads,
+which may be of several rows.
 """
 
 from specdec.torch_engine.native.native_decoder import (

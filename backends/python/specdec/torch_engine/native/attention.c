@@ -1,25 +1,26 @@
 // Causal attention of every row over its own sequence, split by split.
 //
-// Each split, the blocks of SPLIT_SIZE positions, gives a partial result (largest score, sum of weights, weighted values); those of a
-// row are added in the order of its sequence. A row's bits depend on its own sequence alone.
+// Each split of SPLIT_SIZE positions gives a partial result: the weighted values, the largest score
+// and the sum of weights. Those of a row are merged in the order of its sequence, so a row's bits
+// depend on its own sequence alone.
 #include "decoder.h"
 
 enum { MAX_TILE_QUERIES = 12 };
 
-// A tile: up to MAX_TILE_QUERIES (row, query head) pairs that look at the same keys.
+// A tile: up to MAX_TILE_QUERIES queries over the same keys. A query is a row and a query head.
 typedef struct {
-    int count, num_visible;                          // of the split's positions, by the last row
-    int visible[MAX_TILE_QUERIES];                   // by each
+    int count, num_visible;                          // positions of the split that any of them sees
+    int visible[MAX_TILE_QUERIES];                   // positions that each of them sees
     const bf16 *queries[MAX_TILE_QUERIES];
     float *partial[MAX_TILE_QUERIES];
 } query_tile;
 
-// Few queries leave registers free: several vectors at once keep the multipliers busy. Vectors past
-// the last are the last again.
+// Number of vectors that are multiplied at once. Few queries leave registers free, and more vectors
+// keep the multipliers busy.
 #define WIDTH(count) ((count) <= 3 ? 4 : (count) <= 6 ? 2 : 1)
 
-// Adds to sums the products of pairs: `vectors` are [width] rows of pairs, `factors` [count] what they
-// are multiplied by, from `first` on.
+// Adds products of pairs to `sums` [count][width]. `vectors` [width] are rows of pairs; `factors`
+// [count] are their factors, read from index `first` on.
 ALWAYS_INLINE void add_pairs(int count, int num_inner, const bf16 *const *vectors,
                              const bf16 *const *factors, int first, vec (*sums)[4]) {
     for (int inner = 0; inner < num_inner; inner += 2) {
@@ -43,7 +44,7 @@ ALWAYS_INLINE void clear(int count, vec (*sums)[4]) {
         for (int w = 0; w < WIDTH(count); w++) sums[n][w] = splat(0);
 }
 
-// The columns of this turn; those past the last are the last again.
+// Chooses the first column of each vector. After the last vector, the last one is repeated.
 ALWAYS_INLINE void choose_columns(int count, int first, int num_columns, int *columns) {
     for (int w = 0; w < WIDTH(count); w++) {
         columns[w] = first + w * LANES;
@@ -57,7 +58,7 @@ ALWAYS_INLINE void keep(int count, const int *columns, vec (*sums)[4], float *co
         for (int w = 0; w < WIDTH(count); w++) store(out[n] + columns[w], sums[n][w]);
 }
 
-// out[n][position] = keys[position] · queries[n], for positions 0 to num_positions - 1.
+// Computes out[n][position] = keys[position] · queries[n], for position < num_positions.
 ALWAYS_INLINE void score_tile(int count, const bf16 *const *keys, int num_positions, int head_dim,
                               const bf16 *const *queries, float *const *out) {
     for (int position = 0; position < num_positions; position += WIDTH(count) * LANES) {
@@ -73,7 +74,7 @@ ALWAYS_INLINE void score_tile(int count, const bf16 *const *keys, int num_positi
     }
 }
 
-// out[n][dimension] = sum over the visible positions of values[position] * weights[n][position].
+// Computes out[n][dimension] = Σ values[position] * weights[n][position] over visible positions.
 ALWAYS_INLINE void mix_tile(int count, const bf16 *const *values, int head_dim,
                             const bf16 *const *weights, int num_visible, float *const *out) {
     for (int dimension = 0; dimension < head_dim; dimension += WIDTH(count) * LANES) {
@@ -118,7 +119,7 @@ static void mix_queries(int count, const bf16 *const *values, int head_dim,
     }
 }
 
-// Scores → weights before normalisation, in bf16; returns their sum.
+// Turns one query's scores into weights e^(score - largest) in bf16; returns their sum in float32.
 static float weigh(float *scores, int num_visible, int num_wanted, float *largest, bf16 *weights) {
     for (int position = num_visible; position < num_wanted; position++)
         scores[position] = -INFINITY;
@@ -163,7 +164,7 @@ static void attend_split(const query_tile *tile, const bf16 *const *keys,
                      tile->partial);
 }
 
-// Partial results of one row and head → its mixed values. Blocks follow in order.
+// Merges the partial results of one row and head, in the order of the splits, into mixed values.
 static void merge(const float *partial, int num_splits, int head_dim, operand to,
                   size_t first_vector) {
     int size = head_dim + 2;

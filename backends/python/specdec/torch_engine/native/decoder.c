@@ -10,7 +10,7 @@ typedef struct {
     int layer;
 } pass;
 
-// -- what becomes of a product ----------------------------------------------------------------
+// -- what is done with the columns of a product -----------------------------------------------
 
 static void add_to_residual(void *context, int panel, int first_row, int num_rows,
                             vec (*columns)[2]) {
@@ -23,7 +23,7 @@ static void add_to_residual(void *context, int panel, int first_row, int num_row
     }
 }
 
-// A panel holds 16 columns of the gate and the 16 of `up` that belong to them.
+// A panel holds 16 columns of the gate, then the 16 columns of `up` for them.
 static void activate(void *context, int panel, int first_row, int num_rows, vec (*columns)[2]) {
     const pass *now = context;
     for (int row = 0; row < num_rows; row++) {
@@ -58,7 +58,8 @@ static void write_value(bf16 *block, int slot, int dimension, vec v) {
     for (int lane = 0; lane < LANES; lane++) to[2 * lane] = narrow[lane];
 }
 
-// Queries, keys and values of one vector of columns: rotated, and where they belong.
+// Writes a vector of columns: queries, rotated, to the workspace; keys, rotated, and values to the
+// cache.
 static void place(const pass *now, int row, int column, vec v) {
     const decoder_shape *shape = now->model->shape;
     int position = now->batch->positions[row], dimension = column % shape->head_dim;
@@ -117,7 +118,7 @@ static void normalise(const pass *now, int thread, int num_threads, const float 
     }
 }
 
-// What a head's attention reads: the token's embedding, then what is given, each normalised.
+// Normalises what an EAGLE-3 head's attention reads: the token's embedding, then the given state.
 static void normalise_pairs(const pass *now, int thread, int num_threads, const float *weight) {
     int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
@@ -180,7 +181,7 @@ static void run_pass(pool *threads, int thread, void *argument) {
     int width = shape->num_heads * shape->head_dim;
     int num_columns = width + 2 * shape->num_kv_heads * shape->head_dim;
     int is_head = now.model->embedding_norm != NULL, tap = 0;
-    embed(&now, thread, num_threads);  // the rows that this thread normalises next
+    embed(&now, thread, num_threads);  // the rows that this thread normalises, so it need not wait
     for (now.layer = 0; now.layer < shape->num_layers; now.layer++) {
         const layer_weights *layer = now.model->layers + now.layer;
         if (now.batch->states && tap < now.model->num_taps && now.model->taps[tap] == now.layer)

@@ -3,7 +3,7 @@
 
 #include "products.h"
 
-// What one thread has found in its columns of one row.
+// One thread's best column of one row: its largest logit, and the best of the near ties in float32.
 typedef struct {
     float largest, exact;
     int64_t column;
@@ -29,7 +29,7 @@ static void keep_columns(void *context, int panel, int first_row, int num_rows,
     for (int row = 0; row < num_rows; row++) {
         float *to = job->logits + (size_t)(first_row + row) * num_padded(job) + panel * PANEL;
         for (int half = 0; half < 2; half++) {
-            // Columns that fill up the last panel are none.
+            // Columns that only fill up the last panel must never be the largest.
             int room = job->num_columns - panel * PANEL - half * LANES;
             vec sums = columns[row][half];
             for (int lane = room < 0 ? 0 : room; lane < LANES; lane++) sums[lane] = -INFINITY;
@@ -64,7 +64,7 @@ static void run_search(pool *threads, int thread, void *argument) {
     int num_threads = pool_size(threads), num_panels = num_padded(job) / PANEL;
     multiply(threads, thread, job->weight, num_panels, job->inner, job->x, job->num_rows,
              keep_columns, job);
-    // The columns that this thread has just written.
+    // The columns that this thread has just written: its share in `multiply`.
     int first = (int)((int64_t)num_panels * thread / num_threads) * PANEL;
     int end = (int)((int64_t)num_panels * (thread + 1) / num_threads) * PANEL;
     finding *found = job->found + (size_t)thread * job->num_rows;

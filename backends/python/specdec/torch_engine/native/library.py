@@ -1,4 +1,4 @@
-"""Compiles the C sources of this folder once for this processor, and loads the library."""
+"""The library: the C sources of this folder, compiled once for this processor and loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent
 _FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wno-psabi"),
-    # Contracting a product and a sum changes bits, so the compiler must not choose to.
+    # Contracting a product and a sum changes bits, so the compiler must not do it by itself.
     "-ffp-contract=off",
 )
 _COMPILE_TIMEOUT_S = 120
@@ -100,7 +100,7 @@ class RowBatch(ctypes.Structure):
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Return the library, compiled unless it is kept for this processor and these sources.
+    """Return the library, compiled unless the cache has it for this processor and these sources.
 
     Raises NoLibraryError.
     """
@@ -136,7 +136,7 @@ def load() -> ctypes.CDLL:
 
 
 def _cached_path() -> Path | None:
-    """Return the path that keeps the library; None if no folder for it can be written."""
+    """Return the library's path in the user's cache; None if no folder for it can be written."""
     digest = hashlib.sha256(" ".join((*_FLAGS, platform.machine(), _processor())).encode())
     for source in sorted(_FOLDER.glob("*.[ch]")):
         digest.update(source.read_bytes())
@@ -187,7 +187,8 @@ def _compile(kept: Path | None) -> Path:
 def find_compiler() -> list[str]:
     """Return the command that compiles C here: $CC if set, else cc, gcc or clang.
 
-    Without any of them it is that of the package ziglang. Raises NoLibraryError if there is none.
+    If there is none of them, the command is that of the package ziglang. Raises NoLibraryError if
+    that is missing too.
     """
     wanted = os.environ.get("CC")
     for name in (wanted,) if wanted else ("cc", "gcc", "clang"):

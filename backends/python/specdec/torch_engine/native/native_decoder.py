@@ -26,7 +26,7 @@ KERNELS = ("auto", "native", "torch", "graph")
 """Values of the parameter `kernels`, as LlamaModel explains them."""
 
 INT8_IF_NATIVE = "int8_if_native"
-"""The weight dtype for engines that only draft: int8 where native kernels run, else unquantised."""
+"""The weight dtype for engines that only draft: int8 if native kernels run, else unquantised."""
 
 WEIGHT_DTYPES = ("auto", "int8", INT8_IF_NATIVE)
 """Values of the parameter `weight_dtype`, as LlamaModel explains them."""
@@ -39,9 +39,10 @@ def is_wanted(
 ) -> bool:
     """Return whether native kernels are to run this model.
 
-    Raises ConfigurationError for unknown values, and if native kernels are required but cannot run
-    here. They are required by `kernels` native, and by `weight_dtype` int8, which only they
+    Native kernels are required by `kernels` native, and by `weight_dtype` int8, which only they
     multiply.
+    Raises ConfigurationError for unknown values, and if native kernels are required but cannot run
+    here.
     """
     for name, given, known in (
         ("kernels", kernels, KERNELS),
@@ -100,9 +101,9 @@ class NativeDecoder:
     ) -> None:
         """Pack the matrices in bfloat16 if `weight_dtype` is `auto`, else quantised to int8.
 
-        `num_threads` 0 takes as many threads as PyTorch would. `taps` are the layers whose inputs a
-        head reads, ascending. The embedding stays as it is. Of the other matrices only the packed
-        form is kept.
+        With `num_threads` 0 there are as many threads as PyTorch would use. `taps` are the layers
+        whose inputs a head reads, ascending. The embedding is not packed. The other matrices are
+        kept in packed form only.
         """
         self._is_int8 = weight_dtype != "auto"
         self._library = library.load()
@@ -169,6 +170,6 @@ class NativeOutput:
 def quantised_output(weight: Tensor, num_threads: int) -> NativeOutput:
     """Return a head's product with an output matrix [head vocab, hidden] bf16, in int8.
 
-    It runs on the pool of `num_threads` threads, as `threads` returns it.
+    It runs on the pool of `num_threads` threads (see `threads`).
     """
     return NativeOutput(library.load(), threads(num_threads), weight, is_int8=True)

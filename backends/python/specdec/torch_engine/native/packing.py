@@ -1,4 +1,4 @@
-"""Packs weight matrices into the form that the compiled products read (products.h)."""
+"""The form of weight matrices that the compiled products read (products.h)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PANEL = 32
 SCALE_GROUP = 64
 """Inputs of a column that share an int8 scale.
 
-With one scale for a whole column, twice as many tokens differ from those of float32: 57 instead of
-30 of 1,984 positions of the default target, with activations not quantised.
+With one scale for a whole column, twice as many tokens differ from those of float32: at 57 of 1,984
+positions, instead of 30 (default target, activations not quantised).
 """
 
 
@@ -31,7 +31,7 @@ class PackedMatrix:
     """bf16 [panels, ceil(in / SCALE_GROUP), 32] for int8; None for bf16."""
 
     def pointers(self) -> library.Matrix:
-        """Return the matrix as the library takes it; valid while this object lives."""
+        """Return the matrix in the library's structure; valid while this object lives."""
         scales = None if self.scales is None else self.scales.data_ptr()
         return library.Matrix(self.panels.data_ptr(), scales)
 
@@ -49,8 +49,8 @@ def pack(weight: Tensor, *, is_int8: bool) -> PackedMatrix:
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Quantise `weight` [out, in]: return int8 [out, in], and scales [out, groups] bf16.
 
-    weight ≈ values * scales, with values from -127 to 127. Each scale is set by the largest of its
-    SCALE_GROUP inputs.
+    weight ≈ values * scales, with values from -127 to 127. The largest of the SCALE_GROUP inputs
+    sets the scale.
     """
     values, scales = [], []
     for part in weight.split(SCALE_GROUP, dim=1):

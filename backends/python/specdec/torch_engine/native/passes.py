@@ -23,7 +23,7 @@ LANES = 16
 
 
 class DecoderMemory:
-    """The memory of a decoder that the library reads, kept alive by this object."""
+    """The memory of a decoder that the library reads; this object keeps it alive."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ def run_rows(
 ) -> Tensor:
     """Run one pass and return [asked, hidden] float32, the states after the final norm.
 
-    `pool` is what `threads` returns. `first_layer` is the layer of the cache at which the model's
-    layers begin. `given` [T, hidden] float32 is the state that each row of a head starts from;
+    `pool` is the result of `threads`. `first_layer` is the layer of the cache at which the model's
+    layers begin. `given` [T, hidden] float32 is the state from which each row of a head starts;
     without it, rows start from their token's embedding. `carried` [asked, hidden] receives the
-    states before the final norm. Raises MemoryError, and IndexError for a row beyond its sequence's
-    blocks, because the library would write outside of them.
+    states before the final norm. Raises MemoryError. Raises IndexError for a row after the end of
+    its sequence's blocks, because the library would write outside of them.
     """
     sequences = rows.sequences
     for sequence, own in zip(sequences, rows.positions, strict=True):
@@ -128,7 +128,7 @@ def run_rows(
 def _pack_layer(layer: LayerWeights, *, is_int8: bool) -> list[PackedMatrix]:
     """Pack a layer's matrices in the order of LayerPointers.
 
-    Gate and `up` are mixed: sixteen rows of the gate, then the sixteen rows of `up` for them.
+    Gate and `up` alternate: sixteen rows of the gate, then the sixteen rows of `up` for them.
     """
     num_in = layer.gate.shape[1]
     both = torch.stack((layer.gate.view(-1, LANES, num_in), layer.up.view(-1, LANES, num_in)), 1)

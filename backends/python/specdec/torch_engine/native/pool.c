@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-// A meeting is over in a microsecond when every thread has a core: spin for about twenty, then let
-// others run. After a job its threads stay awake as long as the next one is likely to come.
+// If every thread has a core, a meeting ends within a microsecond. Threads spin for about 20 µs,
+// then yield. After a job they spin for a while, because the next job may come soon.
 enum { SPINS_AT_MEETING = 1000, SPINS_AFTER_JOB = 2000 };
 
 struct pool {
@@ -99,7 +99,7 @@ pool *pool_new(int num_threads) {
         if (one == NULL) return NULL;
         *one = (worker){threads, threads->num_threads};
         if (pthread_create(&threads->threads[one->number], NULL, live, one) != 0) {
-            free(one);  // what has been started waits for ever; the caller gives up
+            free(one);  // the threads that have started wait for ever; the caller gives up
             return NULL;
         }
     }

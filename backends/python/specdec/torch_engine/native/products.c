@@ -4,8 +4,8 @@
 
 // `num_rows` is a constant wherever this is inlined, so that the sums stay in registers.
 #ifdef ONLY_EIGHT_LANES
-// Compilers keep vectors that are longer than a register in memory (on a Zen 3 a pass of 8 rows took
-// 4.6 times as long as one row that way, and takes 2.1 times as long).
+// Compilers keep vectors in memory that are longer than a register. On a Zen 3, a pass of 8 rows
+// took 4.6 times as long as one row with such vectors, and takes 2.1 times as long with these.
 ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const bf16 *x,
                             vec (*out)[2]) {
     enum { NUM_VECTORS = PANEL / 8 };
@@ -72,7 +72,7 @@ ALWAYS_INLINE void sum_tile(int num_rows, const bf16 *weight, int inner, const b
 }
 #endif
 
-// The same in int8. Results grow in memory: registers hold the sums of a group.
+// The same in int8. The results are added up in memory: registers hold the sums of one group.
 ALWAYS_INLINE void sum_int8_tile(int num_rows, const uint8_t *weight, const bf16 *scales,
                                  int num_groups, const int8_group *x, vec (*out)[2]) {
 #pragma GCC unroll 12

@@ -1,11 +1,11 @@
-// How fast the threads together read memory: what a pass is measured against.
+// The speed at which all threads together read memory, to which a pass is compared.
 #include "pool.h"
 #include "vectors.h"
 
 typedef struct {
     const bf16 *memory;
     int64_t num_vectors;
-    int32_t *sums;                                   // one a thread, so that nothing is left out
+    int32_t *sums;                                   // one per thread: no read may be left out
 } reading;
 
 static void read_share(pool *threads, int thread, void *argument) {

@@ -1,4 +1,4 @@
-// Vectors of 16 floats and pairs of bfloat16, for any compiler that knows GCC's vector types.
+// Vectors of 16 floats and pairs of bfloat16, for any compiler with GCC's vector types.
 #ifndef SPECDEC_VECTORS_H
 #define SPECDEC_VECTORS_H
 
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 #if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
-#define ONLY_EIGHT_LANES                             // in a register
+#define ONLY_EIGHT_LANES                             // per register
 #endif
 
 enum { LANES = 16 };
@@ -22,7 +22,7 @@ typedef bf16 hvec __attribute__((vector_size(32)));
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-// Parts of one piece of memory begin where a vector may.
+// Rounds up to 64 bytes, so that the next part of an allocation is aligned for vectors.
 ALWAYS_INLINE size_t rounded(size_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
 
 ALWAYS_INLINE vec load(const float *from) {
@@ -33,21 +33,21 @@ ALWAYS_INLINE vec load(const float *from) {
 
 ALWAYS_INLINE void store(float *to, vec v) { memcpy(to, &v, sizeof v); }
 
-// 16 pairs of bfloat16, or 16 times four bytes, that lie side by side.
+// Loads 16 pairs of bfloat16, or 16 times four bytes, that lie side by side.
 ALWAYS_INLINE ivec load_bits(const void *from) {
     ivec v;
     memcpy(&v, from, sizeof v);
     return v;
 }
 
-// Asks for what is needed 8 KB further on. The processor's own prefetching falls behind as soon as
-// more than one row is multiplied with what arrives (measured on Zen 5: 8 rows cost 1.4 times one row
-// without, 1.1 times with).
+// Prefetches what is needed 8 KB later. The processor's own prefetching is too slow if several rows
+// are multiplied with each vector (measured on Zen 5: 8 rows take 1.4 times as long as one row
+// without this, 1.1 times with it).
 ALWAYS_INLINE void prefetch(const void *from) {
     __builtin_prefetch((const char *)from + 8192, 0, 3);
 }
 
-// The same pair, or the same four bytes, in every lane.
+// Returns the same pair, or the same four bytes, in every lane.
 ALWAYS_INLINE ivec splat_bits(const void *from) {
     int32_t bits;
     memcpy(&bits, from, sizeof bits);
@@ -56,7 +56,7 @@ ALWAYS_INLINE ivec splat_bits(const void *from) {
 
 ALWAYS_INLINE vec splat(float x) { return x - (vec){0}; }
 
-// sum + a.even * b.even + a.odd * b.odd in each lane.
+// Returns sum + a.even * b.even + a.odd * b.odd in each lane.
 ALWAYS_INLINE vec dot_pairs(vec sum, ivec a, ivec b) {
 #ifdef __AVX512BF16__
     return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
@@ -66,7 +66,7 @@ ALWAYS_INLINE vec dot_pairs(vec sum, ivec a, ivec b) {
 #endif
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest bfloat16, ties to even.
 ALWAYS_INLINE hvec to_bf16(vec v) {
     ivec bits = (ivec)v;
     bits += 0x7fff + ((bits >> 16) & 1);
@@ -97,7 +97,7 @@ ALWAYS_INLINE vec larger(vec a, vec b) {
 
 ALWAYS_INLINE vec smaller(vec a, vec b) { return -larger(-a, -b); }
 
-// Each lane changes places with the one `distance` (a power of 2) away.
+// Exchanges each lane with the one `distance` (a power of 2) away.
 #define SWAPPED(v, distance)                                                                       \
     __builtin_shufflevector(v, v, 0 ^ distance, 1 ^ distance, 2 ^ distance, 3 ^ distance,          \
                             4 ^ distance, 5 ^ distance, 6 ^ distance, 7 ^ distance, 8 ^ distance,  \
@@ -111,10 +111,10 @@ ALWAYS_INLINE float largest_lane(vec v) {
     return larger(v, SWAPPED(v, 1))[0];
 }
 
-// e^x to 2 units in the last place; 0 below -87, e^88 above 88 (a float ends there). The polynomial is
-// that of Cephes' expf.
+// Returns e^x to 2 units in the last place; 0 below -87, and e^88 above 88, near the largest float.
+// The polynomial is that of Cephes' expf.
 ALWAYS_INLINE vec exponential(vec x) {
-    const float rounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer behind
+    const float rounder = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds
     ivec is_tiny = x < -87.0f;
     x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
     vec count = (x * 1.44269504f + rounder) - rounder;
