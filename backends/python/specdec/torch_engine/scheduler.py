@@ -33,10 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """All tasks of one model, waiting and running, and the passes that run them.
-
-    Used by the engine's thread only.
-    """
+    """All tasks of one model, waiting and running; used by the engine's thread only."""
 
     def __init__(self, model: LlamaModel, limits: EngineLimits) -> None:
         self._model = model
