@@ -1,10 +1,12 @@
 """Protect Triton's administrative APIs with a key.
 
-These APIs load models and change shared memory, trace and log settings. A client that may load a
-model may run code in the server, so they are never open: each request to them must carry the key
-in the header `admin-key`. The key comes from a file. Without a file it is a random text that nobody
-is told, which closes the APIs. Triton takes the key only on its command line, so anyone who can
-list the processes of this machine can read it.
+These APIs load models and change shared memory, trace and log settings. A client that can load a
+model can run code in the server, so the APIs are never open. Each HTTP request to them must carry
+the key in the header `admin-key`, each gRPC request in `triton-grpc-protocol-admin-key`.
+
+The key comes from a file. Without a file it is random and told to nobody, which closes the APIs.
+Triton takes the key only on its command line, so anyone who can list the processes of this machine
+can read it.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ ADMIN_HEADER = "admin-key"
 RESTRICTED_APIS = ("model-repository", "shared-memory", "trace", "logging")
 """Triton's names of the administrative APIs."""
 RESTRICTING_OPTIONS = ("--http-restricted-api", "--grpc-restricted-protocol")
+"""Options of tritonserver that demand a key for APIs, over HTTP and over gRPC."""
 MIN_KEY_LENGTH = 16
-"""Characters that a key must have at least."""
+"""Least number of characters in a key."""
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+")
-"""Characters that a key may have: not colon, comma or equals sign, which separate the parts of
-Triton's option."""
+"""Pattern of a key. It has no colon, comma or equals sign, which separate the parts of Triton's
+option."""
 
 
 def read_admin_key(file: Path) -> str:
-    """Return the key in `file`; make the file, with a random key, if there is none.
+    """Return the key in `file`; create the file with a random key if it is missing.
 
-    Only its owner may read a file that is made here. Raises LaunchError if the file can be neither
-    read nor made, or if its key is too short or has other characters than a key may have.
+    Only the owner can read a created file. Raises LaunchError if the file can be neither read nor
+    created, or if the key is too short or has a character that keys may not have.
     """
     try:
         if not file.exists():
@@ -51,9 +54,9 @@ def read_admin_key(file: Path) -> str:
 
 
 def _make_key(file: Path) -> None:
-    """Write a random key, unless another start has just made one. Raises OSError.
+    """Write a random key to `file`, unless another process has just done so. Raises OSError.
 
-    It is written under another name first, so that a start that is killed leaves no empty key.
+    The key is written to a temporary file first, so that a killed process leaves no empty key file.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
@@ -67,10 +70,10 @@ def _make_key(file: Path) -> None:
 
 
 def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[str]:
-    """Return tritonserver's options that put the administrative APIs under the key.
+    """Return the options of tritonserver that demand the key for the administrative APIs.
 
     APIs that `extra_args` already restrict are left out. Without `file` the key is random, so
-    nobody can use the APIs. Raises LaunchError as `read_admin_key` does.
+    nobody can use the APIs. Raises LaunchError if the key in `file` cannot be used.
     """
     key = secrets.token_urlsafe(32) if file is None else read_admin_key(file)
     options = []
@@ -83,10 +86,11 @@ def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[
 
 
 def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explicit: bool) -> None:
-    """Raise LaunchError if models are loaded on demand and nobody has a key for it.
+    """Check that there is a usable key if the server loads models on demand.
 
-    Raises it also if the key in `file` is unusable; a missing file is made. `is_explicit`: the
-    server runs in Triton's mode `explicit`, which loads models on demand.
+    `is_explicit`: it does, because it runs in Triton's mode `explicit`. Raises LaunchError if it
+    does without `file`, unless `extra_args` protect loading over HTTP and gRPC. Raises it in any
+    mode if the key in `file` cannot be used; a missing file is created.
     """
     if file is not None:
         read_admin_key(file)
@@ -100,7 +104,7 @@ def check_admin_key(file: Path | None, extra_args: tuple[str, ...], *, is_explic
 
 
 def _restricted_by(option: str, extra_args: tuple[str, ...]) -> set[str]:
-    """Return the APIs that the user's own uses of an option restrict (`APIS:HEADER=KEY`)."""
+    """Return the APIs that `option` restricts in the user's own arguments (`APIS:HEADER=KEY`)."""
     return {
         api for value in values_of(option, extra_args) for api in value.partition(":")[0].split(",")
     }

@@ -1,4 +1,4 @@
-"""Answer one request: run its rounds, and send confirmed tokens and their text to the client."""
+"""Answer requests: run their rounds, and send confirmed tokens and their text to the clients."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Send = Callable[[Outputs, bool], None]
 """Function that sends one response; its flag marks the last one."""
 
 ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
-"""Environment variable: milliseconds to wait after each round but the last. With it, tests check
-that gates and alerts notice slower rounds."""
+"""Environment variable with the milliseconds to wait after each round but the last. Tests use it to
+check that performance gates and alerts notice slower rounds."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of one answer: the rounds so far, and what was sent of them."""
+    """The progress of one answer: the rounds so far, and how many of their tokens were sent."""
 
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
-    """Tokens sent."""
+    """Number of tokens sent."""
     first_sent_s: float | None = None
-    """time.perf_counter() when the first response had been sent; None before."""
+    """time.perf_counter() just after the first response was sent; None before."""
     first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Readings at the end of the first round: time.perf_counter(), then the busy seconds of draft
-    and target engine."""
+    """Clock readings in seconds at the end of the first round: time.perf_counter(), then the busy
+    time of the draft engines and that of the target."""
 
 
 class Answerer:
-    """Answers requests: one call of `answer` each, on the request's own thread.
+    """The part of the orchestrator that answers requests, each on a thread of its own.
 
-    It waits `round_delay_s` seconds between rounds.
+    It waits `round_delay_s` seconds between the rounds of a request.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Answerer:
     def answer(self, job: Job, send: Send) -> TokenIds:
         """Run the job and send its responses; return the prompt and all confirmed tokens.
 
-        The result, [n] int32, also has confirmed tokens that a stop text kept from being sent.
-        Raises SpecdecError if the request fails; a last response is not sent then.
+        The result is [n] int32. It includes confirmed tokens that were not sent because of a stop
+        word. Raises SpecdecError if the request fails; then no last response is sent.
         """
         request = job.request
         prompt = job.prompt
@@ -103,7 +103,10 @@ class Answerer:
         return TextStream(decoder, words, rest=decoder.rest, special_texts=special_texts)
 
     def _rounds(self, context: Context, job: Job) -> Generator[Round]:
-        """Yield the loop's rounds; check whether the request must end, at first and after each."""
+        """Yield the loop's rounds; before the first and after each, check if the request may go on.
+
+        Raises the SpecdecError by which the request must end.
+        """
         if job.engines.drafter is None:
             rounds = stream_target(context, job.engines.target)
         else:
@@ -238,5 +241,5 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
 
 
 def _texts(*texts: str) -> npt.NDArray[np.object_]:
-    """Return the texts as a STRING tensor, [n] of bytes."""
+    """Return the texts as a STRING tensor: an array [n] of UTF-8 bytes."""
     return np.asarray([text.encode() for text in texts], dtype=np.object_)

@@ -1,8 +1,8 @@
-"""Turn chat messages into a prompt's tokens; the contents of messages stay ordinary text.
+"""Turn chat messages into prompt tokens, without special tokens from a message's content.
 
-A chat template puts special tokens around the messages. If a message contains the string of a
-special token, plain encoding turns it into that token, and a client can forge turns. Here such
-strings become ordinary tokens.
+A chat template puts special tokens around the messages. If a message contains the text of a special
+token, a tokenizer turns it into that token. A client could thus forge messages of other
+roles. Here such texts become ordinary tokens.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from specdec.errors import InvalidRequestError
 
 Messages = Sequence[Mapping[str, Any]]
 _MASK = "\ue000"
-"""A private-use character, which no special token contains."""
+"""Character that replaces masked text. It is for private use, so no special token contains it."""
 
 
 class ChatPrompts:
-    """Renders chats by a template and encodes them with one tokenizer; thread-safe."""
+    """A chat template and a tokenizer, which turn chats into prompts; thread-safe."""
 
     def __init__(
         self,
@@ -31,11 +31,12 @@ class ChatPrompts:
         tokenizer: RustTokenizer,
         special_texts: Sequence[str],
     ) -> None:
-        """Find out which special strings the template itself reads in an assistant's message.
+        """Find the special tokens that the template looks for in an assistant's message.
 
-        `render` applies the chat template; it may raise any exception. `special_texts`: the strings
-        of tokens that a message must not turn into. An assistant's message keeps those that the
-        template reads there: DeepSeek's and Qwen's templates cut it at `</think>`.
+        `render` applies the chat template; it may raise any exception. `special_texts` has the
+        texts of special tokens, which become ordinary tokens in a message. Those that the template
+        looks for stay special in an assistant's message. For example, DeepSeek's and Qwen's
+        templates cut the message at `</think>`.
         """
         self._render_unchecked = render
         self._tokenizer = tokenizer
@@ -45,17 +46,17 @@ class ChatPrompts:
         self._beginnings = tuple({beginning for beginning, _ in cuts})
         self._ends = tuple({end for _, end in cuts})
         self._plain = _without(tokenizer, special_texts)
-        # Empty while they are being found, because `_masked` reads it.
+        # `_masked` reads this attribute while its value is being determined.
         self._read_in_answers: tuple[str, ...] = ()
         self._read_in_answers = self._find_read_in_answers()
 
     def ids(self, messages: Messages) -> list[int]:
-        """Return the token ids of the messages, rendered by the template.
+        """Render the messages by the template and return their token ids.
 
-        They equal those of transformers' apply_chat_template, except where a message contains the
-        string of a special token. Raises InvalidRequestError if the template refuses the messages.
-        Raises it also if such a string cannot be told from the template's own, or if the tokenizer
-        has no ordinary tokens for it.
+        The ids equal those of transformers' apply_chat_template, except where a message contains
+        the text of a special token. Raises InvalidRequestError if the template refuses the
+        messages. Raises it also if such a text cannot be told from the template's own special
+        tokens, or if the tokenizer has no ordinary tokens for it.
         """
         text = self._render(messages)
         encoding = encode(self._tokenizer, text)
@@ -71,8 +72,8 @@ class ChatPrompts:
     def text(self, messages: Messages) -> str:
         """Return the rendered text, for engines that encode it themselves.
 
-        Raises InvalidRequestError if the template refuses the messages. Raises it also if one of
-        them contains the string of a special token, which such an engine would take for the token.
+        Raises InvalidRequestError if the template refuses the messages. Raises it also if a message
+        contains the text of a special token, because such an engine would take it for the token.
         """
         text = self._render(messages)
         if self._may_forge(messages):
@@ -95,10 +96,10 @@ class ChatPrompts:
     def _own_positions(self, messages: Messages, text: str) -> set[tuple[int, int]]:
         """Return (start, end) in `text` of each special token that the template itself writes.
 
-        The messages are rendered a second time, with every character masked. If that fails because
-        the template depends on the characters, only the strings of special tokens are masked.
-        Strings that the template reads in an assistant's message are not masked, and count as the
-        template's own. Raises InvalidRequestError if both maskings fail.
+        The messages are rendered again with all characters masked except white space, so that only
+        the template's special tokens remain. If the template depends on these characters, only the
+        texts of special tokens are masked. Texts that the template looks for in an assistant's
+        message are not masked and count as its own. Raises InvalidRequestError if both ways fail.
         """
         masked = self._masked(messages, text, _mask_all)
         masked = masked or self._masked(messages, text, _masking(self._special_texts))
@@ -112,31 +113,34 @@ class ChatPrompts:
         return {position for token, position in positions if token in self._special_ids}
 
     def _find_read_in_answers(self) -> tuple[str, ...]:
-        """Return the strings that the template reads in an assistant's message.
+        """Return the texts of special tokens that the template looks for in assistants' messages.
 
-        Only added tokens that are not marked as special are tried.
+        Only tokens that the tokenizer does not mark as special are tried, such as `</think>`.
         """
         added = self._tokenizer.get_added_tokens_decoder().values()
         unmarked = {each.content for each in added if not each.special} & set(self._special_texts)
         answer = "".join(f"a{each}" for each in sorted(unmarked, key=lambda t: t.startswith("</")))
         turns = [("user", "a"), ("assistant", f"{answer}a"), ("user", "a")]
         chat = [{"role": role, "content": content} for role, content in turns]
-        # A template may render an earlier answer in another way than the last one.
+        # A template may treat the last answer in another way than earlier ones.
         return tuple(
             each for each in unmarked if self._is_read(each, chat) or self._is_read(each, chat[:-1])
         )
 
     def _is_read(self, special: str, chat: Messages) -> bool:
-        """Say whether the template renders the chat in another way if `special` is masked."""
+        """Say whether the template renders the chat differently if `special` is masked."""
         try:
             text = self._render(chat)
         except InvalidRequestError:
-            # The template is not for such chats.
+            # The template does not support such chats.
             return False
         return self._masked(chat, text, _masking([special])) is None
 
     def _masked(self, messages: Messages, text: str, mask: Callable[[str], str]) -> str | None:
-        """Render the messages masked; None if that fails or the length differs from `text`."""
+        """Return the messages rendered after masking; None on failure or if the length changes.
+
+        `text` is the rendering without masking.
+        """
         partly = _outside(self._read_in_answers, mask)
         chat = [
             _mapped(each, partly if each.get("role") == "assistant" else mask) for each in messages
@@ -148,9 +152,9 @@ class ChatPrompts:
         return masked if len(masked) == len(text) else None
 
     def _may_forge(self, messages: Messages) -> bool:
-        """Say whether a string in the messages can become a special token.
+        """Say whether text in the messages can become a special token.
 
-        It can if it contains the token's text. It can also if it ends or starts with a part of the
+        It can if it contains the token's text. It can also if it ends or starts with a part of that
         text, because the template may put the rest next to it.
         """
         texts = list(_strings(messages))
@@ -160,16 +164,16 @@ class ChatPrompts:
         )
 
     def _plain_ids(self, text: str) -> list[int]:
-        """Return the ordinary tokens of `text`, which is a part of a longer text.
+        """Return the ordinary tokens of `text`, a part of a longer text.
 
         Raises InvalidRequestError if the tokenizer has no ordinary tokens for it.
         """
-        # A tokenizer may treat the beginning of a text in another way, so a letter goes before it.
+        # A tokenizer may encode the beginning of a text differently, so a letter is put before it.
         before = encode(self._plain, "a").ids
         ids = encode(self._plain, f"a{text}").ids
         is_joined = ids[: len(before)] == before
         plain = list(ids[len(before) :] if is_joined else encode(self._plain, text).ids)
-        # In a Unigram model special tokens are also pieces of the vocabulary.
+        # In a Unigram model, special tokens are also ordinary pieces of the vocabulary.
         if not self._special_ids.isdisjoint(plain):
             raise InvalidRequestError(
                 f"messages contain the special token {text!r}, which this model's tokenizer cannot "
@@ -179,16 +183,16 @@ class ChatPrompts:
 
 
 def encode(tokenizer: RustTokenizer, text: str, *, adds_special: bool = False) -> Encoding:
-    """Return a text's encoding (tokens and offsets) without holding the interpreter's lock.
+    """Return the encoding of a text (tokens and offsets) without holding the GIL.
 
-    `Tokenizer.encode` of tokenizers 0.23 holds that lock, for 0.1 s with a text of 150 kB.
-    `adds_special`: the tokenizer adds its own special tokens, such as that of the beginning.
+    `Tokenizer.encode` of tokenizers 0.23 holds the GIL, for 0.1 s with a text of 150 kB.
+    `adds_special`: the tokenizer adds its own special tokens, such as a first token.
     """
     return tokenizer.encode_batch([text], add_special_tokens=adds_special)[0]
 
 
 def _without(tokenizer: RustTokenizer, texts: Sequence[str]) -> RustTokenizer:
-    """Return a copy of the tokenizer that encodes the strings of these tokens as ordinary text."""
+    """Return a copy of the tokenizer that encodes these tokens' texts as ordinary text."""
     state = json.loads(tokenizer.to_str())
     for each in state["added_tokens"]:
         each["special"] |= each["content"] in texts
@@ -202,7 +206,7 @@ def _mask_all(text: str) -> str:
 
 
 def _masking(specials: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that masks these strings in a text, and keeps its length."""
+    """Return a function that masks `specials` in a text and keeps the text's length."""
 
     def mask(text: str) -> str:
         for special in specials:
@@ -213,7 +217,7 @@ def _masking(specials: Sequence[str]) -> Callable[[str], str]:
 
 
 def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a function that masks a text by `mask`, except for the strings in `kept`."""
+    """Return a function that applies `mask` to a text, except to the strings in `kept`."""
     if not kept:
         return mask
     pattern = re.compile(f"({'|'.join(map(re.escape, kept))})")
@@ -223,7 +227,7 @@ def _outside(kept: Sequence[str], mask: Callable[[str], str]) -> Callable[[str],
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""Values of the field `role` that chat templates know."""
+"""Values of a message's field `role` that chat templates know. They are not masked."""
 
 
 def _strings(value: Any) -> Iterator[str]:

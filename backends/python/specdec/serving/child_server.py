@@ -1,4 +1,4 @@
-"""Run one tritonserver with its model processes: start it, watch it, end it."""
+"""Start, watch and end one tritonserver with its model processes."""
 
 from __future__ import annotations
 
@@ -56,15 +56,16 @@ if TYPE_CHECKING:
     from specdec.serving.server_command import ServeSettings
 
 SCAN_PERIOD_S = 0.5
-"""Seconds between two scans of all processes of the machine; a scan takes a millisecond."""
+"""Seconds between two scans of the machine's processes; a scan takes about a millisecond."""
 COLLECTED_S = 1.0
-"""Seconds for which a model process without a heartbeat must be dead before that is a fault.
-Triton collects the processes that it ends itself within milliseconds."""
+"""Seconds after which a dead model process that wrote no heartbeats counts as a fault. Processes
+that Triton ends itself disappear within milliseconds."""
 CONNECT_S = 0.5
 """Seconds to wait for a server on this machine to accept a connection."""
 
-# The kernel kills tritonserver when its supervisor dies. A process with one thread asks for that,
-# as the supervisor has several. The comparison of ids notices a supervisor that died before.
+# This program asks the kernel to kill it when the supervisor dies, and then becomes tritonserver.
+# It needs a process with one thread, and the supervisor has several. The comparison of process ids
+# notices a supervisor that has died already.
 _EXEC_TIED_TO_PARENT = (
     "import ctypes, os, signal, sys\n"
     "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG
@@ -74,17 +75,17 @@ _EXEC_TIED_TO_PARENT = (
 
 
 class ChildServer:
-    """A running tritonserver, the leader of a process group with its model processes.
+    """A running tritonserver and its model processes, in one process group.
 
-    Its files and shared memory are named after the supervisor's process id, so that the next start
-    can remove those of a killed supervisor (`remove_leftovers`).
+    The names of its files and shared memory contain the supervisor's process id. So the next start
+    can remove those that a killed supervisor left (`remove_leftovers`).
     """
 
     def __init__(self, settings: ServeSettings) -> None:
         """Start tritonserver.
 
-        Raises LaunchError if there is none that can be used, or no usable admin key. Raises OSError
-        if the process cannot be started.
+        Raises LaunchError if there is no usable tritonserver or no usable admin key, and OSError if
+        the process cannot be started.
         """
         self._settings = settings
         self.shm_prefix = f"{REGION_PREFIX}{os.getpid()}_{secrets.token_hex(3)}_"
@@ -101,10 +102,10 @@ class ChildServer:
         self._was_complete = False
         self._scanned_s = 0.0
         self._unheard_models: dict[int, str] = {}
-        """Models of processes that write no heartbeat, by process id."""
+        """Names of models whose processes write no heartbeats, by process id."""
         self._unheard_faults: dict[int, tuple[float, str]] = {}
-        """Faults of these processes, by process id: time.monotonic() when the process was first
-        found dead or stopped, and DIED or STOPPED."""
+        """Faults of these processes by process id: DIED or STOPPED, after the time.monotonic() at
+        which the process was first found so."""
 
     @property
     def pid(self) -> int:
@@ -118,7 +119,7 @@ class ChildServer:
     def ended(self) -> bool:
         """Say whether tritonserver has ended.
 
-        An ended process is not collected before `end`, so that its id goes to no other process.
+        An ended process is not reaped before `end`, so that no other process gets its id.
         """
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
@@ -152,22 +153,22 @@ class ChildServer:
         return read_board(self.board)
 
     def drain(self, deadline_s: float) -> None:
-        """Ask the server to refuse new requests and to end the others.
+        """Ask the server to refuse new requests and to end those in flight.
 
-        Orchestrators end them by `deadline_s` (time.monotonic()). Without an orchestrator Triton
-        itself refuses new requests and waits for the others.
+        Orchestrators end them by `deadline_s` (time.monotonic()). Without an orchestrator, Triton
+        itself refuses new requests and waits for those in flight.
         """
         if self._has_orchestrator():
             ask_to_drain(self.board, deadline_s)
         else:
-            # Popen.send_signal would collect an ended process and so free its id for another.
+            # Popen.send_signal would reap an ended process, and another could get its id.
             os.kill(self._process.pid, signal.SIGTERM)
 
     def is_drained(self) -> bool:
         """Say whether all orchestrators have answered their requests and written their files.
 
-        Engines do not count, because one that is dead or hung would never be drained. Without an
-        orchestrator the result is False; Triton then ends by itself.
+        Engines do not count, because a dead or hung engine would never be drained. Without an
+        orchestrator the result is False, and Triton ends by itself.
         """
         return self._has_orchestrator() and all(
             each.state is State.DRAINED and not each.has_work
@@ -176,13 +177,13 @@ class ChildServer:
         )
 
     def can_answer(self) -> bool:
-        """Say whether tritonserver and an orchestrator live, so that clients can get errors."""
+        """Say whether tritonserver and an orchestrator run, so that clients can get errors."""
         return not fault_of(self.pid) and any(
             each.role is Role.ORCHESTRATOR and not each.process_fault for each in self.beats()
         )
 
     def has_requests(self) -> bool:
-        """Say whether a living orchestrator has requests."""
+        """Say whether an orchestrator that still runs has requests."""
         return any(
             each.role is Role.ORCHESTRATOR and each.has_work and not each.process_fault
             for each in self.beats()
@@ -191,9 +192,9 @@ class ChildServer:
     def end(self) -> int:
         """Kill the process group, remove its files, and return tritonserver's exit status.
 
-        The status is 128 + n if signal n ended it. SIGKILL is used because the destructors of
-        Triton 2.51 and of its Python backend crash at times. State files are written before, and
-        the kernel closes the connections.
+        The status is 128 + n if signal n ended tritonserver. SIGKILL is used because the
+        destructors of Triton 2.51 and its Python backend sometimes crash. Nothing depends on them:
+        a drain writes the state files, and the kernel closes the connections.
         """
         if self._probe is not None:
             self._probe.close()
@@ -206,7 +207,7 @@ class ChildServer:
         return returncode if returncode >= 0 else 128 - returncode
 
     def _has_loaded(self) -> bool:
-        """Say whether the gRPC port is open: Triton opens its ports once all models are loaded."""
+        """Say whether the gRPC port is open. Triton opens its ports once all models are loaded."""
         address = self._settings.reachable_host, self._settings.grpc_port
         with suppress(OSError), socket.create_connection(address, CONNECT_S):
             return True
@@ -240,7 +241,7 @@ class ChildServer:
         )
 
     def _other_faults(self) -> dict[str, str]:
-        """Return faults by model, for processes that write no heartbeat, such as vLLM's."""
+        """Return faults by model, for processes without heartbeats, such as vLLM's."""
         now_s = time.monotonic()
         if now_s - self._scanned_s > SCAN_PERIOD_S:
             self._scanned_s = now_s

@@ -1,4 +1,4 @@
-"""Read a compiled engine's properties from the `config.json` that TensorRT-LLM writes with it.
+"""Read a compiled engine's properties from the `config.json` that TensorRT-LLM writes beside it.
 
 Source: `Engine.save` and `BuildConfig.to_dict` in tensorrt_llm/builder.py (1.0 to 1.3.0rc20).
 """
@@ -23,18 +23,18 @@ _MODES = {
     16: "EXPLICIT_DRAFT_TOKENS",
     32: "EAGLE",
 }
-"""Names by value of the IntFlag `SpeculativeDecodingMode` in
-tensorrt_llm/models/modeling_utils.py."""
+"""Names of the speculative decoding modes, by value. Source: the IntFlag `SpeculativeDecodingMode`
+in tensorrt_llm/models/modeling_utils.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledEngine:
-    """The properties of a compiled engine that a pair depends on; lengths are in tokens."""
+    """The properties of a compiled engine that its pair depends on; lengths are in tokens."""
 
     version: str
     """Release of TensorRT-LLM that built the engine; only this release can load it."""
     mode: str
-    """Speculative decoding mode by name; an unknown one is its number as text."""
+    """Name of the speculative decoding mode; the number as text if the mode is unknown."""
     max_draft_len: int
     max_input_len: int
     max_seq_len: int
@@ -48,10 +48,10 @@ class CompiledEngine:
 
     @classmethod
     def load(cls, directory: Path) -> CompiledEngine:
-        """Read an engine directory.
+        """Read the properties of the engine in `directory`.
 
-        Raises ConfigurationError if config.json is missing or is not that of an engine, or if the
-        engine file of a rank is missing.
+        Raises ConfigurationError if config.json is missing or does not describe an engine, or if
+        the engine file of a rank is missing.
         """
         path = directory / ENGINE_CONFIG
         try:

@@ -1,4 +1,4 @@
-"""Connect the controller to Triton: task labels, metrics, and measurements kept over a restart."""
+"""Connect the controller to task labels, to Triton's metrics and to a file that outlasts restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec.drafting.steered import SteeredDrafter
 from specdec.serving.metrics import Counter, Gauge, MetricsSink, TaskLabels
 
 REPORT_PERIOD_S = 1.0
-"""Seconds between two updates of a task's gauges, at least."""
+"""Least seconds between two updates of a task's gauges."""
 
 SAVE_PERIOD_S = 30.0
 """Seconds between two writes of the controller's state file."""
@@ -33,10 +33,11 @@ class ControlPlane:
         inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """Load earlier measurements, and begin to save new ones.
+        """Load earlier measurements and begin to save new ones.
 
-        `memory`: the file that keeps measurements over restarts, if any. `profile`: a file of
-        measurements to begin with, if any. `inform` and `warn` write a line to the server's log.
+        `memory` is the state file, which keeps measurements over restarts. `profile` is a file of
+        measurements to begin with. Either may be None. `inform` and `warn` write a line to the
+        server's log.
         """
         self.controller = Controller(settings)
         self.traffic = Traffic()
@@ -47,8 +48,8 @@ class ControlPlane:
         self._reported_s: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        # The newer file is loaded last, so that its times win. A profile counts as measured now:
-        # what it says of acceptance does not fade with its age.
+        # The newer file is loaded last, so that its times are used. A profile counts as measured
+        # now, so that its acceptance estimates do not fade with its age.
         known = [each for each in (profile, memory) if each is not None]
         for source in sorted(known, key=lambda each: each.saved_s):
             self._recall(source, inform, as_of_s=time.time() if source is profile else None)
@@ -57,16 +58,16 @@ class ControlPlane:
             self._thread.start()
 
     def finished(self, drafter: Drafter | None, task: str, *, is_complete: bool) -> None:
-        """Tell the controller that a request is over, and renew the gauges of its task.
+        """Tell the controller that a request is over, and update the gauges of its task.
 
-        `is_complete`: the request ran to its end. Drafters that are not steered are ignored.
+        `is_complete`: the request ran to its end. Drafters without a controller are ignored.
         """
         if isinstance(drafter, SteeredDrafter):
             drafter.close(is_complete=is_complete)
             self._report(task)
 
     def close(self) -> None:
-        """End the saving thread and write the state file a last time."""
+        """Stop the thread that saves, and write the state file a last time."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

@@ -9,29 +9,30 @@ from specdec.errors import InvalidRequestError
 from specdec.serving.request_parameters import shown
 
 LOOKUP, SUFFIX, PREDICTION = "lookup", "suffix", "prediction"
-"""Names of the copy drafters; draft engines go by the names of their models."""
+"""Names of the copy drafters. A draft model's drafter has the name of its Triton model."""
 
 AUTO, TREE, VOTE = "auto", "tree", "vote"
-"""`auto`: the controller chooses. `tree`: copy drafters and draft models together, as one tree.
-`vote`: all draft models vote. Without speculation the name is NONE."""
+"""`auto`: the controller chooses. `tree`: copy drafters and draft models draft one tree together.
+`vote`: all draft models vote. NONE means no speculation."""
 
 ENGINE = "engine"
-"""Drafter and verification mode of an engine that speculates inside, in outputs and metrics."""
+"""Name of both drafter and verification mode of an engine that speculates inside, for outputs and
+metrics."""
 
 RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE, ENGINE)
 """Names that no draft model, head or scripted drafter may have."""
 
 HEAD_TREE = "_tree"
-"""Suffix to the name of the target's head: the head's draft is a tree instead of a chain."""
+"""Suffix of a head's name, for the drafter in which the head drafts a tree instead of a chain."""
 
 JOIN = "+"
-"""Separator of several drafters in one name, such as `lookup+draft`."""
+"""Separator of drafters in a joined name, such as `lookup+draft`."""
 
 
 def check_drafter(asked: str, drafters: Sequence[str]) -> str:
-    """Return `asked` if the configured `drafters` can serve it.
+    """Return the drafter name `asked` if it is valid with the configured `drafters`.
 
-    Raises InvalidRequestError for an unknown name and for a joined name with repetitions.
+    Raises InvalidRequestError for an unknown name, and for a joined name that repeats a drafter.
     """
     known = (AUTO, NONE, *drafters, TREE, VOTE)
     if asked in known:

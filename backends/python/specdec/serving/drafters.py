@@ -1,4 +1,4 @@
-"""Build the drafter of each request; only this module knows all kinds of drafters."""
+"""Build the drafter of each request. Only this module knows all kinds of drafters."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
 MAX_LEAD_TOKENS = 6
-"""The longest chain that the controller asks of a draft engine or a head in a round, in tokens.
-A request may ask for more. With `draft_ahead` the length is always `num_draft_tokens`."""
+"""Most draft tokens that the controller requests of a draft model, or of a head's chain, in a round.
+A request may ask for more. With `draft_ahead`, draft models always draft `num_draft_tokens`."""
 
 
 class DrafterFactory:
-    """Makes the drafter of each request.
+    """The builder of all drafters, one for each request.
 
-    It holds what drafters share between requests: the health of draft engines, the controller, and
-    the texts of finished requests.
+    It holds what the drafters of all requests share: the health of draft engines, the controller,
+    and the texts of finished requests.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class DrafterFactory:
     ) -> None:
         """Load the scripts of scripted drafters.
 
-        `strangers`: the draft models whose vocabulary is not the target's, by name.
-        `report_failure` gets the name and the error of a draft engine that failed. Raises
-        ConfigurationError for scripts that cannot be read.
+        `strangers` has the draft models for cross-vocabulary drafts, by name. `report_failure` gets
+        the name and the error of a draft engine that failed. Raises ConfigurationError if a script
+        cannot be read.
         """
         self._settings = settings
         self._tokenizer = tokenizer
@@ -81,8 +81,8 @@ class DrafterFactory:
         self._health = {name: DraftHealth() for name in settings.draft_models}
         self._heads = (*settings.heads, *settings.head_trees)
         limit = settings.inflight_limit
-        # Threads that draft ahead wait for engine calls, which have threads of their own. A request
-        # may have three calls: the one it waits for, one ahead, and one that is being ended.
+        # Threads that draft ahead wait for engine calls, which run on other threads. A request may
+        # have three calls: the one that it waits for, one ahead, and one that is being ended.
         self._ahead_threads = ThreadPoolExecutor(2 * limit, thread_name_prefix="ahead")
         self._threads = ThreadPoolExecutor(3 * limit, thread_name_prefix="draft")
         self.memory = Memory()
@@ -94,11 +94,11 @@ class DrafterFactory:
         self._threads.shutdown(wait=False)
 
     def make(self, occasion: Occasion) -> Drafter | None:
-        """Return the drafter that the request asks for; None if it must run without speculation."""
+        """Return the request's drafter; None if the request must run without speculation."""
         asked, names = occasion.request.drafter, self._members(occasion)
         judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
-        # Compiled engines that verify by probabilities need the logits of each draft token.
-        # Tokens that are copied, or translated from another vocabulary, have none.
+        # To verify by probabilities, compiled engines need the logits of each draft token. Tokens
+        # that are copied, or translated from another vocabulary, have none.
         if judges_by_logits:
             known = set(self._settings.draft_models) - set(self._strangers)
             names = [each for each in names if each in known]
@@ -111,8 +111,8 @@ class DrafterFactory:
             return LateDrafter(VoteDrafter(VOTE, voters))
         heads = sorted(set(names) & set(self._heads))
         if heads or asked == names[0] or judges_by_logits:
-            # A tree sorts after its head, so the last name is the tree if both are asked for.
-            # Without a head the first drafter leads; further draft models are left out.
+            # Only one head or draft model drafts beside the copy drafters. A head's tree sorts after
+            # its chain, so it is the one used if the request names both.
             leads = heads[-1:] or names[:1]
             ordered = [*(each for each in names if self._is_free(each)), *leads]
             return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
@@ -121,14 +121,14 @@ class DrafterFactory:
     def nobody(self, occasion: Occasion) -> Drafter:
         """Return a drafter that proposes nothing, for a request without speculation.
 
-        Through it the controller learns the speed of the target alone, its baseline.
+        It lets the controller measure the target's speed without speculation, the baseline.
         """
         return self._steered([], occasion, is_fixed=True)
 
     def _members(self, occasion: Occasion) -> list[str]:
-        """Return the names of all drafters that the request means; none if it switches them off.
+        """Return the names of all drafters that the request allows; empty without speculation.
 
-        The most promising come first, unless the request gives an order.
+        They are in the order in which they are preferred: the request's own order, if it has one.
         """
         request = occasion.request
         if request.num_draft_tokens == 0 or request.drafter == NONE:
@@ -144,15 +144,15 @@ class DrafterFactory:
         return engines if request.drafter == VOTE else request.drafter.split(JOIN)
 
     def _is_free(self, name: str) -> bool:
-        """Say whether its drafts take no engine's time: it is neither a draft model nor a head."""
+        """Say whether the drafter costs no engine time: it is neither a draft model nor a head."""
         return name not in self._settings.draft_models and name not in self._heads
 
     def _steered(
         self, names: list[str], occasion: Occasion, *, is_fixed: bool = False
     ) -> SteeredDrafter:
-        """Return a drafter that chooses among `names` as the controller says.
+        """Return a drafter that lets the controller choose among `names`.
 
-        `is_fixed`: the request itself names the drafter, and the controller only learns from it.
+        `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
         takes_trees = self._takes_trees(occasion.sampling)
         engines = {
@@ -183,7 +183,7 @@ class DrafterFactory:
         return SteeredDrafter(steering, copying, engines, heads)
 
     def _lead(self, name: str, occasion: Occasion) -> Lead:
-        """Return what the controller needs to know of a draft engine or a head."""
+        """Return the draft lengths that the controller may choose for a draft model or head."""
         settings, asked = self._settings, occasion.request.num_draft_tokens
         lengths = tuple(range(1, min(MAX_LEAD_TOKENS, settings.max_draft_len) + 1))
         if name in self._heads:
@@ -196,7 +196,7 @@ class DrafterFactory:
         return Lead(name, lengths)
 
     def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
-        """Return the configured choice: the head, the first draft engine, copying, or off."""
+        """Return the choice before measurements: a head, else a draft model, copy drafters or off."""
         if not leads:
             return Choice(COPY) if has_copying else OFF_CHOICE
         return self._usual(leads[0], occasion)
@@ -204,7 +204,7 @@ class DrafterFactory:
     def _routed(self, occasion: Occasion, leads: Sequence[Lead]) -> Choice | None:
         """Return the choice that the operator configured for the request's task.
 
-        The result is None if there is none, or if its drafter cannot draft for this request.
+        Returns None if there is none, or if its drafter cannot draft for this request.
         """
         name = occasion.task.drafter
         if name is not None and self._is_free(name):
@@ -212,13 +212,16 @@ class DrafterFactory:
         return next((self._usual(each, occasion) for each in leads if each.name == name), None)
 
     def _usual(self, lead: Lead, occasion: Occasion) -> Choice:
-        """Return the choice of this drafter, with the k of the request or else of the settings."""
+        """Return the choice of this drafter, with k from the request or else from the settings."""
         if lead.is_head:
             return Choice(lead.name, self._shape(lead.name, occasion).num_tokens)
         return Choice(lead.name, self._num_tokens(occasion))
 
     def _alone(self, name: str, occasion: Occasion) -> Drafter:
-        """Return a drafter for rounds in which no other drafts; a draft engine may draft ahead."""
+        """Return the drafter of this name for rounds without another one.
+
+        With `draft_ahead`, a draft model drafts ahead if drafts are verified by equality.
+        """
         settings, drafter = self._settings, self._named(name, occasion)
         if name not in settings.draft_models or not settings.draft_ahead:
             return drafter
@@ -248,7 +251,7 @@ class DrafterFactory:
         return LateDrafter(self._engine(name, occasion))
 
     def _shape(self, name: str, occasion: Occasion) -> HeadShape:
-        """Return the shape of the draft that the head is asked for: a chain or a tree, and k."""
+        """Return the shape of the head's draft: a chain or a tree, and k."""
         settings = self._settings
         is_tree = name in settings.head_trees and self._takes_trees(occasion.sampling)
         num_tokens = settings.head_num_draft_tokens
@@ -261,8 +264,8 @@ class DrafterFactory:
     def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
         """Return a drafter that joins the members' drafts into one tree.
 
-        If the engines or the verification mode take no trees, the first member with a proposal
-        drafts alone.
+        If the engines or the verification mode take no trees, the draft of the first member that
+        has one is used alone.
         """
         sampling = occasion.sampling
         if not self._takes_trees(sampling):
@@ -284,7 +287,7 @@ class DrafterFactory:
     def _calls(
         self, name: str, occasion: Occasion, *, is_voter: bool = False, is_ahead: bool = False
     ) -> EngineCalls:
-        # In another vocabulary, noise and penalties would go to the wrong tokens. So a
+        # Noise and penalties would go to the wrong tokens of another vocabulary. So a
         # cross-vocabulary draft is greedy.
         is_stranger = name in self._strangers
         salt = occasion.sampling.cache_salt
@@ -294,7 +297,7 @@ class DrafterFactory:
             else occasion.sampling.for_draft(self._source(name))
         )
         size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
-        # The request does not wait for all of a call ahead, so its time is not counted.
+        # A request does not wait for the whole of a call ahead, so that time is not counted.
         has_clock = occasion.request.return_perf_metrics and not is_ahead
         label = f"{name}-ahead" if is_ahead else name
         calls = self._engines.calls(
@@ -321,24 +324,24 @@ class DrafterFactory:
         is_voter: bool = False,
         ahead: EngineCalls | None = None,
     ) -> EngineDrafter:
-        """Return a drafter that asks a draft engine.
+        """Return a drafter that calls a draft engine.
 
-        `is_voter`: its tokens come with log-probabilities. `ahead`: the calls of a drafter that
-        drafts ahead; it drafts one token more, the one that it expects of the target itself.
+        `is_voter`: its draft tokens come with log-probabilities. `ahead`: the engine calls for
+        drafting ahead; the drafter then predicts the target's own token too, one token more.
         """
         settings, sampling = self._settings, occasion.sampling
         asked = occasion.request.num_draft_tokens
         is_measured = occasion.request.drafter == AUTO and asked is None
         calls = ahead or self._calls(name, occasion, is_voter=is_voter)
         num_tokens = self._num_tokens(occasion)
-        # The controller chooses a length up to this limit in each round.
+        # The controller chooses a draft length up to this limit.
         if is_measured and not settings.draft_ahead:
             num_tokens = min(MAX_LEAD_TOKENS, settings.max_draft_len)
         stranger = self._strangers.get(name)
         end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
         if sampling.is_judged:
-            # An engine that stops at the end token has drawn it but does not return it. The rest
-            # would not follow the distributions that come with it, so the end token is drafted too.
+            # An engine that stops at the end token draws it but does not return it. The returned
+            # tokens would then not follow the distributions returned with them.
             end_id = None
         engine: DraftEngine = ContractDraft(
             calls,

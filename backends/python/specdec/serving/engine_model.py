@@ -1,4 +1,4 @@
-"""Serve the torch engine as a Triton model with the tensors of NVIDIA's `tensorrtllm` backend."""
+"""Serve our engine as a Triton model with the tensors of NVIDIA's `tensorrtllm` backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specdec.torch_engine.engine import TorchEngine
 
 
 class TritonPythonModel:
-    """Passes Triton's requests to the engine, and the engine's outputs back to Triton."""
+    """The Triton model of one engine: passes requests to the engine and its results back."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the engine.

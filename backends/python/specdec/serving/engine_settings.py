@@ -1,4 +1,4 @@
-"""Define the parameters of a torch engine in its model's config.pbtxt."""
+"""Define the parameters of our engine in its model's config.pbtxt."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from specdec.torch_engine.engine import EngineSettings
 
 @dataclass(frozen=True, slots=True)
 class EngineModelSettings:
-    """The parameters of a torch engine by their names in config.pbtxt, with their defaults."""
+    """The parameters of our engine, with their names in config.pbtxt and their defaults."""
 
     checkpoint_dir: str
     """Directory of the weights; a relative path starts at the model's version directory."""
     device: str = "auto"
     dtype: str = "bfloat16"
     num_threads: int = 0
-    """CPU threads in an operation; 0 takes PyTorch's default."""
+    """CPU threads for one operation; 0 takes PyTorch's default."""
     kernels: str = "auto"
     weight_dtype: str = "auto"
     head_dir: str = ""
-    """Directory of the target's head, relative as `checkpoint_dir`; empty for none."""
+    """Directory of the target's head, absolute or relative as `checkpoint_dir`; empty: no head."""
     max_seq_len: int = 8192
-    """Most tokens of prompt, draft and answer together."""
+    """Most tokens of a sequence: prompt, answer and draft together."""
     max_draft_len: int = 16
     """Most draft tokens verified in one call; 0 if the engine only drafts."""
     max_num_tokens: int = 512
     """Most rows in a pass, over all requests."""
     max_num_sequences: int = 64
-    """Most sequences that run at once; each path of a tree is one."""
+    """Most sequences that run at once; each path of a tree is a sequence."""
     max_tokens_in_paged_kv_cache: int = 65536
-    """Tokens in the KV cache."""
+    """Tokens that the KV cache holds, over all requests."""
 
     def engine_settings(self, version_directory: Path) -> EngineSettings:
         """Return the engine's settings; relative paths start at `version_directory`."""

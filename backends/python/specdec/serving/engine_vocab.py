@@ -1,4 +1,4 @@
-"""Read the vocabulary sizes of engines where they differ from those of the tokenizer."""
+"""Read the vocabulary sizes of engines whose sizes differ from the tokenizer's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class VocabSize(NamedTuple):
 
     num_tokens: int
     num_columns: int
-    """Columns of its logits; at least `num_tokens`, because they may be padded."""
+    """Columns of the engine's logits. These may be padded, so it is at least `num_tokens`."""
 
 
 def read_vocab_sizes(text: str) -> dict[str, VocabSize]:
