@@ -1,4 +1,4 @@
-"""Connect the controller to task labels, to Triton's metrics and to a file that outlasts restarts."""
+"""Connect the controller to task labels, Triton's metrics and a file that outlasts restarts."""
 
 from __future__ import annotations
 

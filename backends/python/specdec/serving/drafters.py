@@ -43,8 +43,8 @@ from specdec.serving.strangers import Stranger
 from specdec.serving.tokenizing import Tokenizer
 
 MAX_LEAD_TOKENS = 6
-"""Most draft tokens that the controller requests of a draft model, or of a head's chain, in a round.
-A request may ask for more. With `draft_ahead`, draft models always draft `num_draft_tokens`."""
+"""Most draft tokens that the controller requests of a draft model or of a head's chain in a round. A
+request may ask for more. With `draft_ahead`, draft models always draft `num_draft_tokens`."""
 
 
 class DrafterFactory:
@@ -111,8 +111,8 @@ class DrafterFactory:
             return LateDrafter(VoteDrafter(VOTE, voters))
         heads = sorted(set(names) & set(self._heads))
         if heads or asked == names[0] or judges_by_logits:
-            # Only one head or draft model drafts beside the copy drafters. A head's tree sorts after
-            # its chain, so it is the one used if the request names both.
+            # Only one head or draft model drafts beside the copy drafters. A head's tree sorts
+            # after its chain, so the tree is used if the request names both.
             leads = heads[-1:] or names[:1]
             ordered = [*(each for each in names if self._is_free(each)), *leads]
             return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
@@ -196,7 +196,7 @@ class DrafterFactory:
         return Lead(name, lengths)
 
     def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
-        """Return the choice before measurements: a head, else a draft model, copy drafters or off."""
+        """Return the choice before measurements: head, draft model, copy drafters or off."""
         if not leads:
             return Choice(COPY) if has_copying else OFF_CHOICE
         return self._usual(leads[0], occasion)
