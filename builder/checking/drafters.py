@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from builder.checking.findings import Finding, error, note, warning
 from builder.checking.limits import COPY_DRAFTERS
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
-from specdec.serving.drafter_names import PREDICTION
+from specdec.drafting.names import PREDICTION
 
 MODES_OF = {
     TORCH: ("eagle3", "medusa"),

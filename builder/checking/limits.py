@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from builder.checking.findings import Finding, error, note, warning
 from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
-from specdec.serving.drafter_names import LOOKUP, PREDICTION, SUFFIX
+from specdec.drafting.names import LOOKUP, PREDICTION, SUFFIX
 
 COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)
 """Names of the copy drafters."""

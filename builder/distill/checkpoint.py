@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaModel
 from builder.checkpoints.tensors import read_tensors
 from builder.distill.student import Student, shape_of
 from builder.fingerprint import fingerprint
-from specdec.serving.freshness import RECORD_FILE, write_trained_on
+from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20

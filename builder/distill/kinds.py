@@ -15,7 +15,7 @@ from builder.distill.target import embedding_and_output_rows
 from builder.distill.training.learner import Learner, TrainSettings
 from builder.distill.training.student import StudentLearner
 from builder.errors import BuildError
-from specdec.serving.versions import CHECKPOINT
+from specdec.deployment.versions import CHECKPOINT
 
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)
 """Errors of a checkpoint that is incomplete or of another kind."""

@@ -27,7 +27,7 @@ from builder.fingerprint import fingerprint
 from builder.heads.eagle3 import Eagle3
 from builder.heads.learner import Head
 from builder.heads.medusa import Medusa
-from specdec.serving.freshness import RECORD_FILE, write_trained_on
+from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}
 """File of a head's tensors, by kind."""

@@ -15,7 +15,7 @@ from builder.errors import BuildError
 from builder.heads import checkpoint
 from builder.heads.eagle3 import Eagle3
 from builder.heads.learner import HeadLearner
-from specdec.serving.versions import HEAD
+from specdec.deployment.versions import HEAD
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from builder.fingerprint import fingerprint
 from builder.importing.models import ImportedModel
 from builder.importing.packages import fetch
 from builder.outputs import is_current, replaced, reported
-from specdec.serving.freshness import write_fingerprint
+from specdec.deployment.freshness import write_fingerprint
 
 IMPORT_FORMAT = "2"
 """Version of the written folders; folders of another version are written again."""

@@ -24,18 +24,18 @@ from builder.profiling.server import (
 )
 from builder.repository.options import add_repository_option
 from clients import GrpcClient, SpecdecError
-from specdec.control.memory import Memory, MemoryMismatchError
+from specdec.deployment.manifest import load_manifest
 from specdec.errors import ConfigurationError
-from specdec.serving.launcher import LaunchError
-from specdec.serving.manifest import load_manifest
-from specdec.serving.parameters import own_config, read_parameters
-from specdec.serving.settings import OrchestratorSettings
+from specdec.launch.launcher import LaunchError
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import own_config, read_parameters
+from specdec.steering.state_file import StateFile, StateFileMismatchError
 
 PROFILE = "control_profile.json"
 """File of the profile, in the orchestrator's folder beside its config.pbtxt."""
 REQUEST_TIMEOUT_S = 600.0
 """Seconds that a request may take."""
-FAILURES = (ConfigurationError, LaunchError, MemoryMismatchError, OSError, SpecdecError)
+FAILURES = (ConfigurationError, LaunchError, StateFileMismatchError, OSError, SpecdecError)
 """Errors that end the command with a message instead of a traceback."""
 
 
@@ -165,7 +165,7 @@ def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads:
         raise BuildError("--server needs --state, its control_state_file, and --output")
     else:
         wait_for_save(arguments.state)
-        Memory.found(arguments.state)
+        StateFile.found(arguments.state)
 
 
 @contextmanager

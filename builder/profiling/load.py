@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from builder.errors import BuildError
 from clients import GenerationRequest, GrpcClient
-from specdec.serving.drafter_names import LOOKUP
-from specdec.serving.settings import OrchestratorSettings
+from specdec.drafting.names import LOOKUP
+from specdec.settings.orchestrator import OrchestratorSettings
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
 """Folder of the shipped prompts, one file for each task."""

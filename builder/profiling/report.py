@@ -9,11 +9,11 @@ from pathlib import Path
 from builder.errors import BuildError
 from builder.profiling.load import Choice
 from builder.tables import table
-from specdec.control.controller import Controller
-from specdec.control.memory import Memory
-from specdec.control.settings import ControlSettings
-from specdec.serving.drafter_names import LOOKUP
-from specdec.serving.settings import OrchestratorSettings
+from specdec.drafting.names import LOOKUP
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.steering.controller import Controller
+from specdec.steering.settings import ControlSettings
+from specdec.steering.state_file import StateFile
 
 CONTEXT = 256
 """Tokens of context at which times are given."""
@@ -24,11 +24,11 @@ def report(
 ) -> str:
     """Return tables of milliseconds by load, and of acceptance by drafter.
 
-    Raises BuildError if no round was timed, and MemoryMismatchError for a file that is not a
+    Raises BuildError if no round was timed, and StateFileMismatchError for a file that is not a
     profile.
     """
     controller = Controller(ControlSettings())
-    Memory.found(path).load(controller, time.time())
+    StateFile.found(path).load(controller, time.time())
     costs, book = controller.costs, controller.book
     if not costs.is_known:
         raise BuildError("no round was timed: ask for longer answers (--max-tokens)")

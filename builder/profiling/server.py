@@ -10,8 +10,8 @@ from pathlib import Path
 
 from builder.errors import BuildError
 from builder.parameters import set_parameters
+from specdec.launch.launcher import TritonServer
 from specdec.serving.control_plane import SAVE_PERIOD_S
-from specdec.serving.launcher import TritonServer
 
 ORCHESTRATOR = "specdec"
 """Folder of the orchestrator in the model repository."""

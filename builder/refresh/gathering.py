@@ -10,7 +10,7 @@ from builder.distill import prompts
 from builder.distill.prompts import Prompt, separation
 from builder.distill.seeding import seeded
 from builder.errors import BuildError
-from specdec.serving.prompt_log import read_log
+from specdec.serving.request.prompt_log import read_log
 
 MIN_PROMPTS = 100
 """Fewest different prompts for a refresh: one in ten measures the result, so fewer are too few."""

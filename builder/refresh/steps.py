@@ -21,7 +21,7 @@ from builder.refresh import gathering, learning, swapping
 from builder.refresh.learning import Outcome
 from builder.refresh.trial import TrialSettings, Verdict
 from builder.refresh.triton import Counters, Server
-from specdec.serving.versions import CHECKPOINT, served_version
+from specdec.deployment.versions import CHECKPOINT, served_version
 
 EXIT_FELL, EXIT_ROLLED_BACK = 3, 4
 MIN_BASELINE_ROUNDS = 200

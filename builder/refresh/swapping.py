@@ -17,7 +17,7 @@ from builder.errors import BuildError
 from builder.outputs import link_or_copy
 from builder.refresh.trial import Trial, TrialSettings, Verdict, watch
 from builder.refresh.triton import Counters, Server
-from specdec.serving.versions import CHECKPOINT, HEAD, served_version, versions
+from specdec.deployment.versions import CHECKPOINT, HEAD, served_version, versions
 
 MARK = "refreshed.json"
 """File in versions that a refresh made; a refresh removes only those."""

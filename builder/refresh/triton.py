@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from builder.errors import BuildError
-from specdec.serving.admin_key import ADMIN_HEADER
+from specdec.launch.admin_key import ADMIN_HEADER
 
 LOAD_TIMEOUT_S = 600.0
 PAGE_TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from specdec.serving.server_command import (
+from specdec.launch.server_command import (
     REGION_PREFIX,
     SHM_DEFAULT_BYTES,
     SHM_GROWTH_BYTES,

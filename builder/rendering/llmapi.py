@@ -15,7 +15,7 @@ from packaging.version import Version
 from builder.description import PairDescription, SelfSpeculation
 from builder.memory import KvShare
 from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
-from specdec.engines.contract import RECEIPT_ADDRESS
+from specdec.engines.wire.contract import RECEIPT_ADDRESS
 
 MODEL_YAML = Path("1") / "model.yaml"
 
@@ -63,12 +63,12 @@ OUTPUTS = (
     Tensor("acceptance_rate", "FP32"),
     Tensor("total_accepted_draft_tokens", "INT32"),
     Tensor("total_draft_tokens", "INT32"),
-    Tensor(RECEIPT_ADDRESS, "STRING", (1,)),  # ours, added by serving/llmapi_model.py
+    Tensor(RECEIPT_ADDRESS, "STRING", (1,)),  # ours, added by engine_model/llmapi_model.py
 )
 
 MODEL_PY = '''"""NVIDIA's llmapi model, from the container that this runs in."""
 
-from specdec.serving.llmapi_model import TritonPythonModel
+from specdec.engine_model.llmapi_model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
 '''

@@ -17,9 +17,8 @@ from builder.rendering.tensorrtllm import ENGINE
 from builder.repository.weights import WEIGHTS
 from builder.tensorrt_llm.flags import build_flags
 from specdec import __version__
-from specdec.errors import ConfigurationError
-from specdec.serving.freshness import fingerprint_of, trained_on
-from specdec.serving.manifest import (
+from specdec.deployment.freshness import fingerprint_of, trained_on
+from specdec.deployment.manifest import (
     MANIFEST_FILE,
     EngineRecord,
     FileRecord,
@@ -28,6 +27,7 @@ from specdec.serving.manifest import (
     load_manifest,
     record,
 )
+from specdec.errors import ConfigurationError
 
 RECORDED = ("checkpoint", "checkpoints", "head", "engine")
 """Folders of a model whose files are recorded, because they are not edited by hand. Parameters in

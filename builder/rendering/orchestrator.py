@@ -12,7 +12,7 @@ from builder.description import (
     EngineDescription,
     PairDescription,
 )
-from specdec.control.modes import OFF
+from specdec.steering.modes import OFF
 
 MAX_LOOKUP = 11
 """Draft tokens that `lookup` may propose after a long match. With the target's own token these are

@@ -22,12 +22,12 @@ from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.rendering.torch_models import copied_model, write_torch_models
 from builder.repository.colocate import colocate
 from builder.repository.weights import WEIGHTS
-from specdec.serving.compiled_engine import ENGINE_CONFIG
-from specdec.serving.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
-from specdec.serving.load_check import engine_problems
-from specdec.serving.manifest import MANIFEST_FILE, Manifest
-from specdec.serving.parameters import read_parameters
-from specdec.serving.settings import OrchestratorSettings
+from specdec.deployment.compiled_engine import ENGINE_CONFIG
+from specdec.deployment.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
+from specdec.deployment.load_check import engine_problems
+from specdec.deployment.manifest import MANIFEST_FILE, Manifest
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import read_parameters
 
 TOKENIZER_FILES = (
     "config.json",

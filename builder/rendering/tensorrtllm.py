@@ -10,7 +10,7 @@ from builder.rendering.launch import Launch
 from builder.rendering.pbtxt import ModelConfig, Parameter
 from builder.rendering.tensorrtllm_tensors import inputs, outputs
 from builder.rendering.warmup import write_warmup
-from specdec.serving import versions
+from specdec.deployment import versions
 
 ENGINE = Path("1") / versions.ENGINE
 """Folder of the compiled engine, relative to its model."""

@@ -18,8 +18,8 @@ from builder.rendering.launch import LAUNCH_FILE
 from builder.rendering.warmup import write_warmup
 from builder.repository.add_draft import add_draft
 from builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
-from specdec.serving.freshness import fingerprint_of, write_fingerprint
-from specdec.serving.manifest import MANIFEST_FILE
+from specdec.deployment.freshness import fingerprint_of, write_fingerprint
+from specdec.deployment.manifest import MANIFEST_FILE
 
 PATTERNS = Path(__file__).parents[2] / "model_repository"
 """Folder of the shipped models, whose configuration is copied."""

@@ -12,7 +12,7 @@ from builder.outputs import link_or_copy
 from builder.parameters import parameters_of, set_parameters
 from builder.repository.options import add_repository_option
 from builder.repository.weights import WEIGHTS
-from specdec.serving.versions import CHECKPOINT, HEAD, served_version
+from specdec.deployment.versions import CHECKPOINT, HEAD, served_version
 
 _CHECKPOINTS = "checkpoints"
 

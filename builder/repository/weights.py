@@ -7,7 +7,7 @@ from pathlib import Path
 from builder.errors import BuildError
 from builder.hashes import directory_sha256
 from builder.outputs import is_current, replaced, reported
-from specdec.serving import versions
+from specdec.deployment import versions
 
 WEIGHTS = Path("1") / versions.CHECKPOINT
 """Folder of a model's weights, relative to the model."""

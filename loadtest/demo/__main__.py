@@ -17,7 +17,7 @@ from pathlib import Path
 
 from clients import GenerationRequest, GenerationResult, GrpcClient, SpecdecError, collect
 from loadtest.demo.prompts import DEMO_PROMPTS
-from specdec.serving.launcher import LaunchError, TritonServer, port_from_environment
+from specdec.launch.launcher import LaunchError, TritonServer, port_from_environment
 
 NO_SPECULATION = 0  # The `num_draft_tokens` that switches speculation off.
 HEADER = ("task", "tokens/s off", "tokens/s on", "speed-up", "acceptance", "identical")

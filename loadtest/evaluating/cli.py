@@ -23,7 +23,7 @@ from loadtest.lab.kit.arms import OFF, Case
 from loadtest.lab.kit.asking import Draw
 from loadtest.lab.kit.results import command_line, conditions, write_result
 from loadtest.load.settings import SHIPPED_PROMPTS
-from specdec.serving.launcher import LaunchError, TritonServer
+from specdec.launch.launcher import LaunchError, TritonServer
 
 SERVED = "auto"
 """The drafter whose k the server chooses."""

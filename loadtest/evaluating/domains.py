@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.control.classify import classify
+from specdec.tasks.classify import classify
 
 AUTO = "auto"
 """The `column` for domains by the rules that classify requests without a task."""

@@ -11,12 +11,12 @@ from loadtest.lab.kit.answers import Measurement, counts_of, later, of
 from loadtest.lab.kit.arms import OFF, Arm
 from loadtest.lab.kit.draft_counts import DraftCounts
 from loadtest.lab.kit.ratios import Ratio, ratio, resampled
-from specdec.control.expectation import (
+from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_position
+from specdec.estimates.formulas import (
     DraftLength,
     article_speed_up,
     draft_lengths,
 )
-from specdec.control.judged import Acceptance, acceptance_by_position
 
 ALL = "all"
 """The name for all domains together."""
@@ -62,7 +62,7 @@ class Finding:
     num_prompts: int
     alpha: Ratio | None
     """α̂ over all arms."""
-    positions: tuple[Acceptance, ...]
+    positions: tuple[AcceptanceCounts, ...]
     arms: tuple[ArmFinding, ...]
     best: DraftLength | None
     """The best k, predicted from α by position and costs; None if the server chooses k."""
@@ -105,7 +105,7 @@ def find(
     )
 
 
-def positions_of(measured: Sequence[Measurement]) -> tuple[Acceptance, ...]:
+def positions_of(measured: Sequence[Measurement]) -> tuple[AcceptanceCounts, ...]:
     """Return the acceptance at the first draft position, the second, …, over these answers."""
     histograms = (
         (each.statistics or {})["acceptance_histogram_by_draft_length"] for each in measured
@@ -116,17 +116,17 @@ def positions_of(measured: Sequence[Measurement]) -> tuple[Acceptance, ...]:
     )
 
 
-def summed(parts: Iterable[Sequence[Acceptance]]) -> tuple[Acceptance, ...]:
+def summed(parts: Iterable[Sequence[AcceptanceCounts]]) -> tuple[AcceptanceCounts, ...]:
     """Add up acceptances position by position."""
     return tuple(
-        Acceptance(
+        AcceptanceCounts(
             sum(each.num_accepted for each in column), sum(each.num_judged for each in column)
         )
-        for column in itertools.zip_longest(*parts, fillvalue=Acceptance())
+        for column in itertools.zip_longest(*parts, fillvalue=AcceptanceCounts())
     )
 
 
-def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
+def alphas_of(positions: Sequence[AcceptanceCounts], length: int) -> list[float]:
     """Return the conditional acceptance of the first `length` positions.
 
     A position with fewer than MIN_JUDGED compared draft tokens takes that of the position before
@@ -134,7 +134,7 @@ def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
     """
     alphas: list[float] = []
     for position in range(length):
-        known = positions[position] if position < len(positions) else Acceptance()
+        known = positions[position] if position < len(positions) else AcceptanceCounts()
         if known.num_judged >= MIN_JUDGED or not alphas:
             alphas.append(known.alpha or 0.0)
         else:
@@ -143,7 +143,7 @@ def alphas_of(positions: Sequence[Acceptance], length: int) -> list[float]:
 
 
 def predicted(
-    positions: Sequence[Acceptance], share: float, length: int, costs: RoundCosts
+    positions: Sequence[AcceptanceCounts], share: float, length: int, costs: RoundCosts
 ) -> tuple[DraftLength, ...]:
     """Predict tokens and speed-up for k = 0 to `length`, if `share` of the rounds can draft.
 
@@ -155,7 +155,9 @@ def predicted(
     return draft_lengths(alphas, lambda k: costs.round_s(share * k))
 
 
-def predicted_best(positions: Sequence[Acceptance], share: float, costs: RoundCosts) -> DraftLength:
+def predicted_best(
+    positions: Sequence[AcceptanceCounts], share: float, costs: RoundCosts
+) -> DraftLength:
     """Return the k with the largest predicted gain among the measured positions; 0 means off."""
     measured = sum(each.num_judged >= MIN_JUDGED for each in positions)
     choices = predicted(positions, share, max(1, measured), costs)

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from builder.fingerprint import fingerprint
 from builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from loadtest.gpu.places import ROOT, Places, home
-from specdec.serving.freshness import fingerprint_of
+from specdec.deployment.freshness import fingerprint_of
 from specdec.torch_engine.config import ModelConfig
 
 

@@ -12,7 +12,7 @@ from builder.parameters import set_parameters
 from loadtest.gpu.outcome import StepOptions
 from loadtest.gpu.places import Places, home
 from loadtest.lab.kit.repository import with_drafts
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
 """Drafters that `bench exact` asks for by name.

@@ -18,7 +18,7 @@ from loadtest.planning.tables import (
     loads_table,
     notions,
 )
-from specdec.control.expectation import alpha_of_rate, alpha_of_tau
+from specdec.estimates.formulas import alpha_of_rate, alpha_of_tau
 
 GUIDE_NOTE = (
     "The guide's formula, (k + (1 − α)) / (k (1 − α) + 1) with accepted ÷ drafted for its α, is "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.control.expectation import RoundTime
+from specdec.estimates.formulas import RoundTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
 from loadtest.lab.kit.results import markdown_table
 from loadtest.planning.costs import Costs, answer_time
-from specdec.control.expectation import (
+from specdec.estimates.formulas import (
     DraftLength,
     acceptance_rate,
     alpha_of_rate,

@@ -18,7 +18,7 @@ from loadtest.reliability.http_answers import CLOSED, ask_over_http
 from loadtest.reliability.readiness import first_answer, probe
 from loadtest.reliability.table import Row, counted, listed, spread
 from specdec.health.processes import all_processes, model_run_by
-from specdec.serving.triton_server import TritonServer
+from specdec.launch.triton_server import TritonServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _CODE = """
 from pathlib import Path
 
-from specdec.serving.engine_model import TritonPythonModel
+from specdec.engine_model.torch_model import TritonPythonModel
 from specdec.torch_engine.engine import TorchEngine
 
 __all__ = ["TritonPythonModel"]

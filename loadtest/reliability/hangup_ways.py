@@ -20,7 +20,7 @@ from loadtest.reliability.asking import Channels, tokens_of
 from loadtest.reliability.http_answers import NO_ANSWER, events_of, post_stream, token_ids_of
 
 if TYPE_CHECKING:
-    from specdec.serving.server_command import ServeSettings
+    from specdec.launch.server_command import ServeSettings
 
 WAYS = ("gRPC cancel", "channel close", "HTTP close", "client SIGKILL")
 MOMENTS = ("before the first token", "in prefill", "mid-round", "at the last token")

@@ -43,7 +43,7 @@ from loadtest.reliability.watched import described, watched_server
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from specdec.serving.triton_server import TritonServer
+    from specdec.launch.triton_server import TritonServer
 
 HANGUPS_PER_ROUND = 3400
 """Requests that the server must count as CANCELLED."""

@@ -17,7 +17,7 @@ from loadtest.reliability.asking import ANSWER_LIMIT_S, TIMED_OUT, Answer, error
 
 if TYPE_CHECKING:
     from clients.request import GenerationRequest
-    from specdec.serving.server_command import ServeSettings
+    from specdec.launch.server_command import ServeSettings
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -16,8 +16,8 @@ from loadtest.reliability.http_answers import post
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted, spread
 from loadtest.reliability.watched import described, watched_server
-from specdec.serving.server_command import ServeSettings
-from specdec.serving.triton_server import TritonServer
+from specdec.launch.server_command import ServeSettings
+from specdec.launch.triton_server import TritonServer
 
 NUM_REQUESTS = 640
 NUM_TOKENS = 32

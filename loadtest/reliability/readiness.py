@@ -13,7 +13,7 @@ from clients import GenerationRequest
 from loadtest.reliability.asking import Channels
 
 if TYPE_CHECKING:
-    from specdec.serving.triton_server import TritonServer
+    from specdec.launch.triton_server import TritonServer
 
 SHORT = GenerationRequest(text_input="Count: one, two, three,", max_tokens=8)
 SHORT_LIMIT_S = 10.0

@@ -17,10 +17,10 @@ import numpy as np
 import psutil
 
 from specdec.health.board import SHARED_MEMORY
-from specdec.serving.server_command import REGION_PREFIX
+from specdec.launch.server_command import REGION_PREFIX
 
 if TYPE_CHECKING:
-    from specdec.serving.triton_server import TritonServer
+    from specdec.launch.triton_server import TritonServer
 
 MIB = 2**20
 SETTLE_LIMIT_S, SETTLE_PERIOD_S = 120.0, 0.5

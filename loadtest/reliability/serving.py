@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 
-from specdec.serving.server_command import ServeSettings
-from specdec.serving.triton_server import is_ready
+from specdec.launch.server_command import ServeSettings
+from specdec.launch.triton_server import is_ready
 
 START_LIMIT_S = 120.0
 """Seconds that a start may take if kernels have to be compiled first."""

@@ -16,7 +16,7 @@ from loadtest.reliability.http_answers import NO_ANSWER, events_of, post_stream,
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import Row, counted
 from loadtest.reliability.watched import described, watched_server
-from specdec.serving.triton_server import TritonServer
+from specdec.launch.triton_server import TritonServer
 
 STOPS_READING_S = 60.0
 NUM_TOKENS = 1500

@@ -25,8 +25,8 @@ from loadtest.reliability.serving import START_LIMIT_S, comes_up, serve_command
 from loadtest.reliability.table import Row, counted, listed, spread
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of
-from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
-from specdec.serving.supervisor import STOP_GRACE_S
+from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
+from specdec.launch.supervisor import STOP_GRACE_S
 
 DRAIN_S = 8.0
 END_LIMIT_S = 60.0

@@ -17,7 +17,7 @@ from loadtest.reliability.asking import Channels
 from loadtest.reliability.refusals import requests_of
 from loadtest.reliability.serving import comes_up, serve_command
 from loadtest.reliability.table import Row, one_line
-from specdec.serving.server_command import ServeSettings, with_free_ports
+from specdec.launch.server_command import ServeSettings, with_free_ports
 
 NUM_STREAMS = 64
 UNKNOWN_USER = 54321

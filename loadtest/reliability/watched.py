@@ -14,7 +14,7 @@ from pathlib import Path
 from loadtest.reliability.crashes import CrashWatch
 from loadtest.reliability.resources import settled
 from loadtest.reliability.table import listed
-from specdec.serving.triton_server import TritonServer
+from specdec.launch.triton_server import TritonServer
 
 NOTICE_S = 3.0
 """Seconds with nothing in flight in which the supervisor reports a death.

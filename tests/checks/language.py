@@ -34,7 +34,7 @@ PAGES = ("*.md", "docs/*.md", "builder/**/*.md", "loadtest/results/README.md")
 SKIPPED = (
     "builder/pairs/BROKEN.md",  # made of messages, which are checked where they are written
     "tests/checks/language.py",  # these two quote the faults
-    "tests/unit/test_language_check.py",
+    "tests/unit/checks/test_language_check.py",
 )
 MAX_SENTENCE_WORDS = 40
 

@@ -20,17 +20,21 @@ def configurations():
     }
 
 
+TRITON_PACKAGES = ("specdec.serving.", "specdec.engine_model.", "specdec.triton_backend.")
+"""Beginnings of the names of modules that import Triton's module."""
+
+
 @pytest.fixture(scope="session")
 def inside_triton():
     """Return a function that imports a module of ours which otherwise loads only inside Triton.
 
-    A mock replaces Triton's module `triton_python_backend_utils`. Modules of `specdec.serving` that
-    were imported over it are removed afterwards.
+    A mock replaces Triton's module `triton_python_backend_utils`. Modules of
+    ours that were imported over it are removed afterwards.
     """
     backend = "triton_python_backend_utils"
     before = dict(sys.modules)
     sys.modules.setdefault(backend, MagicMock())
     yield importlib.import_module
     for name in set(sys.modules) - set(before):
-        if name == backend or name.startswith("specdec.serving."):
+        if name == backend or name.startswith(TRITON_PACKAGES):
             del sys.modules[name]

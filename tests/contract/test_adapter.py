@@ -45,7 +45,7 @@ def test_end_of_the_answer_is_detected(inside_triton, parents, tokens, num_accep
     The adapter takes the engine's count of accepted tokens; without one it compares the tokens.
     """
     adapter = inside_triton("specdec.engines.contract_engines")
-    said = inside_triton("specdec.engines.calls").Said(tokens, num_accepted=num_accepted)
+    said = inside_triton("specdec.engines.calls").CallOutput(tokens, num_accepted=num_accepted)
     draft = adapter.Draft((5, 6), parents=parents)
 
     verification = adapter.ContractTarget(FakeCalls(said), end_id=0).verify(CONTEXT, draft)
@@ -73,7 +73,7 @@ class Counting:
 
     def begin(self, module):
         """Take the response type from `module`; return the engine."""
-        self._said = module.Said
+        self._said = module.CallOutput
         return self
 
 
@@ -134,7 +134,7 @@ class Streaming:
 def test_only_a_stream_left_before_its_last_token_is_stopped(inside_triton, num_read, num_stops):
     """The engine gets a stop request only if it has not yet sent all tokens."""
     adapter = inside_triton("specdec.engines.contract_engines")
-    calls = Streaming(inside_triton("specdec.engines.calls").Said)
+    calls = Streaming(inside_triton("specdec.engines.calls").CallOutput)
 
     steps = adapter.ContractTarget(calls, end_id=0).stream(CONTEXT, 5)
     for _ in range(num_read):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from specdec.errors import ShuttingDownError
-from specdec.serving.flight import FlightControl
-from specdec.serving.tenant_shares import TenantShares
+from specdec.serving.admission.in_flight import FlightControl
+from specdec.serving.admission.tenant_shares import TenantShares
 
 
 class Watch:

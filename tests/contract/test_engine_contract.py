@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specdec.engines import contract
+from specdec.engines.wire import contract
 from tests.contract.declared import tensors_of
 from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS, OWN_OUTPUTS
 
@@ -59,7 +59,7 @@ def test_draft_is_the_target_without_verification(configurations):
 
 
 def test_adapter_and_engine_use_declared_names_only(configurations):
-    """Every name in engines/contract.py is declared, and every declared input is named there."""
+    """Every name in wire/contract.py is declared, and every declared input is named there."""
     constants = {name: value for name, value in vars(contract).items() if name.isupper()}
     names = {value for value in constants.values() if isinstance(value, str)}
     configuration = configurations["target"]
@@ -72,7 +72,7 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
 
 def test_outputs_are_the_declared_ones(configurations, inside_triton):
     """The engine's replies have all outputs of config.pbtxt, with their types and dimensions."""
-    reply = inside_triton("specdec.serving.reply")
+    reply = inside_triton("specdec.engine_model.reply")
     scheduler = inside_triton("specdec.torch_engine.task")
     outputs = reply.token_outputs([1, 2, 3])
     outputs |= reply.perf_outputs(scheduler.TaskStats())

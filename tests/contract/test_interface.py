@@ -10,9 +10,9 @@ from clients.errors import SpecdecError
 from clients.request import INPUTS
 from specdec import errors
 from specdec.cli import COMMANDS
-from specdec.serving.server_command import PORT_VARIABLES as LAUNCHER_PORTS
-from specdec.serving.server_command import ServeSettings
-from specdec.serving.settings import OrchestratorSettings
+from specdec.launch.server_command import PORT_VARIABLES as LAUNCHER_PORTS
+from specdec.launch.server_command import ServeSettings
+from specdec.settings.orchestrator import OrchestratorSettings
 from tests.contract.declared import ROOT, tensors_of
 from tests.contract.tables import (
     COUNTERS,
@@ -65,8 +65,8 @@ def test_clients_send_what_the_model_takes():
 
 def test_every_input_is_read(inside_triton):
     """Every declared input is read, except pad_id, because one sequence needs no padding."""
-    serving = ROOT / "backends/python/specdec/serving"
-    source = (serving / "request.py").read_text() + (serving / "reading.py").read_text()
+    package = ROOT / "backends/python/specdec/serving/request"
+    source = (package / "request.py").read_text() + (package / "values.py").read_text()
 
     unread = {name for name in SPECDEC_INPUTS if f'"{name}"' not in source}
     assert unread == {"pad_id"}
@@ -78,7 +78,7 @@ def test_parameters_are_the_settings(configurations, inside_triton, model):
     if model == "specdec":
         settings = OrchestratorSettings
     else:
-        settings = inside_triton("specdec.serving.engine_model").EngineModelSettings
+        settings = inside_triton("specdec.engine_model.torch_model").EngineModelSettings
     given = {name: value.string_value for name, value in configurations[model].parameters.items()}
     fields = {field.name: field for field in dataclasses.fields(settings)}
 
@@ -109,7 +109,7 @@ def test_limits_of_the_pair_fit_together(configurations):
 
 def test_metrics_are_the_documented_ones(inside_triton):
     """Every metric family keeps its name and kind, so that dashboards keep working."""
-    metrics = inside_triton("specdec.serving.metrics")
+    metrics = inside_triton("specdec.serving.metrics.definitions")
 
     for kind, names in (
         (metrics.Counter, COUNTERS),
@@ -145,7 +145,7 @@ def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):
 
     Its own text, which may hold secrets, is not sent.
     """
-    tensors = inside_triton("specdec.serving.triton_tensors")
+    tensors = inside_triton("specdec.triton_backend.tensors")
     pb_utils = tensors.pb_utils
 
     def code_of(error):

@@ -7,11 +7,11 @@ from tests.contract.declared import ROOT
 MAX_LINES = 300
 PACKAGES = ("backends/python/specdec", "builder", "clients", "loadtest")
 LONGER = {
-    "backends/python/specdec/control/controller.py": 333,
-    "backends/python/specdec/control/cues.py": 420,
+    "backends/python/specdec/steering/controller.py": 333,
+    "backends/python/specdec/tasks/cues.py": 420,
     "backends/python/specdec/serving/drafters.py": 360,
     "backends/python/specdec/serving/orchestrator.py": 335,
-    "backends/python/specdec/torch_engine/scheduler.py": 372,
+    "backends/python/specdec/torch_engine/scheduling/scheduler.py": 372,
 }
 """Modules with more lines than allowed, and the most lines that each may have. Only lower these."""
 

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def outbox(inside_triton, monkeypatch):
     """Return an outbox whose error responses are texts."""
-    module = inside_triton("specdec.serving.outbox")
+    module = inside_triton("specdec.triton_backend.outbox")
     monkeypatch.setattr(module, "error_response", str)
     made = module.Outbox()
     yield made

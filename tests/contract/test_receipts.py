@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from specdec.engines import contract, receipts
-from specdec.engines.engine_call import parse_call
+from specdec.engines.wire import contract, receipts
+from specdec.engines.wire.engine_call import parse_call
 from specdec.torch_engine.task import TaskOutput, TaskStats
 
 WITHIN_S = 5.0
@@ -71,7 +71,7 @@ class Reader:
 @pytest.fixture
 def reader(inside_triton, desk):
     """Return a function that begins a call for given outputs and returns its Reader."""
-    return lambda outputs: Reader(inside_triton("specdec.serving.reply"), desk, outputs)
+    return lambda outputs: Reader(inside_triton("specdec.engine_model.reply"), desk, outputs)
 
 
 def test_next_response_waits_for_the_receipt(reader):
@@ -156,7 +156,7 @@ class TextReader:
 @pytest.fixture
 def text_reader(inside_triton, desk):
     """Return the reader of a request to a model that is not ours."""
-    return TextReader(inside_triton("specdec.serving.paced_sender"), desk)
+    return TextReader(inside_triton("specdec.engine_model.paced_sender"), desk)
 
 
 def test_foreign_stream_waits_for_receipts(text_reader):

@@ -24,7 +24,7 @@ from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.tensorrt_llm.compiling import compile_steps
 from builder.tensorrt_llm.installation import find_toolkit
 from builder.tensorrt_llm.plan import plan_steps
-from specdec.serving.manifest import MANIFEST_FILE
+from specdec.deployment.manifest import MANIFEST_FILE
 from tests.unit.builder.tensorrt_llm_standin import install
 
 DOUBLES = Path(__file__).parent

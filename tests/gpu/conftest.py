@@ -5,8 +5,8 @@ import torch
 
 from specdec.torch_engine.model import LlamaModel
 from tests.gpu.device import DEVICE, IS_CUDA
-from tests.unit.graph_path import NUM_CACHE_TOKENS
 from tests.unit.tiny_llama import save_tiny_llama
+from tests.unit.torch_engine.graph_path import NUM_CACHE_TOKENS
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ from builder.repository.add_draft import add_draft
 from clients import GenerationRequest, GrpcClient
 from loadtest.lab.kit.random_weights import random_draft
 from loadtest.lab.kit.repository import add_front_door
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specdec.control.steering import TRIAL_ROUNDS
+from specdec.steering.request_steering import TRIAL_ROUNDS
 from tests.server.doors import HOPELESS, SCHEDULED, Door, memory_of, num_drafts
 from tests.server.live import load, unload
 from tests.server.prompts import COUNT, SHIP

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from clients import GenerationRequest, GrpcClient
-from specdec.serving.request import GenerationRequest as ParsedRequest
-from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.request.request import GenerationRequest as ParsedRequest
+from specdec.serving.text.tokenizing import Tokenizer
 from tests.server.live import MODEL_REPOSITORY, raw_client, tensor
 from tests.server.prompts import CHATS, PLAIN
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from builder.repository.colocate import colocate
+from specdec.launch.launcher import TritonServer
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
-from specdec.serving.launcher import TritonServer
 from tests.server.live import MODEL_REPOSITORY
 
 DELAY_MS = 200

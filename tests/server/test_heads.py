@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clients import GenerationRequest, GrpcClient
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 from tests.server.untrained import UNTRAINED, repository_with_untrained_head
 
 # All tests use the same fixtures, or pytest would start the Medusa head's server twice.

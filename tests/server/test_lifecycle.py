@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from specdec.serving.installation import LaunchError
-from specdec.serving.launcher import TritonServer
-from specdec.serving.server_command import REGION_PREFIX
-from specdec.serving.triton_server import is_ready
+from specdec.launch.installation import LaunchError
+from specdec.launch.launcher import TritonServer
+from specdec.launch.server_command import REGION_PREFIX
+from specdec.launch.triton_server import is_ready
 from tests.server.live import ask_http
 from tests.waiting import wait_for
 

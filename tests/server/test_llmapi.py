@@ -13,8 +13,8 @@ import pytest
 
 from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from loadtest.lab.kit.repository import add_front_door
-from specdec.serving.launcher import TritonServer
-from specdec.serving.tokenizing import Tokenizer
+from specdec.launch.launcher import TritonServer
+from specdec.serving.text.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
     MODEL_REPOSITORY,

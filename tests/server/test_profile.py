@@ -7,8 +7,8 @@ from builder.parameters import parameters_of, set_parameters
 from builder.profiling.cli import PROFILE
 from loadtest.lab.kit.random_weights import random_draft
 from loadtest.lab.kit.repository import with_drafts
-from specdec.control.costs import load_bucket
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
+from specdec.steering.costs import load_bucket
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import COUNT, SHIP

@@ -17,10 +17,10 @@ from builder.refresh.trial import TrialSettings, Verdict
 from builder.refresh.triton import Server
 from clients import GenerationRequest, GrpcClient, collect
 from loadtest.lab.kit.random_weights import random_draft
-from specdec.serving.freshness import trained_on, write_trained_on
-from specdec.serving.launcher import TritonServer
-from specdec.serving.prompt_log import read_log
-from specdec.serving.versions import served_version
+from specdec.deployment.freshness import trained_on, write_trained_on
+from specdec.deployment.versions import served_version
+from specdec.launch.launcher import TritonServer
+from specdec.serving.request.prompt_log import read_log
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 from tests.server.prompts import PLAIN
 from tests.waiting import wait_for

@@ -16,7 +16,7 @@ from builder.cli import main
 from builder.outputs import link_or_copy
 from builder.parameters import set_parameters
 from clients import GenerationRequest, GrpcClient, collect
-from specdec.serving.launcher import LaunchError, TritonServer
+from specdec.launch.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import CHATS
 
@@ -98,7 +98,7 @@ def refusal(repository, directory, *extra_args):
 def test_repository_that_differs_from_its_manifest_is_refused_at_load(rendered, tmp_path):
     """One message names all differences: one changed byte of weights, and a draft limit too high.
 
-    tests/unit/test_load_check.py has the other cases.
+    tests/unit/deployment/test_load_check.py has the other cases.
     """
     repository = copied(rendered, tmp_path)
     weights = repository / "target/1/checkpoint/model.safetensors"

@@ -1,6 +1,6 @@
 """With several draft models, a task uses the one configured for it, unless that is useless."""
 
-from specdec.control.steering import TRIAL_ROUNDS
+from specdec.steering.request_steering import TRIAL_ROUNDS
 from tests.server.doors import ROUTED, Door, num_drafts
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

@@ -209,7 +209,7 @@ def test_prompt_comes_first_if_it_is_asked_for(client, streamed):
 
 def test_token_prompt_equals_text_prompt(client):
     """A prompt as `input_ids` gives the same text as its text does."""
-    from specdec.serving.tokenizing import Tokenizer  # noqa: PLC0415 - slow to import
+    from specdec.serving.text.tokenizing import Tokenizer  # noqa: PLC0415 - slow to import
     from tests.server.live import MODEL_REPOSITORY  # noqa: PLC0415
 
     tokenizer = Tokenizer(MODEL_REPOSITORY / "target/1/checkpoint")

@@ -23,10 +23,10 @@ from loadtest.reliability.serving import serve_command
 from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of, model_run_by
-from specdec.serving.launcher import TritonServer
-from specdec.serving.leftovers import BOARD_SUFFIX, remove_leftovers
-from specdec.serving.server_command import REGION_PREFIX, ServeSettings, with_free_ports
-from specdec.serving.supervisor import STOP_GRACE_S
+from specdec.launch.launcher import TritonServer
+from specdec.launch.leftovers import BOARD_SUFFIX, remove_leftovers
+from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
+from specdec.launch.supervisor import STOP_GRACE_S
 from tests.server.live import MODEL_REPOSITORY, num_inflight
 from tests.waiting import wait_for
 

@@ -16,13 +16,13 @@ import urllib3
 from clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
 from specdec.health.board import UNSUPERVISED_PREFIX
-from specdec.serving.installation import (
+from specdec.launch.installation import (
     assemble_backend_directory,
     find_installation,
     server_environment,
 )
-from specdec.serving.leftovers import remove_shared_memory
-from specdec.serving.server_command import ServeSettings, server_command, with_free_ports
+from specdec.launch.leftovers import remove_shared_memory
+from specdec.launch.server_command import ServeSettings, server_command, with_free_ports
 from tests.server.live import ask_http, copy_repository
 from tests.server.prompts import COUNT
 from tests.waiting import PATIENCE_S, wait_for

@@ -7,9 +7,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from specdec.torch_engine.model import LlamaModel
-from tests.unit.by_hand import CPU, NUM_CACHE_TOKENS
 from tests.unit.tiny_heads import save_heads, save_target
 from tests.unit.tiny_llama import save_tiny_llama
+from tests.unit.torch_engine.by_hand import CPU, NUM_CACHE_TOKENS
 
 # A busy machine is no fault of the code that is tested.
 settings.register_profile(

@@ -14,9 +14,9 @@ from transformers import LlamaForCausalLM
 from builder.heads import checkpoint, eagle3, medusa
 from builder.heads.batch import HeadBatch
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.scheduling.scheduler import Scheduler
+from specdec.torch_engine.scheduling.tree import add_tree
 from specdec.torch_engine.task import Receiver, Task, TaskOutput
-from specdec.torch_engine.tree import add_tree
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 
 CPU = torch.device("cpu")

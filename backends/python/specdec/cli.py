@@ -27,7 +27,7 @@ class Command:
 
 COMMANDS = {
     "serve": Command(
-        "specdec.serving.launcher", "run tritonserver with the model repository", "server"
+        "specdec.launch.launcher", "run tritonserver with the model repository", "server"
     ),
     "health": Command("specdec.health.cli", "ask whether a running server is ready", "server"),
     "build": Command("builder.cli", "build the default pair, import or distill a model", "server"),

@@ -8,6 +8,10 @@ the client gets it as `internal`.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
+
+MAX_SHOWN = 60
+"""Most characters of a client's own text that an error message repeats."""
 
 
 class Status(Enum):
@@ -97,3 +101,9 @@ class RequestCancelledError(SpecdecError):
 
     error_type = "cancelled"
     status = Status.CANCELLED
+
+
+def shown(value: Any) -> str:
+    """Quote a client's value for an error message, and cut it to MAX_SHOWN characters."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"

@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 from builder.distill.arithmetic import work_dtype
 from builder.distill.rotary import rotary_tables, rotate
-from specdec.torch_engine.linear import can_be_packed
+from specdec.torch_engine.layers.linear import can_be_packed
 
 
 class PackedLinear:

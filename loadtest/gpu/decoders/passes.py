@@ -23,7 +23,7 @@ from specdec.acceptance.sampling import GREEDY, Draw
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.gpu.buckets import MAX_GRAPH_ROWS, Bucket, bucket_of, group
 from specdec.torch_engine.gpu.graph_decoder import GraphDecoder
-from specdec.torch_engine.kv_cache import SPLIT_SIZE, KVCache
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, KVCache
 from specdec.torch_engine.parts import Parts
 
 NUM_CONTEXT_TOKENS = 500

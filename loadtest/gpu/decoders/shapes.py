@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.kv_cache import CachedSequence, KVCache
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
+from specdec.torch_engine.layers.weights import LayerWeights, ModelWeights
 from specdec.torch_engine.parts import Parts, assemble
-from specdec.torch_engine.weights import LayerWeights, ModelWeights
 
 
 def _shape(

@@ -16,7 +16,7 @@ from loadtest.gpu.places import Places, home
 from loadtest.lab.kit.arms import AUTO, OFF
 from loadtest.lab.kit.repository import with_drafts
 from loadtest.lab.load.streams import Streams, salted
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 
 def main(argv: list[str] | None = None) -> int:

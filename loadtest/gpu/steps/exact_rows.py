@@ -13,7 +13,7 @@ from torch import Tensor
 from loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
 from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.torch_engine.config import EngineLimits, ModelConfig
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.layers.kv_cache import KVCache
 from specdec.torch_engine.parts import Parts
 
 NUM_LAYERS = 2

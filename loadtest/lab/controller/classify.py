@@ -1,6 +1,6 @@
 """`specdec bench classify`: how often the rules find the right task of a request without one.
 
-The prompts are ours. Those that were held out when the rules (`specdec.control.cues`) were written
+The prompts are ours. Those that were held out when the rules (`specdec.tasks.cues`) were written
 are counted apart from those that were in view.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from builder.distill.prompts import PromptSettings, held_out, shipped
 from loadtest.lab.kit.options import bench_parser, finish
 from loadtest.lab.kit.results import markdown_table
-from specdec.control.classify import classify
+from specdec.tasks.classify import classify
 
 RIGHT, WRONG, NONE = "right", "wrong", "none"
 

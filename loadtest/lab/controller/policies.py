@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from loadtest.lab.controller.trace import Answer
 from loadtest.lab.controller.world import HEADS, TREES, Outcome
-from specdec.control.acceptance_book import Offer
-from specdec.control.choices import COPY, OFF_CHOICE, Choice, Lead, Situation
-from specdec.control.controller import Controller
-from specdec.control.copying import CopyWatch
-from specdec.control.settings import ControlSettings
-from specdec.control.steering import Seen, Steering
-from specdec.control.traffic import Traffic
+from specdec.steering.acceptance_estimates import DraftResult
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.controller import Controller
+from specdec.steering.copying import CopyWatch
+from specdec.steering.load import Load
+from specdec.steering.request_steering import RequestSteering, RoundResult
+from specdec.steering.settings import ControlSettings
 
 LEADS = (
     Lead("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
@@ -74,12 +74,12 @@ class Controlled:
 
     def __init__(self, settings: ControlSettings, seed: int, clock: Callable[[], float]) -> None:
         self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
-        self.traffic = Traffic()
+        self.traffic = Load()
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
         self.traffic.set_inflight(num_streams)
-        situation = Situation(task, "greedy", LEADS, True, DEFAULT)
-        steering = Steering(self.controller, situation, self.traffic, answer.num_prompt)
+        traits = RequestTraits(task, "greedy", LEADS, True, DEFAULT)
+        steering = RequestSteering(self.controller, traits, self.traffic, answer.num_prompt)
         return _Steered(steering, answer, CopyWatch(LEADS))
 
 
@@ -87,7 +87,7 @@ class Controlled:
 class _Steered:
     """One simulated request, which tells the controller what SteeredDrafter would tell it."""
 
-    steering: Steering
+    steering: RequestSteering
     answer: Answer
     watch: CopyWatch
     position: int = 0
@@ -112,7 +112,7 @@ class _Steered:
         if choice.is_off or is_first or (outcome.is_copy and not is_head):
             lead = None
         self.steering.seen(
-            Seen(
+            RoundResult(
                 outcome.seconds,
                 outcome.num_tokens,
                 num_context,
@@ -152,11 +152,11 @@ class _Steered:
         self.steering.looked_back(self.watch.look_back(self.position, num_tokens, find))
         return True
 
-    def _offers(self, choice: Choice, outcome: Outcome) -> tuple[Offer, ...]:
+    def _offers(self, choice: Choice, outcome: Outcome) -> tuple[DraftResult, ...]:
         if outcome.beyond and not outcome.is_copy:
             self.watch.said(self.position, outcome.num_tokens)
         was_asked = choice.lead not in HEADS or self.was_head_asked
         if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
             return ()
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        return (Offer(choice.lead, *counts),)
+        return (DraftResult(choice.lead, *counts),)

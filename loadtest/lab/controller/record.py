@@ -35,7 +35,7 @@ from loadtest.lab.kit.options import bench_parser
 from loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
 from loadtest.lab.kit.results import command_line, conditions
 from specdec.drafting.lookup import LookupDrafter
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}

@@ -24,8 +24,8 @@ from loadtest.lab.controller.trace import DEFAULT_TRACE, CostTable, Trace
 from loadtest.lab.controller.world import Phase, Policy, World
 from loadtest.lab.kit.options import bench_parser, finish
 from loadtest.lab.kit.results import table_of
-from specdec.control.choices import OFF_CHOICE, Choice
-from specdec.control.settings import ControlSettings
+from specdec.steering.choices import OFF_CHOICE, Choice
+from specdec.steering.settings import ControlSettings
 
 STEADY_FROM = 0.3
 """Share of a phase's tokens after which the phase counts as steady."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from loadtest.lab.controller.score import Score
 from loadtest.lab.controller.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
-from specdec.control.choices import COPY, Choice, least_beyond
+from specdec.steering.choices import COPY, Choice, least_beyond
 
 HEADS = ("eagle3", "eagle3_tree")
 TREES = {"eagle3_tree": 5}

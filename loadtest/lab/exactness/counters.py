@@ -31,7 +31,7 @@ from loadtest.lab.kit.results import table_of
 from loadtest.load.settings import SHIPPED_PROMPTS
 from loadtest.observe.history import History, Scrape
 from loadtest.observe.sources import LiveServer
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.asking import Asker, Draw
 from loadtest.lab.kit.options import progress
 from loadtest.lab.kit.prompts import WARM_UP, TokenPrompt
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 NUM_WARM_UPS = 2
 

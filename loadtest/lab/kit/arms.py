@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.serving.drafter_names import HEAD_TREE, JOIN, TREE
+from specdec.drafting.names import HEAD_TREE, JOIN, TREE
 
 OFF, AUTO = "off", "auto"
 DIRECT = "direct"

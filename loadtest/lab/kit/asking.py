@@ -10,7 +10,7 @@ from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.arms import DIRECT, GREEDY, Arm, Case
 from loadtest.lab.kit.direct import DirectTarget
 from loadtest.lab.kit.prompts import TokenPrompt
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 
 @dataclass(frozen=True, slots=True)

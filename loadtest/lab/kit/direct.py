@@ -16,8 +16,8 @@ from tritonclient.utils import np_to_triton_dtype
 
 from loadtest.lab.kit.arms import GREEDY, Case
 from specdec.acceptance.sampling import SamplingParams
-from specdec.engines import contract
-from specdec.engines.sampling_inputs import Sampling, sampling_inputs
+from specdec.engines.wire import contract
+from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.control.expectation import alpha_of_rate
+from specdec.estimates.formulas import alpha_of_rate
 
 NUM_DRAFT_TOKENS = 4
 

@@ -14,7 +14,7 @@ from builder.parameters import set_parameters
 from builder.repository.add_draft import add_draft
 from builder.repository.colocate import colocate
 from builder.repository.weights import HEAD, WEIGHTS
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 COLOCATED = "colocated"
 CHECKPOINTS = Path("checkpoints")

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specdec.serving.machine import processor
+from specdec.deployment.machine import processor
 
 RESULTS = Path(__file__).parents[2] / "results"
 SCRATCH = Path("results/scratch")

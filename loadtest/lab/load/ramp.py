@@ -16,7 +16,7 @@ from loadtest.lab.kit.arms import AUTO, OFF
 from loadtest.lab.kit.options import bench_parser, finish, progress
 from loadtest.lab.load.ramp_report import figures, table
 from loadtest.lab.load.streams import Pass, Streams, salted
-from specdec.serving.launcher import TritonServer
+from specdec.launch.launcher import TritonServer
 
 
 def main(argv: list[str]) -> int:

@@ -17,8 +17,8 @@ from loadtest.lab.kit.repository import COLOCATED
 from loadtest.lab.peers.catalogue import OURS, PeerError
 from loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
 from specdec import __version__
-from specdec.serving.drafter_names import AUTO
-from specdec.serving.launcher import LaunchError, TritonServer
+from specdec.drafting.names import AUTO
+from specdec.launch.launcher import LaunchError, TritonServer
 
 LEARNING_TOKENS = 64
 

@@ -20,7 +20,7 @@ from loadtest.lab.kit.options import bench_parser, finish, progress
 from loadtest.lab.kit.prompts import CHECKPOINT
 from loadtest.lab.kit.results import table_of
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.kv_cache import CachedSequence, TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment
 from specdec.torch_engine.native import read_speed
 

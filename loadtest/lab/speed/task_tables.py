@@ -12,7 +12,7 @@ from loadtest.lab.kit.draft_counts import DraftCounts
 from loadtest.lab.kit.guide import ALL_TASKS, TASKS, Expectation, Range
 from loadtest.lab.kit.ratios import Ratio
 from loadtest.lab.kit.results import markdown_table, shown, table_of
-from specdec.control.expectation import expected_tokens
+from specdec.estimates.formulas import expected_tokens
 
 
 @dataclass(frozen=True, slots=True)

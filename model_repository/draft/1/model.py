@@ -1,5 +1,5 @@
 """The torch engine; all code is in the package `specdec`."""
 
-from specdec.serving.engine_model import TritonPythonModel
+from specdec.engine_model.torch_model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]

@@ -14,9 +14,9 @@ from specdec.acceptance.sampling import SamplingParams
 from specdec.drafting.lookup import LookupDrafter
 from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.local_calls import LocalCalls
-from specdec.engines.sampling_inputs import Sampling
+from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.loop import Context, speculate
-from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.text.tokenizing import Tokenizer
 from specdec.torch_engine.engine import TorchEngine
 
 Values = Mapping[str, Any]

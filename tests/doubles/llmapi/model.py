@@ -19,7 +19,7 @@ import yaml
 from generation import Generation, RequestOutput
 from llm_args import checked
 
-from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.text.tokenizing import Tokenizer
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.serving.outbox import Outbox
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
+from specdec.triton_backend.outbox import Outbox
 from tests.doubles.tensorrtllm.built import BuiltEngine, LoadError
 from tests.doubles.tensorrtllm.call import ExecutorFailure, Refusal, read_call, stops
 from tests.doubles.tensorrtllm.running import FINAL, Running

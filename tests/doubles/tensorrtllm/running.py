@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
-from specdec.serving.outbox import Outbox
-from specdec.serving.reply import log_prob_outputs, perf_outputs
+from specdec.engine_model.reply import log_prob_outputs, perf_outputs
 from specdec.torch_engine.task import TaskOutput
+from specdec.triton_backend.outbox import Outbox
 from tests.doubles.tensorrtllm.built import BuiltEngine
 from tests.doubles.tensorrtllm.call import BackendCall
 

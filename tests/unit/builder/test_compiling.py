@@ -18,7 +18,7 @@ from builder.tensorrt_llm import installation
 from builder.tensorrt_llm.compiling import compile_steps, describe_steps
 from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
 from builder.tensorrt_llm.plan import plan_steps
-from specdec.serving.compiled_engine import CompiledEngine
+from specdec.deployment.compiled_engine import CompiledEngine
 from tests.unit.builder.tensorrt_llm_standin import install, save_checkpoint
 
 VERSION = "1.2.1"

@@ -22,14 +22,14 @@ from builder.profiling.load import (
     send_load,
 )
 from builder.profiling.report import report
-from specdec.control.controller import Controller
-from specdec.control.memory import Memory
-from specdec.control.settings import ControlSettings
-from specdec.serving.machine import machine
-from specdec.serving.manifest import MANIFEST_FILE, Manifest
-from specdec.serving.settings import OrchestratorSettings
+from specdec.deployment.machine import machine
+from specdec.deployment.manifest import MANIFEST_FILE, Manifest
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.steering.controller import Controller
+from specdec.steering.settings import ControlSettings
+from specdec.steering.state_file import StateFile
 from tests.server.live import MODEL_REPOSITORY
-from tests.unit.test_control_memory import taught
+from tests.unit.steering.test_state_file import taught
 
 PROMPTS = [Prompt("Say one.", "counting"), Prompt("Say two.", None)]
 
@@ -127,7 +127,7 @@ def test_bad_options_are_refused_before_a_server_starts(options, message, capsys
 def test_report_has_the_learned_times_and_acceptance(tmp_path):
     """The report shows them for a profile of any machine."""
     path = tmp_path / "profile.json"
-    Memory(path, "pair", "another machine").save(taught(alpha=0.7))
+    StateFile(path, "pair", "another machine").save(taught(alpha=0.7))
 
     settings = OrchestratorSettings("")
     text = report(path, settings, choices_of(settings), (1, 4))
@@ -143,11 +143,11 @@ def test_report_has_the_learned_times_and_acceptance(tmp_path):
 def test_drafter_that_never_drafted_is_named(tmp_path):
     """The report names a drafter without a round; a profile without any round is an error."""
     path, settings = tmp_path / "profile.json", OrchestratorSettings("", target_head_name="eagle3")
-    Memory(path, "pair", "machine").save(taught(alpha=0.7))
+    StateFile(path, "pair", "machine").save(taught(alpha=0.7))
     text = report(path, settings, choices_of(settings), (1,))
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["eagle3", "eagle3_tree"]
 
-    Memory(path, "pair", "machine").save(Controller(ControlSettings()))
+    StateFile(path, "pair", "machine").save(Controller(ControlSettings()))
     with pytest.raises(BuildError, match="no round was timed"):
         report(path, settings, choices_of(settings), (1,))
 

@@ -22,9 +22,10 @@ from builder.heads.kind import TargetHead
 from builder.refresh import gathering, learning, swapping
 from builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
 from builder.refresh.triton import Counters, Server, counters_of
-from specdec.serving.freshness import trained_on
-from specdec.serving.prompt_log import PromptLog, PromptLogSettings
-from specdec.serving.versions import served_version
+from specdec.deployment.freshness import trained_on
+from specdec.deployment.versions import served_version
+from specdec.serving.request.prompt_log import PromptLog
+from specdec.settings.prompt_log import PromptLogSettings
 from tests.unit.tiny_llama import save_tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_thread")

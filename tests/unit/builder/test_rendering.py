@@ -17,8 +17,8 @@ from builder.description.loading import pair_file
 from builder.errors import BuildError
 from builder.memory import plan_memory
 from builder.rendering.repository import RenderOptions, notices, render
-from specdec.serving.manifest import load_manifest, record
-from specdec.serving.settings import OrchestratorSettings
+from specdec.deployment.manifest import load_manifest, record
+from specdec.settings.orchestrator import OrchestratorSettings
 
 WEIGHTS = Path(__file__).parents[3] / "model_repository"
 TARGET = WEIGHTS / "target/1/checkpoint"

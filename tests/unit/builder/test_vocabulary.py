@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from builder.checkpoints.vocabulary import restrict, shared_vocabulary
 from builder.importing.llama2c import import_llama2c
-from specdec.serving.strangers import Stranger
+from specdec.serving.cross_vocabulary import CrossVocabularyDraft
 from specdec.torch_engine.model import LlamaModel, Segment
 from tests.unit.builder.tokenizer_files import PIECES, write_byte_level, write_llama2c
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
@@ -54,8 +54,11 @@ def test_restricted_draft_proposes_only_shared_tokens(tmp_path):
     # Small logits keep the rounding error of bfloat16, which depends on the head's shape.
     assert logits[0][[9, *said]] == pytest.approx(logits[1][[9, *said]], abs=0.02)
     assert "lm_head.weight" in load_file(tmp_path / "restricted" / "model.safetensors")
-    assert Stranger.load(tmp_path / "restricted").target_ids.tolist() == shared.target_ids.tolist()
-    assert Stranger.load(draft).target_ids is None
+    assert (
+        CrossVocabularyDraft.load(tmp_path / "restricted").target_ids.tolist()
+        == shared.target_ids.tolist()
+    )
+    assert CrossVocabularyDraft.load(draft).target_ids is None
 
 
 def logits_after(checkpoint, text):

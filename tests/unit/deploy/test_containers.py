@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from specdec.serving.launcher import _parser
-from specdec.serving.supervisor import STOP_GRACE_S
+from specdec.launch.launcher import _parser
+from specdec.launch.supervisor import STOP_GRACE_S
 from tests.manifests import DEPLOY
 
 ROOT = Path(__file__).parents[3]

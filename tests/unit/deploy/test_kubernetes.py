@@ -11,9 +11,9 @@ from builder.checking.options import checkpoints
 from builder.cli import parser
 from builder.description import load_description
 from builder.rendering.launch import plan_launch
-from specdec.serving.installation import find_installation, server_environment
-from specdec.serving.launcher import _parser as serve_parser
-from specdec.serving.supervisor import STOP_GRACE_S
+from specdec.launch.installation import find_installation, server_environment
+from specdec.launch.launcher import _parser as serve_parser
+from specdec.launch.supervisor import STOP_GRACE_S
 from tests.manifests import DEPLOY, KUBERNETES, container, documents, pod
 from tests.unit.deploy.crds import check_custom
 

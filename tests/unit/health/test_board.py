@@ -8,7 +8,7 @@ import time
 import pytest
 
 from specdec.health.board import (
-    Pulse,
+    BoardHeartbeat,
     Role,
     State,
     ask_to_drain,
@@ -26,7 +26,7 @@ def directory(tmp_path):
 
 def test_reader_sees_what_was_written(directory):
     """It sees model, role, needed models, state, and the time of the last heartbeat in seconds."""
-    pulse = Pulse("specdec", Role.ORCHESTRATOR, ("target", "other"), directory)
+    pulse = BoardHeartbeat("specdec", Role.ORCHESTRATOR, ("target", "other"), directory)
     pulse.enter(State.SERVING)
     before_s = time.monotonic()
     pulse.beat(is_working=True)
@@ -44,7 +44,7 @@ def test_reader_sees_what_was_written(directory):
 
 def test_task_in_the_queue_is_work(directory):
     """A waiting loop has work as soon as a task is queued, until it takes the task."""
-    pulse = Pulse("target", directory=directory)
+    pulse = BoardHeartbeat("target", directory=directory)
     seen = []
     for step in (lambda: None, pulse.give, pulse.take):
         step()
@@ -55,7 +55,7 @@ def test_task_in_the_queue_is_work(directory):
 
 def test_last_process_removes_the_board(directory):
     """Nothing stays in shared memory when all processes have left."""
-    pulses = [Pulse(name, directory=directory) for name in ("target", "draft")]
+    pulses = [BoardHeartbeat(name, directory=directory) for name in ("target", "draft")]
     pulses[0].close()
     assert [each.model for each in read_board(directory)] == ["draft"]
 
@@ -68,13 +68,13 @@ def test_last_process_removes_the_board(directory):
 def test_model_that_is_loaded_again_replaces_its_dead_processes(directory):
     """A tritonserver without supervisor may load a dead target again; other models stay listed."""
     script = (
-        "from pathlib import Path; import sys, os; from specdec.health.board import Pulse;"
-        "[Pulse(name, directory=Path(sys.argv[1])) for name in ('target', 'draft')]; os._exit(1)"
+        "from pathlib import Path; import sys, os; from specdec.health.board import BoardHeartbeat;"
+        "[BoardHeartbeat(name, directory=Path(sys.argv[1])) for name in ('target', 'draft')]; os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", script, str(directory)], check=False)
     assert [each.model for each in read_board(directory)] == ["draft", "target"]
 
-    Pulse("target", directory=directory)
+    BoardHeartbeat("target", directory=directory)
 
     beats = {each.model: each.pid for each in read_board(directory)}
     assert beats["target"] == os.getpid() != beats["draft"]
@@ -97,9 +97,9 @@ def test_board_is_named_by_the_supervisor_or_after_the_parent():
 _BEATING = """
 import sys
 from pathlib import Path
-from specdec.health.board import Pulse
+from specdec.health.board import BoardHeartbeat
 
-pulse = Pulse("target", directory=Path(sys.argv[1]))
+pulse = BoardHeartbeat("target", directory=Path(sys.argv[1]))
 print("on the board", flush=True)
 while True:
     for _ in range(1000):

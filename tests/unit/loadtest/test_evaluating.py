@@ -29,8 +29,8 @@ from loadtest.evaluating.probe import Probe, compare, find_tokenizer
 from loadtest.evaluating.report import report
 from loadtest.lab.kit.answers import Measurement
 from loadtest.lab.kit.ratios import Ratio
-from specdec.control.expectation import expected_tokens_by_length
-from specdec.control.judged import Acceptance
+from specdec.estimates.acceptance import AcceptanceCounts
+from specdec.estimates.formulas import expected_tokens_by_length
 
 PLAIN_S, BASE_S, PER_DRAFT_TOKEN_S = 0.010, 0.011, 0.001
 ALPHAS = {"sql": (0.8, 0.7, 0.6, 0.5, 0.5), "poems": (0.2, 0.2, 0.2, 0.2, 0.2)}
@@ -145,7 +145,7 @@ def test_best_length_of_each_domain(findings):
 
 def test_rounds_without_a_draft_count_as_plain_steps():
     """Drafts in half of the rounds give half of the gained tokens for half of the cost."""
-    positions = (Acceptance(1000, 1000),)
+    positions = (AcceptanceCounts(1000, 1000),)
     costs = RoundCosts(1.0, 1.0, 0.5)
 
     assert predicted_best(positions, 1.0, costs).speed_up == pytest.approx(2 / 1.5)

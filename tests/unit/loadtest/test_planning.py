@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
 from loadtest.planning.choosing import (
-    Situation,
+    RequestTraits,
     guide_memory_gb,
     recommend,
     weights_gb,
@@ -19,7 +19,7 @@ from loadtest.planning.choosing import (
 from loadtest.planning.cli import main
 from loadtest.planning.costs import Costs, answer_time
 from loadtest.planning.tables import Question, break_even
-from specdec.control.expectation import (
+from specdec.estimates.formulas import (
     acceptance_rate,
     alpha_of_rate,
     article_speed_up,
@@ -104,7 +104,7 @@ def test_memory_formula_of_the_guide():
     assert weights_gb(77, 16) == 154
     assert guide_memory_gb(154, 4) == pytest.approx(2618, abs=0.5)
 
-    known = Situation(target_b=70, draft_b=7, memory_gb=320, batch_size=4)
+    known = RequestTraits(target_b=70, draft_b=7, memory_gb=320, batch_size=4)
     assert any("says 2,618 GB at batch 4" in reason for reason in recommend(known).reasons)
 
 
@@ -185,7 +185,7 @@ def test_break_even_is_the_cost_of_a_draft_token():
 )
 def test_kind_of_draft(known, kind, reason):
     """Each situation gets a kind of draft, with the figure that decides it."""
-    found = recommend(Situation(**known))
+    found = recommend(RequestTraits(**known))
 
     assert kind in found.kind
     assert any(reason in each for each in found.reasons), found.reasons

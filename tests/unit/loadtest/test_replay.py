@@ -12,8 +12,8 @@ from loadtest.lab.controller.policies import Controlled, Fixed
 from loadtest.lab.controller.record import Received, gaps_s, how_far_right
 from loadtest.lab.controller.trace import OFF, Answer, Cost, CostTable, Trace
 from loadtest.lab.controller.world import Phase, World
-from specdec.control.choices import OFF_CHOICE, Choice
-from specdec.control.settings import ControlSettings
+from specdec.steering.choices import OFF_CHOICE, Choice
+from specdec.steering.settings import ControlSettings
 
 NUM_TOKENS = 5000
 

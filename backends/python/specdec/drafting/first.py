@@ -9,7 +9,7 @@ from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
 
-class FirstOffer:
+class FirstProposal:
     """A drafter that asks its members in order until one proposes; for targets without trees."""
 
     def __init__(self, members: Sequence[Drafter]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from specdec.control.choices import SHORT_COPY
 from specdec.drafting.matching import longest_matches
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.steering.choices import SHORT_COPY
 
 LONG_MATCH = 8
 """Least number of matching tokens that count as a copied passage, which is likely to go on."""

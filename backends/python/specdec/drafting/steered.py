@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specdec.control.acceptance_book import Offer
-from specdec.control.choices import Choice, Lead, least_beyond
-from specdec.control.copying import CopyWatch, told
-from specdec.control.steering import Seen, Steering
 from specdec.drafting.head import HeadDrafter, HeadShape
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
+from specdec.steering.acceptance_estimates import DraftResult
+from specdec.steering.choices import Choice, Lead, least_beyond
+from specdec.steering.copying import CopyWatch, told
+from specdec.steering.request_steering import RequestSteering, RoundResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class HeadLead:
 
 
 class SteeredDrafter:
-    """A drafter that carries out the choices of a request's `Steering`, and reports the results.
+    """A drafter that carries out a request's choices (`RequestSteering`), and reports the results.
 
     In each round with speculation it asks the copy drafters first:
 
@@ -55,7 +55,7 @@ class SteeredDrafter:
 
     def __init__(
         self,
-        steering: Steering,
+        steering: RequestSteering,
         copying: Sequence[Drafter],
         engines: Mapping[str, EngineLead],
         heads: Mapping[str, HeadLead],
@@ -207,15 +207,15 @@ class SteeredDrafter:
         self._has_read = False
         return NO_PROPOSAL
 
-    def _seen(self, confirmed: Round, seconds: float, choice: Choice) -> Seen:
+    def _seen(self, confirmed: Round, seconds: float, choice: Choice) -> RoundResult:
         num_tokens = len(confirmed.tokens)
         if choice.is_off:
             # The time of the first step includes the start of the call.
             is_clean = self._num_streamed > 0
-            return Seen(seconds, num_tokens, self._num_context, is_clean=is_clean)
+            return RoundResult(seconds, num_tokens, self._num_context, is_clean=is_clean)
         lead, num_drafted = self._lead_of_round(choice)
         is_read = self._num_asked is not None
-        return Seen(
+        return RoundResult(
             seconds,
             num_tokens,
             self._num_context,
@@ -240,7 +240,7 @@ class SteeredDrafter:
             return self._engines[choice.lead].lead, len(self._offer.tokens)
         return None, 0
 
-    def _offers(self, confirmed: Round, choice: Choice) -> tuple[Offer, ...]:
+    def _offers(self, confirmed: Round, choice: Choice) -> tuple[DraftResult, ...]:
         """Return the numbers of proposed and accepted tokens of the drafters that were asked.
 
         Only if the request has a prediction, one entry covers all copy drafters, because then
@@ -249,15 +249,15 @@ class SteeredDrafter:
         depth = max(self._offer.depths, default=0)
         counts = confirmed.num_drafted, depth, confirmed.num_accepted
         nothing = 0, 0, 0
-        offers: list[Offer] = []
+        offers: list[DraftResult] = []
         if self._is_predicted and self._num_rounds:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
             offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
         drafter = self._offer.drafter
         if drafter is not None:  # A copy drafter, the engine, or the head asked in the last round.
-            offers.append(Offer(drafter, *counts))
+            offers.append(DraftResult(drafter, *counts))
         elif not self._is_copy and self._was_lead_asked(choice):
-            offers.append(Offer(choice.lead, *nothing))
+            offers.append(DraftResult(choice.lead, *nothing))
         return tuple(offers)
 
     def _depth_beside(self, choice: Choice) -> int:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from specdec.engines import contract
 from specdec.engines.bls_requests import BlsRequests, output, tensor, values
-from specdec.engines.calls import Call, Said
-from specdec.engines.draft_logits import drawn_from, fitted
+from specdec.engines.calls import Call, CallOutput
 from specdec.engines.protocol import EngineClock
-from specdec.engines.sampling_inputs import Sampling, sampling_inputs
+from specdec.engines.wire import contract
+from specdec.engines.wire.draft_logits import drawn_from, fitted
+from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
 
 
 class BlsCalls:
@@ -46,7 +46,7 @@ class BlsCalls:
         # Only our own engines share the sampler, and these wait for receipts (receipts.py).
         return self._sampling.has_shared_sampler
 
-    def run(self, call: Call) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[CallOutput]:
         """Run a call and yield the part of its result that each response brings.
 
         Raise InvalidRequestError or UnsupportedError if the engine blames the request, else
@@ -73,8 +73,10 @@ class BlsCalls:
         It must if the tokens alone do not show it. The target's own token may equal the draft token
         that it replaces, or a token on a branch that was not verified.
         """
-        is_judged = self._sampling.is_judged and self._sampling.has_shared_sampler
-        return bool(call.draft.tokens) and (is_judged or bool(call.draft.parents))
+        verifies_by_probability = (
+            self._sampling.verifies_by_probability and self._sampling.has_shared_sampler
+        )
+        return bool(call.draft.tokens) and (verifies_by_probability or bool(call.draft.parents))
 
     def _outputs_of(self, call: Call) -> list[str]:
         outputs = [*self._outputs]
@@ -123,19 +125,19 @@ class BlsCalls:
             if draft.logits is not None:
                 logits = fitted(draft.logits, self._sampling)
                 inputs.append(tensor(contract.DRAFT_LOGITS, logits[None]))
-            if self._sampling.is_judged and self._sampling.has_shared_sampler:
+            if self._sampling.verifies_by_probability and self._sampling.has_shared_sampler:
                 rule = self._sampling.verification.encode()
                 inputs.append(tensor(contract.VERIFICATION, np.asarray([[rule]], dtype=np.object_)))
         return inputs
 
-    def _read(self, response: Any) -> Said | None:
+    def _read(self, response: Any) -> CallOutput | None:
         ids, lengths = (output(response, name) for name in contract.REQUIRED_OUTPUTS)
         if ids is None or lengths is None:
             return None
         self._advance_clock(response)
         tokens = tuple(ids.ravel()[: int(lengths.ravel()[0])].tolist())
         logits = output(response, contract.GENERATION_LOGITS)
-        return Said(
+        return CallOutput(
             tokens,
             values(response, contract.OUTPUT_LOG_PROBS),
             None if logits is None else drawn_from(logits, self._sampling),

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
-from specdec.engines import contract
-from specdec.engines.receipts import send_receipt
+from specdec.engines.wire import contract
+from specdec.engines.wire.receipts import send_receipt
 from specdec.errors import (
     EngineFailedError,
     EngineLostError,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.engines.protocol import NO_DRAFT, Draft, EngineClock, TokenIds
-from specdec.engines.sampling_inputs import Sampling
+from specdec.engines.wire.sampling_inputs import Sampling
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class Call:
     """Whether to send a response for each step instead of one for all."""
 
 
-class Said(NamedTuple):
+class CallOutput(NamedTuple):
     """The part of a call's result that one response brings."""
 
     tokens: tuple[int, ...]
@@ -67,7 +67,7 @@ class EngineCalls(Protocol):
     def can_stream(self) -> bool:
         """Whether streaming is safe; over BLS, only if each response waits for the reader."""
 
-    def run(self, call: Call) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[CallOutput]:
         """Run a call and yield the part of its result that each response brings.
 
         Raise InvalidRequestError or UnsupportedError if the request is at fault, else

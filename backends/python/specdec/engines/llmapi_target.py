@@ -16,9 +16,9 @@ import numpy as np
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.engines.bls_requests import BlsRequests, tensor, values
-from specdec.engines.contract import RECEIPT_ADDRESS
 from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds, Verification
 from specdec.engines.text_tokens import Cut, TextTokens
+from specdec.engines.wire.contract import RECEIPT_ADDRESS
 from specdec.errors import EngineFailedError, UnsupportedError
 
 _SAMPLING = "sampling_param_"

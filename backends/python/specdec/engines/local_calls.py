@@ -8,10 +8,10 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from specdec.engines.calls import Call, Said
-from specdec.engines.engine_call import sampling_params
+from specdec.engines.calls import Call, CallOutput
 from specdec.engines.protocol import EngineClock
-from specdec.engines.sampling_inputs import EXACT, Sampling, round_seed, sampling_inputs
+from specdec.engines.wire.engine_call import sampling_params
+from specdec.engines.wire.sampling_inputs import EXACT, Sampling, round_seed, sampling_inputs
 from specdec.errors import EngineFailedError, SpecdecError
 from specdec.torch_engine.engine import TorchEngine
 from specdec.torch_engine.task import NO_TOKENS, Task, TaskOutput
@@ -52,7 +52,7 @@ class LocalCalls:
     def can_stream(self) -> bool:
         return True
 
-    def run(self, call: Call) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[CallOutput]:
         self._number += 1
         call_id = f"{self._prefix}:{self._number}"
         task = self._task(call_id, call)
@@ -86,7 +86,7 @@ class LocalCalls:
 
     def _task(self, call_id: str, call: Call) -> Task:
         sampling, params, draft = self._sampling, self._params, call.draft
-        if sampling.is_judged:
+        if sampling.verifies_by_probability:
             params = replace(params, seed=round_seed(sampling.params.seed, len(call.context)))
         ids = np.asarray(draft.tokens, dtype=np.int32) if draft.tokens else NO_TOKENS
         return Task(
@@ -99,7 +99,9 @@ class LocalCalls:
             params=params,
             num_prompt_tokens=self._num_prompt_tokens,
             wants_logits=call.returns_logits,
-            verification=sampling.verification if sampling.is_judged and draft.tokens else EXACT,
+            verification=sampling.verification
+            if sampling.verifies_by_probability and draft.tokens
+            else EXACT,
             draft_logits=draft.logits,
             wants_log_probs=sampling.wants_log_probs,
             num_next=draft.num_next,
@@ -107,12 +109,12 @@ class LocalCalls:
             cache_salt=sampling.cache_salt,
         )
 
-    def _joined(self, outputs: list[TaskOutput]) -> Said:
+    def _joined(self, outputs: list[TaskOutput]) -> CallOutput:
         stats = outputs[-1].stats
         if stats is not None and self._clock is not None:
             self._clock.busy_s += (stats.last_token_ns - stats.arrival_ns) / 1e9
         logits = [row for output in outputs for row in output.logits]
-        return Said(
+        return CallOutput(
             tuple(token for output in outputs for token in output.tokens),
             tuple(value for output in outputs for value in output.log_probs),
             np.stack(logits) if logits else None,

@@ -102,7 +102,7 @@ class Heartbeat(Protocol):
         """Report nothing from now on."""
 
 
-class Pulse:
+class BoardHeartbeat:
     """The heartbeat of one process, written to a file on the board.
 
     Any thread may call any method. A report takes about a microsecond.

@@ -1,1 +1,1 @@
-"""The Triton models (orchestrator and engines), and `specdec serve`, which runs Triton."""
+"""The Triton model `specdec`: admits requests, runs the loop, and streams answers."""

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specdec.drafting.names import ENGINE, PREDICTION
 from specdec.engines.protocol import TokenIds
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
-from specdec.serving.drafter_names import ENGINE, PREDICTION
 from specdec.serving.job import Job
-from specdec.serving.metrics import Counter, Histogram, MetricsSink
-from specdec.serving.statistics import RoundTimes, summarize, summary_of
-from specdec.serving.text_stream import Piece, TextStream, Token
-from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.metrics.definitions import Counter, Histogram, MetricsSink
+from specdec.serving.metrics.statistics import RoundTimes, summarize, summary_of
+from specdec.serving.text.text_stream import Piece, TextStream, Token
+from specdec.serving.text.tokenizing import Tokenizer
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 """A response's arrays by output name, without the batch dimension."""

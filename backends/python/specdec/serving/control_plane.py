@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from specdec.control.controller import Controller
-from specdec.control.memory import Memory, MemoryMismatchError, Recalled
-from specdec.control.settings import ControlSettings
-from specdec.control.traffic import Traffic
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.steered import SteeredDrafter
-from specdec.serving.metrics import Counter, Gauge, MetricsSink, TaskLabels
+from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink, TaskLabels
+from specdec.steering.controller import Controller
+from specdec.steering.load import Load
+from specdec.steering.settings import ControlSettings
+from specdec.steering.state_file import Recalled, StateFile, StateFileMismatchError
 
 REPORT_PERIOD_S = 1.0
 """Least seconds between two updates of a task's gauges."""
@@ -28,8 +28,8 @@ class ControlPlane:
         self,
         settings: ControlSettings,
         metrics: MetricsSink,
-        memory: Memory | None,
-        profile: Memory | None,
+        memory: StateFile | None,
+        profile: StateFile | None,
         inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
@@ -40,7 +40,7 @@ class ControlPlane:
         server's log.
         """
         self.controller = Controller(settings)
-        self.traffic = Traffic()
+        self.traffic = Load()
         self.labels = TaskLabels()
         self._metrics = metrics
         self._memory = memory
@@ -99,17 +99,17 @@ class ControlPlane:
         metrics.add(Counter.speculation_switches_total, num_on, task=task, to="on")
 
     def _recall(
-        self, source: Memory, inform: Callable[[str], None], as_of_s: float | None = None
+        self, source: StateFile, inform: Callable[[str], None], as_of_s: float | None = None
     ) -> None:
         try:
             found = source.load(self.controller, as_of_s)
-        except MemoryMismatchError as error:
+        except StateFileMismatchError as error:
             self._warn(str(error))
             return
         if found is Recalled.ALL:
             inform(f"acceptance and times are taken from {source.path}")
         elif found is Recalled.ACCEPTANCE:
-            theirs = Memory.found(source.path).machine
+            theirs = StateFile.found(source.path).machine
             self._warn(
                 f"times in {source.path} are of another machine ({theirs}), this is "
                 f"{source.machine}; measuring them starts anew"

@@ -7,16 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from specdec.control.choices import COPY, NONE, OFF_CHOICE, Choice, Lead, Situation
-from specdec.control.controller import Controller
-from specdec.control.steering import Steering
-from specdec.control.traffic import Traffic
 from specdec.drafting.ahead import AheadDrafter
 from specdec.drafting.engine import DraftHealth, EngineDrafter
-from specdec.drafting.first import FirstOffer
+from specdec.drafting.first import FirstProposal
 from specdec.drafting.head import TREE_DEPTH, HeadShape
 from specdec.drafting.late import LateDrafter
 from specdec.drafting.lookup import LookupDrafter
+from specdec.drafting.names import (
+    AUTO,
+    JOIN,
+    LOOKUP,
+    PREDICTION,
+    SUFFIX,
+    TREE,
+    VOTE,
+)
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.scripted import ScriptedDrafter, Scripts
@@ -27,23 +32,18 @@ from specdec.drafting.vote import VoteDrafter
 from specdec.engines.calls import EngineCalls, Engines
 from specdec.engines.contract_engines import ContractDraft
 from specdec.engines.protocol import DraftEngine
-from specdec.engines.sampling_inputs import OFF, REJECTION, Sampling
-from specdec.serving.drafter_names import (
-    AUTO,
-    JOIN,
-    LOOKUP,
-    PREDICTION,
-    SUFFIX,
-    TREE,
-    VOTE,
-)
-from specdec.serving.occasion import Occasion
-from specdec.serving.settings import OrchestratorSettings
-from specdec.serving.strangers import Stranger
-from specdec.serving.tokenizing import Tokenizer
+from specdec.engines.wire.sampling_inputs import OFF, REJECTION, Sampling
+from specdec.serving.cross_vocabulary import CrossVocabularyDraft
+from specdec.serving.request_context import RequestContext
+from specdec.serving.text.tokenizing import Tokenizer
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.steering.choices import COPY, NONE, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.controller import Controller
+from specdec.steering.load import Load
+from specdec.steering.request_steering import RequestSteering
 
 MAX_LEAD_TOKENS = 6
-"""Most draft tokens that the controller requests of a draft model or of a head's chain in a round. A
+"""Most draft tokens per round that the controller requests of a draft model or of a head's chain. A
 request may ask for more. With `draft_ahead`, draft models always draft `num_draft_tokens`."""
 
 
@@ -58,10 +58,10 @@ class DrafterFactory:
         self,
         settings: OrchestratorSettings,
         tokenizer: Tokenizer,
-        strangers: Mapping[str, Stranger],
+        strangers: Mapping[str, CrossVocabularyDraft],
         engines: Engines,
         controller: Controller,
-        traffic: Traffic,
+        traffic: Load,
         report_failure: Callable[[str, Exception], None],
     ) -> None:
         """Load the scripts of scripted drafters.
@@ -93,21 +93,24 @@ class DrafterFactory:
         self._ahead_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False)
 
-    def make(self, occasion: Occasion) -> Drafter | None:
+    def make(self, request_context: RequestContext) -> Drafter | None:
         """Return the request's drafter; None if the request must run without speculation."""
-        asked, names = occasion.request.drafter, self._members(occasion)
-        judges_by_logits = occasion.sampling.is_judged and not self._settings.has_shared_sampler
+        asked, names = request_context.request.drafter, self._members(request_context)
+        judges_by_logits = (
+            request_context.sampling.verifies_by_probability
+            and not self._settings.has_shared_sampler
+        )
         # To verify by probabilities, compiled engines need the logits of each draft token. Tokens
         # that are copied, or translated from another vocabulary, have none.
         if judges_by_logits:
             known = set(self._settings.draft_models) - set(self._strangers)
             names = [each for each in names if each in known]
-        if not names or occasion.sampling.verification == OFF:
+        if not names or request_context.sampling.verification == OFF:
             return None
         if asked == AUTO:
-            return self._steered(names, occasion)
+            return self._steered(names, request_context)
         if asked == VOTE and not judges_by_logits:
-            voters = [self._engine(each, occasion, is_voter=True) for each in names]
+            voters = [self._engine(each, request_context, is_voter=True) for each in names]
             return LateDrafter(VoteDrafter(VOTE, voters))
         heads = sorted(set(names) & set(self._heads))
         if heads or asked == names[0] or judges_by_logits:
@@ -115,28 +118,28 @@ class DrafterFactory:
             # after its chain, so the tree is used if the request names both.
             leads = heads[-1:] or names[:1]
             ordered = [*(each for each in names if self._is_free(each)), *leads]
-            return self._steered(list(dict.fromkeys(ordered)), occasion, is_fixed=True)
-        return self._tree([self._named(each, occasion) for each in names], occasion)
+            return self._steered(list(dict.fromkeys(ordered)), request_context, is_fixed=True)
+        return self._tree([self._named(each, request_context) for each in names], request_context)
 
-    def nobody(self, occasion: Occasion) -> Drafter:
+    def nobody(self, request_context: RequestContext) -> Drafter:
         """Return a drafter that proposes nothing, for a request without speculation.
 
         It lets the controller measure the target's speed without speculation, the baseline.
         """
-        return self._steered([], occasion, is_fixed=True)
+        return self._steered([], request_context, is_fixed=True)
 
-    def _members(self, occasion: Occasion) -> list[str]:
+    def _members(self, request_context: RequestContext) -> list[str]:
         """Return the names of all drafters that the request allows; empty without speculation.
 
         They are in the order in which they are preferred: the request's own order, if it has one.
         """
-        request = occasion.request
+        request = request_context.request
         if request.num_draft_tokens == 0 or request.drafter == NONE:
             return []
         engines = list(self._settings.draft_models)
         predicted = [PREDICTION] if request.prediction else []
         if request.drafter == AUTO:
-            routed = occasion.task.drafter
+            routed = request_context.task.drafter
             copying = [routed] if routed and self._is_free(routed) else []
             return list(dict.fromkeys([*predicted, *copying, LOOKUP, *engines, *self._heads]))
         if request.drafter == TREE:
@@ -148,93 +151,99 @@ class DrafterFactory:
         return name not in self._settings.draft_models and name not in self._heads
 
     def _steered(
-        self, names: list[str], occasion: Occasion, *, is_fixed: bool = False
+        self, names: list[str], request_context: RequestContext, *, is_fixed: bool = False
     ) -> SteeredDrafter:
         """Return a drafter that lets the controller choose among `names`.
 
         `is_fixed`: the request names its drafter itself, and the controller only measures it.
         """
-        takes_trees = self._takes_trees(occasion.sampling)
+        takes_trees = self._takes_trees(request_context.sampling)
         engines = {
-            name: EngineLead(self._lead(name, occasion), self._alone(name, occasion))
+            name: EngineLead(self._lead(name, request_context), self._alone(name, request_context))
             for name in names
             if name in self._settings.draft_models
         }
         heads = {
-            name: HeadLead(self._lead(name, occasion), self._shape(name, occasion))
+            name: HeadLead(self._lead(name, request_context), self._shape(name, request_context))
             for name in names
             if name in self._heads
             and (is_fixed or takes_trees or name not in self._settings.head_trees)
         }
-        copying = [self._named(name, occasion) for name in names if self._is_free(name)]
+        copying = [self._named(name, request_context) for name in names if self._is_free(name)]
         leads = (*(each.lead for each in heads.values()), *(each.lead for each in engines.values()))
-        routed = None if is_fixed else self._routed(occasion, leads)
-        situation = Situation(
-            task=occasion.task.label,
-            band=occasion.band,
+        routed = None if is_fixed else self._routed(request_context, leads)
+        traits = RequestTraits(
+            task=request_context.task.label,
+            band=request_context.band,
             leads=leads,
             has_copying=bool(copying),
-            default=routed or self._default(leads, bool(copying), occasion),
-            may_be_off=not is_fixed and occasion.request.num_draft_tokens is None,
+            default=routed or self._default(leads, bool(copying), request_context),
+            may_be_off=not is_fixed and request_context.request.num_draft_tokens is None,
             is_fixed=is_fixed,
             is_routed=routed is not None,
         )
-        steering = Steering(self._controller, situation, self._traffic, len(occasion.prompt))
+        steering = RequestSteering(
+            self._controller, traits, self._traffic, len(request_context.prompt)
+        )
         return SteeredDrafter(steering, copying, engines, heads)
 
-    def _lead(self, name: str, occasion: Occasion) -> Lead:
+    def _lead(self, name: str, request_context: RequestContext) -> Lead:
         """Return the draft lengths that the controller may choose for a draft model or head."""
-        settings, asked = self._settings, occasion.request.num_draft_tokens
+        settings, asked = self._settings, request_context.request.num_draft_tokens
         lengths = tuple(range(1, min(MAX_LEAD_TOKENS, settings.max_draft_len) + 1))
         if name in self._heads:
-            shape = self._shape(name, occasion)
+            shape = self._shape(name, request_context)
             if asked is not None or shape.is_tree:
                 lengths = (shape.num_tokens,)
             return Lead(name, lengths, TREE_DEPTH if shape.is_tree else None, is_head=True)
         if asked is not None or settings.draft_ahead:
-            lengths = (self._num_tokens(occasion),)
+            lengths = (self._num_tokens(request_context),)
         return Lead(name, lengths)
 
-    def _default(self, leads: Sequence[Lead], has_copying: bool, occasion: Occasion) -> Choice:
+    def _default(
+        self, leads: Sequence[Lead], has_copying: bool, request_context: RequestContext
+    ) -> Choice:
         """Return the choice before measurements: head, draft model, copy drafters or off."""
         if not leads:
             return Choice(COPY) if has_copying else OFF_CHOICE
-        return self._usual(leads[0], occasion)
+        return self._usual(leads[0], request_context)
 
-    def _routed(self, occasion: Occasion, leads: Sequence[Lead]) -> Choice | None:
+    def _routed(self, request_context: RequestContext, leads: Sequence[Lead]) -> Choice | None:
         """Return the choice that the operator configured for the request's task.
 
         Returns None if there is none, or if its drafter cannot draft for this request.
         """
-        name = occasion.task.drafter
+        name = request_context.task.drafter
         if name is not None and self._is_free(name):
             return Choice(COPY)
-        return next((self._usual(each, occasion) for each in leads if each.name == name), None)
+        return next(
+            (self._usual(each, request_context) for each in leads if each.name == name), None
+        )
 
-    def _usual(self, lead: Lead, occasion: Occasion) -> Choice:
+    def _usual(self, lead: Lead, request_context: RequestContext) -> Choice:
         """Return the choice of this drafter, with k from the request or else from the settings."""
         if lead.is_head:
-            return Choice(lead.name, self._shape(lead.name, occasion).num_tokens)
-        return Choice(lead.name, self._num_tokens(occasion))
+            return Choice(lead.name, self._shape(lead.name, request_context).num_tokens)
+        return Choice(lead.name, self._num_tokens(request_context))
 
-    def _alone(self, name: str, occasion: Occasion) -> Drafter:
+    def _alone(self, name: str, request_context: RequestContext) -> Drafter:
         """Return the drafter of this name for rounds without another one.
 
         With `draft_ahead`, a draft model drafts ahead if drafts are verified by equality.
         """
-        settings, drafter = self._settings, self._named(name, occasion)
+        settings, drafter = self._settings, self._named(name, request_context)
         if name not in settings.draft_models or not settings.draft_ahead:
             return drafter
-        if occasion.sampling.is_judged:
+        if request_context.sampling.verifies_by_probability:
             return drafter
-        calls = self._calls(name, occasion, is_ahead=True)
-        ahead = self._engine(name, occasion, ahead=calls)
-        num_tokens = self._num_tokens(occasion)
+        calls = self._calls(name, request_context, is_ahead=True)
+        ahead = self._engine(name, request_context, ahead=calls)
+        num_tokens = self._num_tokens(request_context)
         return AheadDrafter(drafter, ahead, num_tokens, calls.abort, self._ahead_threads)
 
-    def _named(self, name: str, occasion: Occasion) -> Drafter:
+    def _named(self, name: str, request_context: RequestContext) -> Drafter:
         """Return the drafter of this name: a copy drafter, a scripted one or a draft engine."""
-        request = occasion.request
+        request = request_context.request
         num_free = request.num_draft_tokens or self._settings.lookup_num_draft_tokens
         if name == LOOKUP:
             max_free = request.num_draft_tokens or self._settings.lookup_max_draft_tokens
@@ -243,66 +252,77 @@ class DrafterFactory:
             remembered = self.memory.text(request.tenant)
             return LateDrafter(SuffixDrafter(name, self._source(name), num_free, remembered))
         if name == PREDICTION:
-            text, num_prompt = self._tokenizer.plain(request.prediction), len(occasion.prompt)
+            text, num_prompt = (
+                self._tokenizer.plain(request.prediction),
+                len(request_context.prompt),
+            )
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
         if name in self._scripts:
-            guesses, num_prompt = self._scripts[name].guesses(occasion.prompt), len(occasion.prompt)
+            guesses, num_prompt = (
+                self._scripts[name].guesses(request_context.prompt),
+                len(request_context.prompt),
+            )
             return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
-        return LateDrafter(self._engine(name, occasion))
+        return LateDrafter(self._engine(name, request_context))
 
-    def _shape(self, name: str, occasion: Occasion) -> HeadShape:
+    def _shape(self, name: str, request_context: RequestContext) -> HeadShape:
         """Return the shape of the head's draft: a chain or a tree, and k."""
         settings = self._settings
-        is_tree = name in settings.head_trees and self._takes_trees(occasion.sampling)
+        is_tree = name in settings.head_trees and self._takes_trees(request_context.sampling)
         num_tokens = settings.head_num_draft_tokens
         if is_tree:
             num_tokens = settings.head_tree_num_draft_tokens
-        asked = occasion.request.num_draft_tokens
+        asked = request_context.request.num_draft_tokens
         num_tokens = min(asked or num_tokens, settings.max_draft_len)
         return HeadShape(name, self._source(name), num_tokens, is_tree)
 
-    def _tree(self, members: list[Drafter], occasion: Occasion) -> Drafter:
+    def _tree(self, members: list[Drafter], request_context: RequestContext) -> Drafter:
         """Return a drafter that joins the members' drafts into one tree.
 
         If the engines or the verification mode take no trees, the draft of the first member that
         has one is used alone.
         """
-        sampling = occasion.sampling
+        sampling = request_context.sampling
         if not self._takes_trees(sampling):
-            return FirstOffer(members)
+            return FirstProposal(members)
         limit = self._settings.max_draft_len
-        return TreeDrafter(TREE, members, limit, keeps_apart=sampling.is_judged)
+        return TreeDrafter(TREE, members, limit, keeps_apart=sampling.verifies_by_probability)
 
     def _takes_trees(self, sampling: Sampling) -> bool:
         return self._settings.has_shared_sampler and (
-            not sampling.is_judged or sampling.verification == REJECTION
+            not sampling.verifies_by_probability or sampling.verification == REJECTION
         )
 
-    def _num_tokens(self, occasion: Occasion) -> int:
-        return occasion.request.num_draft_tokens or self._settings.num_draft_tokens
+    def _num_tokens(self, request_context: RequestContext) -> int:
+        return request_context.request.num_draft_tokens or self._settings.num_draft_tokens
 
     def _source(self, name: str) -> int:
         return self._settings.drafters.index(name) + 1
 
     def _calls(
-        self, name: str, occasion: Occasion, *, is_voter: bool = False, is_ahead: bool = False
+        self,
+        name: str,
+        request_context: RequestContext,
+        *,
+        is_voter: bool = False,
+        is_ahead: bool = False,
     ) -> EngineCalls:
         # Noise and penalties would go to the wrong tokens of another vocabulary. So a
         # cross-vocabulary draft is greedy.
         is_stranger = name in self._strangers
-        salt = occasion.sampling.cache_salt
+        salt = request_context.sampling.cache_salt
         own = (
             Sampling(cache_salt=salt)
             if is_stranger
-            else occasion.sampling.for_draft(self._source(name))
+            else request_context.sampling.for_draft(self._source(name))
         )
         size = self._settings.vocab_size(name, self._tokenizer.model_vocab_size)
         # A request does not wait for the whole of a call ahead, so that time is not counted.
-        has_clock = occasion.request.return_perf_metrics and not is_ahead
+        has_clock = request_context.request.return_perf_metrics and not is_ahead
         label = f"{name}-ahead" if is_ahead else name
         calls = self._engines.calls(
             name,
-            occasion.request_id,
+            request_context.request_id,
             label,
             replace(
                 own,
@@ -310,16 +330,16 @@ class DrafterFactory:
                 vocab_size=size.num_tokens,
                 padded_vocab_size=size.num_columns,
             ),
-            occasion.clock if has_clock else None,
+            request_context.clock if has_clock else None,
         )
-        calls = occasion.flight.trace.calls(label, calls)
-        occasion.flight.watch(calls)
+        calls = request_context.flight.trace.calls(label, calls)
+        request_context.flight.watch(calls)
         return calls
 
     def _engine(
         self,
         name: str,
-        occasion: Occasion,
+        request_context: RequestContext,
         *,
         is_voter: bool = False,
         ahead: EngineCalls | None = None,
@@ -329,17 +349,17 @@ class DrafterFactory:
         `is_voter`: its draft tokens come with log-probabilities. `ahead`: the engine calls for
         drafting ahead; the drafter then predicts the target's own token too, one token more.
         """
-        settings, sampling = self._settings, occasion.sampling
-        asked = occasion.request.num_draft_tokens
-        is_measured = occasion.request.drafter == AUTO and asked is None
-        calls = ahead or self._calls(name, occasion, is_voter=is_voter)
-        num_tokens = self._num_tokens(occasion)
+        settings, sampling = self._settings, request_context.sampling
+        asked = request_context.request.num_draft_tokens
+        is_measured = request_context.request.drafter == AUTO and asked is None
+        calls = ahead or self._calls(name, request_context, is_voter=is_voter)
+        num_tokens = self._num_tokens(request_context)
         # The controller chooses a draft length up to this limit.
         if is_measured and not settings.draft_ahead:
             num_tokens = min(MAX_LEAD_TOKENS, settings.max_draft_len)
         stranger = self._strangers.get(name)
-        end_id = occasion.end_id if stranger is None else stranger.tokenizer.end_id
-        if sampling.is_judged:
+        end_id = request_context.end_id if stranger is None else stranger.tokenizer.end_id
+        if sampling.verifies_by_probability:
             # An engine that stops at the end token draws it but does not return it. The returned
             # tokens would then not follow the distributions returned with them.
             end_id = None

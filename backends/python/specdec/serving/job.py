@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from specdec.drafting.protocol import Drafter
 from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine, TokenIds
-from specdec.serving.flight import Flight
-from specdec.serving.request import GenerationRequest
-from specdec.serving.text_stream import Decode
+from specdec.serving.admission.in_flight import Flight
+from specdec.serving.request.request import GenerationRequest
+from specdec.serving.text.text_stream import Decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,11 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from specdec.control.memory import Memory
+from specdec.deployment.freshness import Drifted, FreshnessWatch, fingerprint_of, weights_of
+from specdec.deployment.load_check import check_repository
+from specdec.deployment.machine import machine
+from specdec.deployment.placement import PlacedEngines
+from specdec.drafting.names import HEAD_TREE
 from specdec.errors import (
     EngineLostError,
     OverloadedError,
@@ -25,34 +29,30 @@ from specdec.errors import (
     SpecdecError,
 )
 from specdec.health.assessment import hang_limit_s
-from specdec.health.board import Pulse, Role, State, board_directory
+from specdec.health.board import BoardHeartbeat, Role, State, board_directory
+from specdec.serving.admission.in_flight import Flight, FlightControl
+from specdec.serving.admission.server_watch import ServerWatch
+from specdec.serving.admission.tenant_shares import TenantShares
 from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer, Outputs
 from specdec.serving.control_plane import ControlPlane
-from specdec.serving.drafter_names import HEAD_TREE
+from specdec.serving.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafters import DrafterFactory
-from specdec.serving.flight import Flight, FlightControl
-from specdec.serving.freshness import Drifted, FreshnessWatch, fingerprint_of, weights_of
 from specdec.serving.job import Job
-from specdec.serving.job_maker import JobMaker
-from specdec.serving.load_check import check_repository
-from specdec.serving.machine import machine
-from specdec.serving.metrics import Counter, Gauge
-from specdec.serving.metrics_recorder import MetricsRecorder
-from specdec.serving.outbox import Outbox
-from specdec.serving.parameters import own_config, read_parameters
-from specdec.serving.placement import PlacedEngines
-from specdec.serving.process_end import skip_destructors
-from specdec.serving.prompt_log import PromptLog
-from specdec.serving.request import GenerationRequest, RequestLimits, parse_request
-from specdec.serving.request_parameters import check_parameters
-from specdec.serving.server_watch import ServerWatch
-from specdec.serving.settings import OrchestratorSettings
-from specdec.serving.strangers import Stranger
-from specdec.serving.task_labels import TaskLabeler
-from specdec.serving.tenant_shares import TenantShares
-from specdec.serving.tokenizing import Tokenizer
+from specdec.serving.job_builder import JobMaker
+from specdec.serving.metrics.definitions import Counter, Gauge
+from specdec.serving.metrics.recorder import MetricsRecorder
+from specdec.serving.request.parameters import check_parameters
+from specdec.serving.request.prompt_log import PromptLog
+from specdec.serving.request.request import GenerationRequest, RequestLimits, parse_request
+from specdec.serving.request.task_labels import TaskLabeler
+from specdec.serving.text.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
-from specdec.serving.triton_tensors import (
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import own_config, read_parameters
+from specdec.steering.state_file import StateFile
+from specdec.triton_backend.outbox import Outbox
+from specdec.triton_backend.process_end import skip_destructors
+from specdec.triton_backend.tensors import (
     error_response,
     input_arrays,
     response,
@@ -62,7 +62,7 @@ from specdec.serving.triton_tensors import (
 SWITCH_INTERVAL_S = 0.0002
 """Longest time in seconds that a thread keeps the GIL while others wait for it. If a thread that
 reads an `llmapi` model's stream without receipts waits for the GIL, the backend can lock up
-(engines/receipts.py). Shorter waits make that rarer."""
+(engines/wire/receipts.py). Shorter waits make that rarer."""
 
 
 class TritonPythonModel:
@@ -76,12 +76,12 @@ class TritonPythonModel:
             self._settings = settings = read_parameters(OrchestratorSettings, own_config(config))
             self._inputs = tuple(each["name"] for each in config["input"])
             needs = (settings.tensorrt_llm_model_name,)
-            pulse = Pulse(args["model_name"], Role.ORCHESTRATOR, needs)
+            pulse = BoardHeartbeat(args["model_name"], Role.ORCHESTRATOR, needs)
             here = Path(pb_utils.get_model_dir())
             self._tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
             check_repository(here.parents[1], settings, self._tokenizer.model_vocab_size)
             strangers = {
-                name: Stranger.load((here / directory).resolve())
+                name: CrossVocabularyDraft.load((here / directory).resolve())
                 for name, directory in settings.draft_tokenizers.items()
             }
             log = settings.prompt_log(here)
@@ -269,7 +269,7 @@ class TritonPythonModel:
             self._metrics.add(Counter.requests_total, outcome=outcome)
         return outcome
 
-    def _control_memory(self, here: Path, file: str) -> Memory | None:
+    def _control_memory(self, here: Path, file: str) -> StateFile | None:
         """Return the controller's state file at the path `file`; None if `file` is empty.
 
         A relative path starts at the version directory `here`.
@@ -279,7 +279,7 @@ class TritonPythonModel:
         target, _ = self._trained_places()
         engines = (*self._settings.drafters, fingerprint_of(target) or "unknown target")
         path, signature = (here / file).resolve(), "|".join(engines)
-        return Memory(path, signature, machine(), self._drafters_weights)
+        return StateFile(path, signature, machine(), self._drafters_weights)
 
     def _drafters_weights(self) -> dict[str, str]:
         _, drafters = self._trained_places()

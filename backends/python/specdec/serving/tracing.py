@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from specdec.engines.calls import Call, EngineCalls, Said
+from specdec.engines.calls import Call, CallOutput, EngineCalls
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -105,7 +105,7 @@ class _TracedCalls:
     def can_stream(self) -> bool:
         return self._calls.can_stream
 
-    def run(self, call: Call) -> Generator[Said]:
+    def run(self, call: Call) -> Generator[CallOutput]:
         span = self._start_span()
         span.set_attribute("num_context_tokens", len(call.context))
         span.set_attribute("num_draft_tokens", len(call.draft.tokens))

@@ -20,11 +20,11 @@ from specdec.errors import ConfigurationError, EngineFailedError, EngineLostErro
 from specdec.health.board import NO_PULSE, Heartbeat, State
 from specdec.token_texts import read_token_texts
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.failures import failure_of, send_last
 from specdec.torch_engine.model import LlamaModel
-from specdec.torch_engine.scheduler import Scheduler
+from specdec.torch_engine.scheduling.failures import failure_of, send_last
+from specdec.torch_engine.scheduling.scheduler import Scheduler
+from specdec.torch_engine.scheduling.tree import add_tree
 from specdec.torch_engine.task import Receiver, Task, TaskOutput
-from specdec.torch_engine.tree import add_tree
 
 logger = logging.getLogger(__name__)
 

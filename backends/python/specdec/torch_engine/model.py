@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine import weights
 from specdec.torch_engine.config import EngineLimits, ModelConfig
-from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.heads.weights import Eagle3Weights, load_head
-from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.torch_engine.layers import weights
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.parts import assemble, choose_kernels
 
 MIN_ROWS_OUT = 2

@@ -12,17 +12,17 @@ import torch
 from specdec.errors import ConfigurationError
 from specdec.torch_engine import gpu, native
 from specdec.torch_engine.config import EngineLimits, ModelConfig
-from specdec.torch_engine.decoder import Decoder
-from specdec.torch_engine.head import Head, Output, TorchOutput
 from specdec.torch_engine.heads.eagle3 import Eagle3Head
+from specdec.torch_engine.heads.interface import Head as DraftingHead
 from specdec.torch_engine.heads.medusa import MedusaHead
-from specdec.torch_engine.heads.reading import Head as DraftingHead
 from specdec.torch_engine.heads.torch_eagle3 import TorchEagle3
 from specdec.torch_engine.heads.weights import Eagle3Weights, MedusaWeights
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.layers.decoder import Decoder
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.output_head import Head, Output, TorchOutput
+from specdec.torch_engine.layers.torch_decoder import TorchDecoder
+from specdec.torch_engine.layers.weights import ModelWeights
 from specdec.torch_engine.sampler import Sampler
-from specdec.torch_engine.torch_decoder import TorchDecoder
-from specdec.torch_engine.weights import ModelWeights
 
 
 @dataclass(frozen=True, slots=True)

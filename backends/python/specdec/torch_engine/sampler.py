@@ -15,7 +15,7 @@ from specdec.acceptance.noise import gumbel
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.warping import warp
 from specdec.errors import EngineFailedError, InvalidRequestError, SpecdecError
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.layers.output_head import Head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class Sampler:
                 rankings[n] = _ranking(*own)
         others = [n for n, draw in enumerate(draws) if not draw.is_plain]
         if others:
-            races = _Races()
+            races = _NoiseCache()
             logits = self._head.logits(hidden[_at_least_two(others)])
             for n, row in zip(others, logits, strict=False):
                 rankings[n] = rank_tokens(row, draws[n], count, races)
@@ -151,7 +151,7 @@ def draw_token(logits: Tensor, draw: Draw) -> Choice:
     # Any NaN logit makes this NaN.
     largest = logits.max()
     warped = warp(logits, draw)
-    scores = _Races().scores(warped, draw)
+    scores = _NoiseCache().scores(warped, draw)
     best = scores.max()
     if not torch.isfinite(best):
         raise _reason_of_no_token(largest)
@@ -172,7 +172,7 @@ def _reason_of_no_token(largest: Tensor) -> SpecdecError:
     )
 
 
-def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _Races) -> Ranking:
+def rank_tokens(logits: Tensor, draw: Draw, count: int, races: _NoiseCache) -> Ranking:
     """Rank one row as Sampler.rank does; `logits` [vocab] float32 are overwritten."""
     scores = races.scores(warp(logits, draw), draw)
     if not draw.params.is_greedy:
@@ -187,7 +187,7 @@ def _ranking(tokens: Tensor, log_probs: Tensor) -> Ranking:
     return [(token, log_prob) for token, log_prob in pairs if log_prob > -math.inf]
 
 
-class _Races:
+class _NoiseCache:
     """The noise of draws, computed once for draws of the same seed and position."""
 
     def __init__(self) -> None:

@@ -14,10 +14,10 @@ from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.kv_cache import TokenIds
+from specdec.torch_engine.layers.kv_cache import TokenIds
 
 if TYPE_CHECKING:
-    from specdec.torch_engine.judging import TreeJudge
+    from specdec.torch_engine.scheduling.verification import TreeVerifier
 
 NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
@@ -25,10 +25,10 @@ NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 class Branch(NamedTuple):
     """A path of a tree, with the object that verifies the tree once all its paths have run."""
 
-    judge: TreeJudge
+    verifier: TreeVerifier
     path: tuple[int, ...]
     """The nodes of the path from the root on, as indices into the tree's draft tokens."""
-    is_judged: bool
+    verifies_by_probability: bool
     """Whether the tree is verified by probabilities. `fit` may cut the path to no nodes, so the
     path alone does not tell."""
 
@@ -94,10 +94,10 @@ class Task:
         return len(self.draft_ids) > 0 or self.max_new_tokens == 1
 
     @property
-    def is_judged(self) -> bool:
+    def verifies_by_probability(self) -> bool:
         """Whether the draft is verified by probabilities, not by comparing it with the draws."""
         if self.branch is not None:
-            return self.branch.is_judged
+            return self.branch.verifies_by_probability
         return (
             self.verification != "exact" and len(self.draft_ids) > 0 and not self.params.is_greedy
         )
@@ -146,7 +146,7 @@ class TaskOutput:
         return self.stats is not None or self.error is not None
 
 
-NOTHING_SAID = TaskOutput(())
+NO_OUTPUT = TaskOutput(())
 """An output without tokens."""
 
 Receiver = Callable[[TaskOutput], None]

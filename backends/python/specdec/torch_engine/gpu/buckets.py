@@ -15,7 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.kv_cache import SPLIT_SIZE, TokenIds
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, TokenIds
 
 MAX_GRAPH_ROWS = 128
 """Rows of the largest pass that is captured. The arithmetic of a larger pass takes longer than its

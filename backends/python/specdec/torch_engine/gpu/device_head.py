@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from specdec.torch_engine.gpu.tiles import float32_product
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.layers.output_head import Head
 
 
 class DeviceOutput:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.torch_engine.gpu.device_noise import DeviceNoise
-from specdec.torch_engine.head import Head
+from specdec.torch_engine.layers.output_head import Head
 from specdec.torch_engine.sampler import Choice, Sampler, checked_tokens
 
 _NEVER = float("-inf")

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.gpu.buckets import (
     MAX_GRAPH_ROWS,
     Bucket,
@@ -24,9 +23,10 @@ from specdec.torch_engine.gpu.buckets import (
 from specdec.torch_engine.gpu.device_head import DeviceOutput
 from specdec.torch_engine.gpu.layers import Layers
 from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
-from specdec.torch_engine.head import Output
-from specdec.torch_engine.kv_cache import SPLIT_SIZE, KVCache
-from specdec.torch_engine.weights import ModelWeights
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, KVCache
+from specdec.torch_engine.layers.output_head import Output
+from specdec.torch_engine.layers.weights import ModelWeights
 
 logger = logging.getLogger(__name__)
 

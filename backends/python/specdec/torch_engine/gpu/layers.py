@@ -14,8 +14,8 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.gpu.buckets import PassInputs
 from specdec.torch_engine.gpu.tiles import pad_rows, product
-from specdec.torch_engine.kv_cache import SPLIT_SIZE
-from specdec.torch_engine.weights import ModelWeights
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE
+from specdec.torch_engine.layers.weights import ModelWeights
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from specdec.torch_engine.gpu.device_noise import DeviceNoise, keys_of
 from specdec.torch_engine.gpu.device_sampler import DeviceSampler, temperatures
 from specdec.torch_engine.gpu.layers import Layers
 from specdec.torch_engine.gpu.step_graph import GraphPool, StepGraph
-from specdec.torch_engine.head import Head
-from specdec.torch_engine.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
+from specdec.torch_engine.layers.kv_cache import SPLIT_SIZE, CachedSequence, KVCache
+from specdec.torch_engine.layers.output_head import Head
 
 CHAINS = (4, 2, 1)
 """Numbers of steps for which graphs are captured."""

@@ -14,11 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.torch_engine.decoder import Rows
 from specdec.torch_engine.heads.growing import NUM_BRANCHES, GrowingTree
+from specdec.torch_engine.heads.interface import (
+    NO_HEAD_PROPOSAL,
+    HeadProposal,
+    Reading,
+    has_ended,
+    offered,
+)
 from specdec.torch_engine.heads.lanes import Lanes
-from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses, Reading, has_ended, offered
-from specdec.torch_engine.kv_cache import CachedSequence, KVCache, TokenIds
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.sampler import Sampler
 
 
@@ -47,7 +53,7 @@ class Eagle3Head:
         self._layer = layer
         self._sampler = sampler
 
-    def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:
+    def read(self, readings: list[Reading], cache: KVCache) -> list[HeadProposal]:
         states = torch.cat([reading.states for reading in readings]).flatten(1)
         ends = np.cumsum([len(reading.states) for reading in readings])
         guessing = [n for n, reading in enumerate(readings) if reading.num_guesses]
@@ -57,7 +63,7 @@ class Eagle3Head:
             [int(ends[n]) - 1 for n in guessing],
             cache,
         )
-        found = [NO_GUESSES] * len(readings)
+        found = [NO_HEAD_PROPOSAL] * len(readings)
         for guess, is_tree in ((self._chains, False), (self._trees, True)):
             own = [row for row, n in enumerate(guessing) if readings[n].is_tree is is_tree]
             if own:
@@ -70,7 +76,7 @@ class Eagle3Head:
 
     def _chains(
         self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
-    ) -> list[Guesses]:
+    ) -> list[HeadProposal]:
         guesses: list[list[int]] = [[] for _ in readings]
         guessing = list(range(len(readings)))
         step = 0
@@ -100,7 +106,7 @@ class Eagle3Head:
 
     def _trees(
         self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
-    ) -> list[Guesses]:
+    ) -> list[HeadProposal]:
         trees = [GrowingTree(reading) for reading in readings]
         lanes = [Lanes(reading, cache) for reading in readings]
         nodes = [(tree, node) for tree in trees for node in tree.deepen()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from specdec.acceptance.sampling import Draw
 from specdec.acceptance.trees import ROOT
-from specdec.torch_engine.heads.reading import Guesses, Reading
+from specdec.torch_engine.heads.interface import HeadProposal, Reading
 from specdec.torch_engine.sampler import Ranking
 
 NUM_BRANCHES = 8
@@ -65,13 +65,13 @@ class GrowingTree:
             node = self.parents[node]
         return self.reading.draw(path[::-1])
 
-    def guesses(self) -> Guesses:
+    def guesses(self) -> HeadProposal:
         """Return the likeliest nodes as a proposal; without parents if they form a chain."""
         kept = sorted(self._best())
         place_of = {node: place for place, node in enumerate(kept)} | {ROOT: ROOT}
         parents = tuple(place_of[self.parents[node]] for node in kept)
         is_chain = parents == tuple(range(-1, len(kept) - 1))
-        return Guesses(tuple(self.tokens[node] for node in kept), () if is_chain else parents)
+        return HeadProposal(tuple(self.tokens[node] for node in kept), () if is_chain else parents)
 
     def _best(self) -> list[int]:
         """Return the `num_guesses` likeliest nodes, the likeliest first.

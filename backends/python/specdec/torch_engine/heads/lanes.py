@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from specdec.acceptance.trees import ROOT
-from specdec.torch_engine.heads.reading import Reading
-from specdec.torch_engine.kv_cache import CachedSequence, KVCache
+from specdec.torch_engine.heads.interface import Reading
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache
 
 
 class Lanes:

@@ -11,10 +11,16 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specdec.torch_engine.heads.growing import NUM_BRANCHES, GrowingTree
-from specdec.torch_engine.heads.reading import NO_GUESSES, Guesses, Reading, has_ended, offered
+from specdec.torch_engine.heads.interface import (
+    NO_HEAD_PROPOSAL,
+    HeadProposal,
+    Reading,
+    has_ended,
+    offered,
+)
 from specdec.torch_engine.heads.weights import MedusaWeights
-from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.linear import Linear
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.linear import Linear
 from specdec.torch_engine.sampler import Sampler
 
 Block = tuple[Linear, Tensor]
@@ -33,8 +39,8 @@ class MedusaHead:
         self._dtype = weights.head_rows.dtype
         self._sampler = sampler
 
-    def read(self, readings: list[Reading], cache: KVCache) -> list[Guesses]:  # noqa: ARG002
-        found = [NO_GUESSES] * len(readings)
+    def read(self, readings: list[Reading], cache: KVCache) -> list[HeadProposal]:  # noqa: ARG002
+        found = [NO_HEAD_PROPOSAL] * len(readings)
         for guess, is_tree in ((self._chains, False), (self._trees, True)):
             own = [
                 n
@@ -45,7 +51,7 @@ class MedusaHead:
                 found[n] = guesses
         return found
 
-    def _chains(self, readings: list[Reading]) -> list[Guesses]:
+    def _chains(self, readings: list[Reading]) -> list[HeadProposal]:
         guesses: list[list[int]] = [[] for _ in readings]
         for number, blocks in enumerate(self._heads):
             wanted = [
@@ -61,7 +67,7 @@ class MedusaHead:
                 guesses[n].append(choice.token)
         return [offered(reading, said) for reading, said in zip(readings, guesses, strict=True)]
 
-    def _trees(self, readings: list[Reading]) -> list[Guesses]:
+    def _trees(self, readings: list[Reading]) -> list[HeadProposal]:
         trees = [GrowingTree(reading) for reading in readings]
         for blocks in self._heads:
             nodes = [(tree, node) for tree in trees for node in tree.deepen()]

@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn.functional import rms_norm
 
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.head import Output, TorchOutput
 from specdec.torch_engine.heads.weights import Eagle3Weights
-from specdec.torch_engine.kv_cache import KVCache
-from specdec.torch_engine.linear import Linear
-from specdec.torch_engine.torch_decoder import Place, TorchLayer, rotation_table
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.linear import Linear
+from specdec.torch_engine.layers.output_head import Output, TorchOutput
+from specdec.torch_engine.layers.torch_decoder import Place, TorchLayer, rotation_table
 
 
 class TorchEagle3:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.weights import LayerWeights, Taker, layer
+from specdec.torch_engine.layers.weights import CheckpointTensors, LayerWeights, layer
 
 EAGLE3, MEDUSA = "LlamaForCausalLMEagle3", "MedusaModel"
 """Names of the two kinds of head in the field `architectures` of config.json."""
@@ -73,7 +73,7 @@ def load_head(
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigurationError(f"cannot read the head's {path}: {error}") from error
     _check(path, config, target)
-    take = Taker.of(directory, device, dtype)
+    take = CheckpointTensors.of(directory, device, dtype)
     architectures = config.get("architectures") or []
     if EAGLE3 in architectures:
         return _eagle3(take, config, target)
@@ -101,7 +101,7 @@ def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
             )
 
 
-def _eagle3(take: Taker, config: dict[str, Any], target: ModelConfig) -> Eagle3Weights:
+def _eagle3(take: CheckpointTensors, config: dict[str, Any], target: ModelConfig) -> Eagle3Weights:
     hidden, num_rows = target.hidden_size, int(config["draft_vocab_size"])
     own = config.get("eagle_config") or {}
     default = (2, target.num_layers // 2, target.num_layers - 3)
@@ -124,7 +124,7 @@ def _eagle3(take: Taker, config: dict[str, Any], target: ModelConfig) -> Eagle3W
 
 
 def _medusa(
-    take: Taker, config: dict[str, Any], target: ModelConfig, head_rows: Tensor
+    take: CheckpointTensors, config: dict[str, Any], target: ModelConfig, head_rows: Tensor
 ) -> MedusaWeights:
     hidden = target.hidden_size
     heads = tuple(

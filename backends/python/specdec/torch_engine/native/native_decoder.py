@@ -10,14 +10,14 @@ from torch import Tensor
 
 from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.head import NEAR_TIE, Output
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.output_head import NEAR_TIE, Output
+from specdec.torch_engine.layers.weights import ModelWeights
 from specdec.torch_engine.native import library
 from specdec.torch_engine.native.packing import pack
 from specdec.torch_engine.native.passes import LANES, DecoderMemory, run_rows
 from specdec.torch_engine.native.pool import threads
-from specdec.torch_engine.weights import ModelWeights
 
 MAX_HEAD_DIM = 256
 """Largest head size for which `merge` in attention.c has room."""

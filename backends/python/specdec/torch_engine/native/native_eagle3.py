@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.head import Output
 from specdec.torch_engine.heads.weights import Eagle3Weights
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.output_head import Output
 from specdec.torch_engine.native.native_decoder import quantised_output
 from specdec.torch_engine.native.passes import DecoderMemory, run_rows
 from specdec.torch_engine.native.pool import threads

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from specdec.torch_engine.config import ModelConfig
-from specdec.torch_engine.decoder import Rows
-from specdec.torch_engine.kv_cache import KVCache
+from specdec.torch_engine.layers.decoder import Rows
+from specdec.torch_engine.layers.kv_cache import KVCache
+from specdec.torch_engine.layers.weights import LayerWeights
 from specdec.torch_engine.native import library
 from specdec.torch_engine.native.packing import PackedMatrix, pack
-from specdec.torch_engine.weights import LayerWeights
 
 LANES = 16
 """Floats in a vector; hidden size, head size and inner size must be multiples of it."""

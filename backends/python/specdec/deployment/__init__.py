@@ -1,0 +1,1 @@
+"""What is deployed: where engines run, which files and versions they have, whether they fit."""

@@ -1,0 +1,1 @@
+"""The tensors of NVIDIA's `tensorrtllm` backend, in which engines are called and answer."""

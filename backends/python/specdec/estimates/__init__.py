@@ -1,0 +1,1 @@
+"""Formulas of speculation, and acceptance estimates from counts of draft tokens."""

@@ -1,0 +1,1 @@
+"""`specdec serve`: find, configure, start, watch and stop tritonserver."""

@@ -1,0 +1,1 @@
+"""Requests in flight: which are admitted, and how each of them ends."""

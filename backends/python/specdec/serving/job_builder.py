@@ -1,0 +1,165 @@
+"""Gather what is needed to answer an admitted request: prompt, engines and drafter."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from specdec.deployment.placement import PlacedEngines
+from specdec.drafting.names import ENGINE
+from specdec.engines.contract_engines import ContractTarget
+from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
+from specdec.engines.wire.sampling_inputs import OFF, Sampling
+from specdec.errors import UnsupportedError
+from specdec.serving.admission.in_flight import Flight
+from specdec.serving.drafters import DrafterFactory
+from specdec.serving.job import Job, JobEngines
+from specdec.serving.llmapi_requests import llmapi_target
+from specdec.serving.request.prompt_log import PromptLog
+from specdec.serving.request.request import GenerationRequest
+from specdec.serving.request.task_labels import Task, TaskLabeler
+from specdec.serving.request.verification import choose_verification
+from specdec.serving.request_context import RequestContext
+from specdec.serving.text.tokenizing import Tokenizer
+from specdec.settings.orchestrator import OrchestratorSettings
+
+
+class JobMaker:
+    """Makes the jobs of all requests to one orchestrator."""
+
+    def __init__(
+        self,
+        settings: OrchestratorSettings,
+        tokenizer: Tokenizer,
+        engines: PlacedEngines,
+        drafters: DrafterFactory,
+        labeler: TaskLabeler,
+        prompt_log: PromptLog | None,
+    ) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._engines = engines
+        self._drafters = drafters
+        self._prompt_log = prompt_log
+        self._labeler = labeler
+
+    def make(
+        self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
+    ) -> Job:
+        """Return the job of an admitted request.
+
+        `arrival_s`: time.perf_counter() when the request arrived. Raises InvalidRequestError for a
+        prompt that is too long or that the chat template refuses.
+        Raises UnsupportedError if the request asks for something that these engines cannot do.
+        """
+        prompt = self._tokenizer.prompt(request, self._settings.max_seq_len)
+        if self._prompt_log is not None:
+            self._prompt_log.offer(request.tenant, request.task, prompt)
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        target_clock, draft_clock = EngineClock(), EngineClock()
+        task = self._labeler.task(request, prompt)
+        engines = (
+            self._one_engine(request, request_id, seed, flight, target_clock)
+            if self._settings.is_llmapi
+            else self._pair(
+                request, request_id, prompt, seed, flight, target_clock, draft_clock, task
+            )
+        )
+        return Job(
+            request=request,
+            prompt=prompt,
+            seed=seed,
+            flight=flight,
+            engines=engines,
+            target_clock=target_clock,
+            draft_clock=draft_clock,
+            task_label=task.label,
+            arrival_s=arrival_s,
+        )
+
+    def _pair(
+        self,
+        request: GenerationRequest,
+        request_id: str,
+        prompt: TokenIds,
+        seed: int,
+        flight: Flight,
+        target_clock: EngineClock,
+        draft_clock: EngineClock,
+        task: Task,
+    ) -> JobEngines:
+        """Return the target and the drafter of a request."""
+        end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
+        sampling = self._sampling(request, len(prompt), seed)
+        request_context = RequestContext(
+            request, request_id, prompt, sampling, end_id, flight, draft_clock, task
+        )
+        drafter = self._drafters.make(request_context)
+        if drafter is None:
+            sampling = replace(sampling, verification=OFF)
+            drafter = self._drafters.nobody(request_context)
+        calls = self._engines.calls(
+            self._settings.tensorrt_llm_model_name,
+            request_id,
+            "target",
+            sampling,
+            target_clock if request.return_perf_metrics else None,
+        )
+        calls = flight.trace.calls("target", calls)
+        flight.watch(calls, is_target=True)
+        return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
+
+    def _one_engine(
+        self,
+        request: GenerationRequest,
+        request_id: str,
+        seed: int,
+        flight: Flight,
+        clock: EngineClock,
+    ) -> JobEngines:
+        """Return a target that speculates by itself, for a request."""
+        counts = EngineCounts()
+        model = self._settings.tensorrt_llm_model_name
+        target = llmapi_target(
+            model,
+            request,
+            request_id,
+            seed,
+            self._tokenizer,
+            clock,
+            counts,
+            has_receipts=self._settings.has_receipts,
+        )
+        flight.watch(target, is_target=True)
+        return JobEngines(target, None, ENGINE, target.text_of, counts)
+
+    def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:
+        """Return how the engines draw and verify tokens for the request.
+
+        Raises UnsupportedError if these engines cannot do what the request asks for.
+        """
+        settings, params = self._settings, request.sampling
+        if params.min_p > 0.0 and not settings.has_shared_sampler:
+            raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
+        num_tokens = self._tokenizer.model_vocab_size
+        size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
+        words = request.bad_words
+        # Engines without our sampler search token sequences, so each word is given in two
+        # spellings: alone and after a space.
+        params = (
+            replace(params, bad_texts=words, seed=seed)
+            if settings.has_shared_sampler
+            else replace(params, bad_words=self._tokenizer.words(words), seed=seed)
+        )
+        return Sampling(
+            params=params,
+            num_prompt_tokens=num_prompt,
+            wants_log_probs=request.return_log_probs,
+            has_shared_sampler=settings.has_shared_sampler,
+            has_old_names=settings.has_old_names,
+            verification=choose_verification(request.verification, params, settings),
+            vocab_size=size.num_tokens,
+            padded_vocab_size=size.num_columns,
+            # Compiled engines have no such input (docs/reliability.md).
+            cache_salt=(request.tenant or "") if settings.has_shared_sampler else "",
+        )

@@ -1,0 +1,1 @@
+"""The metrics of the orchestrator, and the statistics of one request."""

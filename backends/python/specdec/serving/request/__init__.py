@@ -1,0 +1,1 @@
+"""A client's request: its values, read and checked once."""

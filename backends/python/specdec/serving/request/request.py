@@ -1,0 +1,154 @@
+"""Read a client's request from its tensors, check it once, and freeze it.
+
+The functions are pure. Every error names the limit and the value given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specdec.acceptance.sampling import GREEDY, SamplingParams
+from specdec.drafting.names import AUTO, check_drafter
+from specdec.errors import InvalidRequestError, shown
+from specdec.serving.request.values import Arrays, Reader
+
+VERIFICATIONS = ("exact", "rejection", "block", "typical")
+"""Verification modes that a request may ask for."""
+
+DEFAULT_TASK = "default"
+"""Task of a request that names none."""
+
+MAX_REPETITION_PENALTY = 100.0
+"""Largest repetition penalty; above it, logits leave the range of float32 or become equal."""
+
+MIN_REPETITION_PENALTY = float(np.float32(0.01))
+"""Smallest repetition penalty, 1 ÷ the largest. Clients send float32, so it is rounded to that and
+lies a little below 0.01."""
+
+PROMPT_INPUTS = ("text_input", "messages", "input_ids")
+"""Inputs that can hold the prompt; a request has exactly one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A checked request to `specdec`; the fields are inputs of its config.pbtxt.
+
+    `sampling` holds several inputs. docs/api.md describes each input.
+    """
+
+    text_input: str | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    input_ids: tuple[int, ...] | None = None
+    max_tokens: int = 256
+    stream: bool = False
+    sampling: SamplingParams = GREEDY
+    """Sampling parameters except seed and bad words, which are fields of their own."""
+    seed: int | None = None
+    bad_words: tuple[str, ...] = ()
+    return_log_probs: bool = False
+    stop_words: tuple[str, ...] = ()
+    end_id: int | None = None
+    exclude_input_in_output: bool = True
+    num_draft_tokens: int | None = None
+    drafter: str = AUTO
+    verification: str | None = None
+    prediction: str = ""
+    task: str = DEFAULT_TASK
+    tenant: str | None = None
+    deadline_ms: int | None = None
+    return_perf_metrics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Limits that this deployment sets for requests."""
+
+    vocab_size: int
+    """Tokens of the target's tokenizer."""
+    max_draft_len: int
+    """Most draft tokens in a round."""
+    drafters: tuple[str, ...]
+    """Names of the configured drafters."""
+    max_seq_len: int = 2**31 - 1
+    """Most tokens of prompt and answer together."""
+    max_text_bytes: int = 2**31 - 1
+    """Most bytes of a text. A longer one cannot fit into `max_seq_len` and is refused unread."""
+
+
+def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
+    """Return the request in `arrays` after checking everything that needs no tokenizer.
+
+    `arrays` holds the inputs by name, without the batch dimension. Raises InvalidRequestError.
+    """
+    read = Reader(arrays, limits.max_text_bytes)
+    given = [name for name in PROMPT_INPUTS if name in arrays]
+    if len(given) != 1:
+        raise InvalidRequestError(
+            f"exactly one of {', '.join(PROMPT_INPUTS)} must be given; "
+            f"given: {', '.join(given) or 'none'}"
+        )
+    drafter = check_drafter(read.text("drafter", AUTO), limits.drafters)
+    num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
+    max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
+    return GenerationRequest(
+        text_input=read.prompt_text(),
+        messages=read.messages(limits.max_seq_len),
+        input_ids=read.prompt_ids(limits.vocab_size, limits.max_seq_len),
+        max_tokens=max_tokens,
+        stream=read.flag("stream", False),
+        sampling=_sampling(read, max_tokens, limits.vocab_size),
+        seed=_seed(read),
+        bad_words=read.words("bad_words"),
+        return_log_probs=read.flag("return_log_probs", False),
+        stop_words=read.words("stop_words"),
+        end_id=read.integer("end_id", None, 0, limits.vocab_size - 1),
+        exclude_input_in_output=read.flag("exclude_input_in_output", True),
+        num_draft_tokens=num_draft_tokens,
+        drafter=drafter,
+        verification=_verification(read),
+        prediction=read.text("prediction", ""),
+        task=read.label("task", DEFAULT_TASK),
+        tenant=read.label("tenant", "") or None,
+        deadline_ms=read.integer("deadline_ms", None, 1, 2**31 - 1),
+        return_perf_metrics=read.flag("return_perf_metrics", False),
+    )
+
+
+def _sampling(read: Reader, max_tokens: int, vocab_size: int) -> SamplingParams:
+    return SamplingParams(
+        temperature=read.number("temperature", 0.0, 0.0, 10.0),
+        top_k=read.integer("top_k", 0, 0, 2**31 - 1),
+        top_p=read.number("top_p", 1.0, 0.0, 1.0, exclusive_minimum=True),
+        min_p=read.number("min_p", 0.0, 0.0, 1.0),
+        repetition_penalty=read.number(
+            "repetition_penalty", 1.0, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+        ),
+        presence_penalty=read.number("presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=read.number("frequency_penalty", 0.0, -2.0, 2.0),
+        min_tokens=read.integer("min_tokens", 0, 0, max_tokens),
+        logit_bias=read.logit_bias(vocab_size),
+    )
+
+
+def _seed(read: Reader) -> int | None:
+    seed: int | None
+    random_seed: int | None
+    seed, random_seed = (read.integer(name, None, 0, 2**64 - 1) for name in ("seed", "random_seed"))
+    if seed is not None and random_seed is not None and seed != random_seed:
+        raise InvalidRequestError(
+            f"seed and random_seed are the same input; given {seed} and {random_seed}"
+        )
+    return random_seed if seed is None else seed
+
+
+def _verification(read: Reader) -> str | None:
+    name = read.text("verification", "")
+    if name not in ("", *VERIFICATIONS):
+        raise InvalidRequestError(
+            f"verification must be one of {', '.join(VERIFICATIONS)}; given {shown(name)}"
+        )
+    return name or None

@@ -1,0 +1,31 @@
+"""Choose a request's verification mode: the one that it asks for, if the engines can do it."""
+
+from __future__ import annotations
+
+from specdec.acceptance.sampling import SamplingParams
+from specdec.engines.wire.sampling_inputs import EXACT, OFF
+from specdec.errors import UnsupportedError
+from specdec.settings.orchestrator import OrchestratorSettings
+
+
+def choose_verification(
+    asked: str | None, params: SamplingParams, settings: OrchestratorSettings
+) -> str:
+    """Return the verification mode of a request.
+
+    `asked` is the mode in the request. None means the best lossless one, or OFF if these engines
+    cannot verify at a temperature above 0. Raises UnsupportedError for a mode that they cannot do.
+    """
+    # For a greedy request, every mode compares draft tokens with the most likely token.
+    if params.is_greedy:
+        return EXACT
+    if settings.has_shared_sampler:
+        return asked or EXACT
+    if settings.has_draft_logits and asked in (None, "rejection"):
+        return "rejection"
+    if asked is None:
+        return OFF
+    can = "'rejection' alone" if settings.has_draft_logits else "no speculation"
+    raise UnsupportedError(
+        f"at a temperature above 0 these engines can do {can}; given verification {asked!r}"
+    )

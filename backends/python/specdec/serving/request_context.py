@@ -1,0 +1,45 @@
+"""The request context: everything that is known about a request when its drafter is built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from specdec.engines.protocol import EngineClock, TokenIds
+from specdec.engines.wire.sampling_inputs import Sampling
+from specdec.serving.admission.in_flight import Flight
+from specdec.serving.request.request import GenerationRequest
+from specdec.serving.request.task_labels import Task
+
+BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
+"""Temperature ranges as pairs (upper limit, name); each range has its own acceptance estimates."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestContext:
+    """The parts of a request from which its drafter is built."""
+
+    request: GenerationRequest
+    request_id: str
+    """Unique id; the ids of the request's engine calls begin with it."""
+    prompt: TokenIds
+    """Prompt tokens, [n] int32."""
+    sampling: Sampling
+    end_id: int | None
+    """Token that ends the answer; None if there is none."""
+    flight: Flight
+    clock: EngineClock
+    """Sum of the times that draft engines report for this request."""
+    task: Task
+
+    @property
+    def band(self) -> str:
+        """The label of how tokens are drawn and verified; each has its own acceptance estimates.
+
+        Examples are `greedy`, `warm` and, for verification by probabilities, `rejection warm`.
+        """
+        params, sampling = self.request.sampling, self.sampling
+        if params.is_greedy:
+            return "greedy"
+        warmth = next(name for limit, name in BANDS if params.temperature <= limit)
+        return f"{sampling.verification} {warmth}" if sampling.verifies_by_probability else warmth

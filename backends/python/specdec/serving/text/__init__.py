@@ -1,0 +1,1 @@
+"""Prompts to tokens, and an answer's tokens to text."""

@@ -1,0 +1,1 @@
+"""The settings of the models: the parameters in their config.pbtxt, read and checked."""

@@ -1,0 +1,235 @@
+"""The controller's part in one request: when to choose again, and what to learn from rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec.steering.acceptance_estimates import DraftResult
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.controller import Controller
+from specdec.steering.costs import Sample
+from specdec.steering.load import Activity, Load
+from specdec.steering.predictions import RequestProgress
+
+CHOOSE_EVERY = 8
+"""Rounds from one choice to the next while the request speculates."""
+
+TRIAL_ROUNDS = 16
+"""Rounds of a trial, or its plain steps."""
+
+OUTGROWN = 2
+"""Growth of the load, as a factor, above which a choice is made again and a trial ends. All
+requests in flight pay for what one of them does."""
+
+NUM_TO_LOOK_BACK = 80
+"""Latest tokens in which to look for copies that could have been used: a stretch, and a copy that
+reached its end. With n requests in flight each of them looks with probability 1/n."""
+
+FIRST_STRETCH = 64
+"""Tokens without speculation before the controller chooses again. Each further stretch doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The result of a round of the loop, or of one response without speculation."""
+
+    seconds: float
+    """Seconds since the previous round ended."""
+    num_tokens: int
+    """Confirmed tokens."""
+    num_context: int
+    """Tokens of the context before the round."""
+    offers: tuple[DraftResult, ...] = ()
+    """Results of the drafters that were asked; empty if the answer ended in this round."""
+    num_rows: int = 1
+    """Rows of the pass: the draft tokens and one."""
+    lead: Lead | None = None
+    """Draft engine or head that drafted while the round ran; None if neither did."""
+    num_drafted: int = 0
+    """Draft tokens from `lead`."""
+    draft_s: float = 0.0
+    """Seconds spent waiting for a draft engine; 0 for a head."""
+    is_clean: bool = True
+    """Whether the time is typical: no start of a call, no look back for copies, and no head that
+    only read along."""
+    has_head: bool | None = False
+    """For the first round, whether a head read the prompt; None if it read without drafting."""
+
+
+class RequestSteering:
+    """Chooses drafter and draft length for one request; used by that request's thread only."""
+
+    def __init__(
+        self, controller: Controller, traits: RequestTraits, traffic: Load, num_prompt: int
+    ) -> None:
+        self._controller = controller
+        self._situation = traits
+        self._traffic = traffic
+        self._num_prompt = num_prompt
+        self._is_control = traits.may_be_off and controller.is_control()
+        self._choice: Choice | None = None
+        self._num_left_of_choice = 0
+        self._num_inflight = 0
+        """Requests in flight when the choice was made."""
+        self.is_trial = False
+        self._num_rounds = 0
+        self._is_reading = False
+        self._stretch = FIRST_STRETCH
+        self._activity: Activity | None = None
+        self._readers: set[str] = set()
+        """Draft engines that have read the prompt."""
+        self._seconds, self._num_tokens = 0.0, 0
+
+    def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
+        """Return the choice for the round that begins; if it is off, `stretch` says how long.
+
+        `can_read`: whether a head has read the whole context, or will read it with the prompt.
+        """
+        if self._choice is None:
+            self._is_reading = True
+            self._traffic.read(1)
+        if self._choice is None or self.is_due:
+            self._choice = self._choose(num_context, num_left, can_read)
+        return self._choice
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the round that begins needs a new choice."""
+        is_outgrown = self._traffic.num_inflight > OUTGROWN * self._num_inflight
+        return self._choice is None or self._num_left_of_choice <= 0 or is_outgrown
+
+    @property
+    def stretch(self) -> int | None:
+        """Tokens to generate without speculation; None for all that are left."""
+        if self._is_control or self._situation.is_fixed:
+            return None
+        if self.is_trial:
+            return TRIAL_ROUNDS
+        return self._stretch
+
+    def seen(self, seen: RoundResult) -> None:
+        """Learn from a round."""
+        is_off = self._choice is not None and self._choice.is_off
+        num_steps = max(1, seen.num_tokens) if is_off else 1
+        self._num_left_of_choice -= num_steps
+        is_first = self._num_rounds == 0
+        self._num_rounds += 1
+        self._end_reading()
+        if self._choice is not None:
+            self._become(Activity(self._choice, seen.num_rows - 1))
+        if is_first:
+            if seen.has_head is not None:
+                self._controller.learn_prompt(
+                    self._num_prompt, seen.seconds, has_head=seen.has_head
+                )
+            return
+        self._seconds += seen.seconds
+        self._num_tokens += seen.num_tokens
+        self._learn(seen, is_off, num_steps)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the request reports what copy drafters would have proposed."""
+        # A request that names a drafter may use fewer copy drafters than `auto` does.
+        return not (self._is_control or self._situation.is_fixed)
+
+    @property
+    def num_to_look_back(self) -> int:
+        """Most tokens to look back at now, by chance: 0 for most requests at high load."""
+        is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
+        return NUM_TO_LOOK_BACK if is_drawn else 0
+
+    def looked_back(self, offers: Sequence[DraftResult]) -> None:
+        """Learn what copy drafters would have proposed for the latest tokens."""
+        if offers:
+            self._controller.learn_round(self._situation, None, offers)
+
+    def finish(self) -> None:
+        """Report to the controller that the request ran to its end."""
+        is_compared = self._situation.may_be_off
+        self._controller.learn_request(
+            self._situation.task,
+            self._seconds,
+            self._num_tokens,
+            is_control=self._is_control if is_compared else None,
+        )
+
+    def leave(self) -> None:
+        """Leave the load and any trial; to be called however the request ends."""
+        if self.is_trial:
+            self.is_trial = False
+            self._controller.trial_is_over()
+        self._end_reading()
+        self._become(None)
+
+    def _end_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._traffic.read(-1)
+
+    def _become(self, activity: Activity | None) -> None:
+        if activity != self._activity:
+            self._traffic.change(self._activity, activity)
+            self._activity = activity
+
+    def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
+        self._num_inflight = self._traffic.num_inflight
+        if self._is_control:
+            self._num_left_of_choice = num_left
+            return OFF_CHOICE
+        place = RequestProgress(
+            num_inflight=self._num_inflight,
+            num_context=num_context,
+            num_left=num_left,
+            is_start=self._num_rounds == 0,
+            can_read=can_read,
+        )
+        if self._situation.is_fixed:
+            self._num_left_of_choice = num_left
+            return self._situation.default
+        if self.is_trial:
+            self._controller.trial_is_over()
+        was_off = self._choice is not None and self._choice.is_off and not self.is_trial
+        self.is_trial = False
+        if place.is_start:
+            tried = self._controller.trial(self._situation, place)
+            if tried is not None:
+                self.is_trial = True
+                self._num_left_of_choice = TRIAL_ROUNDS
+                return tried
+        chosen = self._controller.choose(self._situation, place)
+        self._stretch = 2 * self._stretch if was_off and chosen.is_off else FIRST_STRETCH
+        self._num_left_of_choice = self._stretch if chosen.is_off else CHOOSE_EVERY
+        return chosen
+
+    def _learn(self, seen: RoundResult, is_off: bool, num_steps: int) -> None:
+        traffic, lead = self._traffic, seen.lead
+        # With n requests in flight each reports one round in n, which is enough together.
+        num_inflight = traffic.num_inflight
+        is_rare = num_inflight <= 2 or self.is_trial
+        is_told = is_rare or self._controller.is_drawn(1 / num_inflight)
+        is_told = traffic.is_settled() and is_told
+        draft_s, sample = seen.draft_s, None
+        if lead is not None and not lead.is_head and lead.name not in self._readers:
+            self._readers.add(lead.name)
+            self._controller.learn_first_draft(lead.name, seen.num_context, draft_s)
+        elif is_told and seen.is_clean:
+            sample = Sample(
+                num_inflight=traffic.num_inflight,
+                num_looping=traffic.num_looping,
+                num_rows=traffic.num_inflight + traffic.num_extra_rows,
+                num_context=seen.num_context,
+                is_streamed=is_off,
+                target_s=(seen.seconds - draft_s) / num_steps,
+                lead=None if lead is None else lead.name,
+                num_drafted=seen.num_drafted,
+                num_drafting=1 if lead is None else max(1, traffic.num_with(lead.name)),
+                draft_s=draft_s,
+                is_head=lead is not None and lead.is_head,
+            )
+        offers = seen.offers
+        if not self.looks_back:
+            offers = tuple(each for each in offers if not each.drafter.startswith(COPY))
+        if sample is not None or offers:
+            self._controller.learn_round(self._situation, sample, offers)

@@ -1,0 +1,80 @@
+"""The controller's state of each task, and the report on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec.steering.acceptance_estimates import AcceptanceEstimates
+from specdec.steering.choices import COPY, Choice
+from specdec.steering.control_group import ControlGroup, MeasuredGain
+
+NEWEST_WEIGHT = 0.1
+"""Weight of the newest answer in the mean length of answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """The state of a task for the metrics."""
+
+    choice: Choice | None
+    """Latest choice; None if the controller has not chosen for this task."""
+    num_draft_tokens: float
+    """Draft tokens per round of the choice, or the mean of a copy for COPY; 0 for off."""
+    estimated_gain: float
+    """Predicted speed-up of the choice at the load of that time; 1 for off."""
+    measured_gain: MeasuredGain | None
+    """Gain over the control group; None before there are enough requests."""
+    alphas: tuple[tuple[str, float], ...]
+    """Pairs of drafter and α̂, without copy drafters."""
+    num_switches: tuple[int, int]
+    """Switches to off, and from off to on, since the previous report."""
+
+
+@dataclass(slots=True)
+class Task:
+    """The state of one task. Callers hold the controller's lock."""
+
+    label: str
+    mean_tokens: float = 0.0
+    """Mean tokens of an answer after its first round; newer answers count more."""
+    num_trials: int = 0
+    num_routed: int = 0
+    """Rounds of the drafter that the operator names for the task."""
+    drafters: set[str] = field(default_factory=set)
+    _control_group: ControlGroup = field(default_factory=ControlGroup)
+    _choice: Choice | None = None
+    _estimated_gain: float = 1.0
+    _num_switches: list[int] = field(default_factory=lambda: [0, 0])
+
+    def answered(self, seconds: float, num_tokens: int, *, is_control: bool | None) -> None:
+        """Add a request that ran to its end: see `Controller.learn_request`."""
+        weight = NEWEST_WEIGHT if self.mean_tokens else 1.0
+        self.mean_tokens += weight * (num_tokens - self.mean_tokens)
+        if is_control is not None:
+            self._control_group.add(seconds, num_tokens, is_plain=is_control)
+
+    def chosen(self, choice: Choice, estimated_gain: float) -> None:
+        """Record the latest choice for a request of the task."""
+        if self._choice is not None and self._choice.is_off != choice.is_off:
+            self._num_switches[int(self._choice.is_off)] += 1
+        self._choice, self._estimated_gain = choice, estimated_gain
+
+    def report(self, book: AcceptanceEstimates) -> TaskReport:
+        """Return the report, and count switches from 0 again."""
+        switches, self._num_switches = self._num_switches, [0, 0]
+        num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
+        if self._choice is not None and self._choice.lead == COPY:
+            num_draft_tokens = book.mean_drafted(self.label, COPY)
+        return TaskReport(
+            choice=self._choice,
+            num_draft_tokens=num_draft_tokens,
+            estimated_gain=self._estimated_gain,
+            measured_gain=self._control_group.measured,
+            alphas=tuple(
+                (name, alpha)
+                for name in sorted(self.drafters)
+                for alpha, num_judged in [book.alpha(self.label, name)]
+                if num_judged and not name.startswith(COPY)
+            ),
+            num_switches=(switches[0], switches[1]),
+        )

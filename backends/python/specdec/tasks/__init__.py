@@ -1,0 +1,1 @@
+"""The task of a request that names none, by rules on its words."""

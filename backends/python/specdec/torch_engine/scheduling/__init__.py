@@ -1,0 +1,1 @@
+"""The scheduling of tasks: admission, selection of rows, passes, verification."""

@@ -1,0 +1,104 @@
+"""The verification of a task's draft, a chain or a tree, after its rows have run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from specdec.acceptance.chance import Law, SeededChance
+from specdec.acceptance.exact import Verdict, verify_chain
+from specdec.acceptance.rules import RULES
+from specdec.acceptance.trees import ROOT, verify_tree, verify_tree_by_rejection
+from specdec.errors import InvalidRequestError
+from specdec.torch_engine.sampler import Choice, law_of
+from specdec.torch_engine.task import Task
+
+
+def verify(task: Task, choices: Sequence[Choice]) -> Verdict:
+    """Verify a chain by the task's rule; return the accepted tokens and the target's own.
+
+    `choices` are the target's draws after the context and after each draft token. Raises
+    InvalidRequestError if the task's draft logits are no distribution.
+    """
+    draft = task.draft_ids.tolist()
+    if not task.verifies_by_probability:
+        return verify_chain(draft, [choice.token for choice in choices])
+    return RULES[task.verification](
+        draft, _draft_laws(task), [_law(choice) for choice in choices], _chance(task)
+    )
+
+
+class TreeVerifier:
+    """The nodes of a tree, which are verified together once all its paths have run."""
+
+    def __init__(self, task: Task, num_paths: int) -> None:
+        """Wait for `num_paths` paths of the tree; `task` holds the tree with all its nodes."""
+        self._task = task
+        self._num_waiting = num_paths
+        self._choices: dict[int, Choice] = {}
+
+    def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
+        """Add a path that has run; return the verdict after the last path, else None.
+
+        `choices` are the target's draws after the context and after each node of `path`. Nodes
+        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
+        logits are no distribution.
+        """
+        self._choices |= zip((ROOT, *path), choices, strict=True)
+        self._num_waiting -= 1
+        return None if self._num_waiting else self._judge()
+
+    def _judge(self) -> Verdict:
+        task = self._task
+        nodes = sorted(self._choices)  # ROOT first
+        number = {node: place for place, node in enumerate(nodes, start=ROOT)}
+        tokens = [int(task.draft_ids[node]) for node in nodes[1:]]
+        parents = [number[task.draft_parents[node]] for node in nodes[1:]]
+        choices = [self._choices[node] for node in nodes]
+        if not task.verifies_by_probability:
+            return verify_tree(tokens, parents, [choice.token for choice in choices])
+        laws = _draft_laws(task)
+        return verify_tree_by_rejection(
+            tokens,
+            parents,
+            None if laws is None else [laws[node] for node in nodes[1:]],
+            [_law(choice) for choice in choices],
+            _chance(task),
+        )
+
+
+def shared_with(verdict: Verdict, path: Sequence[int]) -> Verdict:
+    """Return the part of a tree's verdict that applies to a path.
+
+    It has the accepted tokens of the path and the token after them in the verdict.
+    """
+    num_shared = 0
+    while (
+        num_shared < min(verdict.num_accepted, len(path))
+        and path[num_shared] == verdict.tokens[num_shared]
+    ):
+        num_shared += 1
+    return Verdict(verdict.tokens[: num_shared + 1], num_shared)
+
+
+def _draft_laws(task: Task) -> list[Law] | None:
+    if task.draft_logits is None:
+        return None
+    laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]]
+    for place, law in enumerate(laws):
+        if math.isnan(law[0]):  # One NaN makes the whole softmax NaN.
+            raise InvalidRequestError(
+                f"draft_logits[{place}] is no distribution: it has NaN or +inf, or no finite logit"
+            )
+    return laws
+
+
+def _law(choice: Choice) -> Law:
+    assert choice.logits is not None
+    return law_of(choice.logits)
+
+
+def _chance(task: Task) -> SeededChance:
+    return SeededChance(task.params.seed, len(task.input_ids))

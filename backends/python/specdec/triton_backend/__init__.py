@@ -1,0 +1,1 @@
+"""What each of our Triton models needs of Triton's Python backend."""

@@ -1,0 +1,188 @@
+"""Requests get an error if the target dies or hangs, and may finish before a stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from specdec.errors import EngineLostError, ShuttingDownError
+from specdec.health.board import NO_PULSE, BoardHeartbeat, State, ask_to_drain, read_board
+from specdec.serving.admission import server_watch
+from specdec.serving.admission.server_watch import ServerWatch
+from tests.waiting import wait_for
+
+HANG_S = 0.2
+
+
+class Engine:
+    """A compiled engine that the watch can probe."""
+
+    def __init__(self):
+        self.answers = threading.Event()
+        self.answers.set()
+        self.fault = ""
+
+    def abort(self):
+        """Do nothing: no call runs."""
+
+    def check(self):
+        """Hang while `answers` is not set; raise EngineLostError if there is a `fault`."""
+        self.answers.wait()
+        if self.fault:
+            raise EngineLostError(self.fault)
+
+
+class Flights:
+    """Requests in flight; `target` is None if there are none."""
+
+    def __init__(self, target):
+        self.target = target
+        self.errors = []
+
+    @property
+    def num_inflight(self):
+        return int(self.target is not None)
+
+    def any_target(self):
+        """Return the target of a request in flight, or None."""
+        return self.target
+
+    def fail_all(self, error):
+        """End the requests and keep the error."""
+        if self.target is not None:
+            self.errors.append(error)
+        self.target = None
+
+
+@pytest.fixture
+def engine():
+    """Return an engine; after the test it answers, so that no probe's thread stays."""
+    engine = Engine()
+    yield engine
+    engine.answers.set()
+
+
+@pytest.fixture
+def start(engine, tmp_path, monkeypatch):
+    """Return a function that starts the watch over the engine, with one request in flight."""
+    monkeypatch.setattr(server_watch, "PROBE_PERIOD_S", 0.02)
+    watches = []
+
+    def start(pulse=NO_PULSE, flush=lambda: None, *, exits_on_dead_engine=False):
+        flights = Flights(engine)
+        watch = ServerWatch(
+            flights,
+            "target",
+            tmp_path / "board",
+            pulse,
+            HANG_S,
+            flush,
+            lambda _: None,
+            exits_on_dead_engine=exits_on_dead_engine,
+        )
+        watches.append(watch)
+        return flights, watch
+
+    yield start
+    for each in watches:
+        each.close()
+
+
+def is_refused(watch):
+    """Return whether a new request is refused."""
+    try:
+        watch.check_admission()
+    except (EngineLostError, ShuttingDownError):
+        return True
+    return False
+
+
+@pytest.fixture
+def pulse(tmp_path):
+    """Return the heartbeat writer of the orchestrator."""
+    pulse = BoardHeartbeat("specdec", directory=tmp_path / "board")
+    yield pulse
+    pulse.close()
+
+
+def test_requests_are_refused_while_an_engine_hangs(engine, start):
+    """Running requests get an error, and later ones too, until the engine answers again."""
+    flights, watch = start()
+    engine.answers.clear()
+    wait_for(lambda: flights.errors)
+    wait_for(lambda: is_refused(watch))
+
+    engine.answers.set()
+
+    wait_for(lambda: not is_refused(watch))
+
+
+def test_engine_that_is_loaded_again_is_used_again(engine, start):
+    """The engine is probed even while all requests are refused, so that none is in flight."""
+    engine.fault = "target: its process has died"
+    flights, watch = start()
+    wait_for(lambda: is_refused(watch))
+    assert "its process has died" in str(flights.errors[0])
+
+    engine.fault = ""
+
+    wait_for(lambda: not is_refused(watch))
+
+
+def test_stop_waits_for_running_requests_and_then_writes_state(start, pulse, tmp_path):
+    """New requests are refused at once; the state is written when the last one has ended."""
+    flushes = []
+    flights, watch = start(pulse, lambda: flushes.append(flights.target))
+    ask_to_drain(tmp_path / "board", time.monotonic() + 60.0)
+    wait_for(lambda: is_refused(watch))
+    time.sleep(0.3)
+    assert flushes == []
+
+    flights.target = None
+
+    wait_for(lambda: flushes == [None])
+    wait_for(lambda: [each.state for each in read_board(tmp_path / "board")] == [State.DRAINED])
+    assert flights.errors == []
+
+
+def test_request_that_outlasts_the_drain_gets_an_error(start, pulse, tmp_path):
+    """It ends with `shutting_down`, before the state is written."""
+    flushes = []
+    flights, _ = start(pulse, lambda: flushes.append(list(flights.errors)))
+
+    ask_to_drain(tmp_path / "board", time.monotonic() + 0.2)
+
+    wait_for(lambda: flushes)
+    assert [[each.error_type for each in told] for told in flushes] == [["shutting_down"]]
+
+
+def test_exit_sends_every_error_first(engine, start, monkeypatch):
+    """Errors leave the outbox before tritonserver, the parent process, is killed."""
+    events = []
+    monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(server_watch.os, "kill", lambda pid, _: events.append(("kill", pid)))
+    flights, _ = start(
+        flush=lambda: events.append(("flush", len(flights.errors))), exits_on_dead_engine=True
+    )
+
+    engine.fault = "target: its process has died"
+
+    wait_for(lambda: len(events) >= 2)
+    assert events[:2] == [("flush", 1), ("kill", os.getppid())]
+
+
+def test_exit_does_not_wait_for_a_disk_that_hangs(engine, start, monkeypatch):
+    """A server with a dead engine must end even if its state cannot be written."""
+    killed, hangs = threading.Event(), threading.Event()
+    monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(server_watch, "FLUSH_S", 0.1)
+    monkeypatch.setattr(server_watch.os, "kill", lambda *_: killed.set())
+    start(flush=hangs.wait, exits_on_dead_engine=True)
+
+    engine.fault = "target: its process has died"
+
+    assert killed.wait(20.0)
+    hangs.set()

@@ -1,0 +1,50 @@
+"""Tests of the orchestrator's engine settings: vocabulary sizes, TensorRT-LLM release, kind."""
+
+import pytest
+
+from specdec.errors import ConfigurationError
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.vocab_sizes import VocabSize
+
+
+def settings(**fields):
+    """Return orchestrator settings with these fields."""
+    return OrchestratorSettings("tokenizer", **fields)
+
+
+def test_vocabulary_sizes_are_set_for_each_engine():
+    """Named engines have their own numbers of tokens and columns, others the tokenizer's size."""
+    given = settings(engine_vocab_sizes="target=152064:152064, draft=151936:151940")
+
+    assert given.vocab_size("draft", 5) == VocabSize(151936, 151940)
+    assert given.vocab_size("target", 5) == VocabSize(152064, 152064)
+    assert settings().vocab_size("draft", 5) == VocabSize(5, 5)
+
+
+@pytest.mark.parametrize(
+    ("version", "has_old_names"), [("0.19.0", True), ("0.20.0", False), ("1.2.1", False)]
+)
+def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_names):
+    """The names are min_length and random_seed up to 0.19, min_tokens and seed from 0.20 on."""
+    assert settings(tensorrt_llm_version=version).has_old_names is has_old_names
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"engine_vocab_sizes": "target=5"}, "model=tokens:columns; given 'target=5'"),
+        ({"engine_vocab_sizes": "target=5:x"}, "given 'target=5:x'"),
+        ({"engine_vocab_sizes": "target=5:4"}, r"fewer columns \(4\) than tokens \(5\)"),
+        ({"engine_vocab_sizes": "other=5:5"}, "'other', which is no engine; known are draft, tar"),
+        ({"tensorrt_llm_version": "new"}, "1.2.1; given 'new'"),
+        ({"inflight_limit": 0}, "inflight_limit must be at least 1; given 0"),
+        ({"cancellation_check_period_ms": 0}, "cancellation_check_period_ms must be at least 1"),
+        ({"draft_timeout_ms": -1}, "draft_timeout_ms must be at least 1; given -1"),
+        ({"engine_kind": "vllm"}, "contract or llmapi; given 'vllm'"),
+        ({"engine_kind": "llmapi"}, "leave 'draft' out"),
+    ],
+)
+def test_settings_without_sense_are_a_configuration_error(fields, told):
+    """The message shows the value given and the form or the values that are allowed."""
+    with pytest.raises(ConfigurationError, match=told):
+        settings(**fields)

@@ -1,0 +1,236 @@
+"""Tests of the files with the controller's measurements.
+
+A state file keeps them over a restart; a profile holds measurements from before the first start.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+
+from specdec.serving.control_plane import ControlPlane
+from specdec.steering.acceptance_estimates import HALF_LIFE_S, DraftResult
+from specdec.steering.choices import Choice, Lead, RequestTraits
+from specdec.steering.controller import Controller
+from specdec.steering.fits import Fit
+from specdec.steering.predictions import RequestProgress
+from specdec.steering.settings import ControlSettings
+from specdec.steering.state_file import FORMAT, Recalled, StateFile, StateFileMismatchError
+from tests.unit.steering.test_costs import fill
+
+SITUATION = RequestTraits(
+    "code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
+)
+START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
+NOW_S = 1e9
+
+
+def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
+    """Return a controller that has learned costs, and `num_rounds` rounds of the drafter `draft`.
+
+    `alpha`: acceptance in rounds of one draft token each. If it is None, rounds have four draft
+    tokens, and 0 to 4 of them are accepted.
+    """
+    rng = random.Random(seed)
+    controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
+    fill(controller.costs, seed=seed)
+    for num_prompt, has_head in ((100, False), (900, False), (100, True), (900, True)):
+        controller.costs.add_prompt(num_prompt, 0.1 * (1 + has_head), has_head=has_head)
+    controller.costs.add_first_draft("draft", 100, 0.05)
+    for _ in range(num_rounds):
+        num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
+        depth = 4 if alpha is None else 1
+        controller.learn_round(SITUATION, None, [DraftResult("draft", depth, depth, num_right)])
+    # Costs are solved again after several samples only; include the latest ones now.
+    controller.costs.solve_anew()
+    return controller
+
+
+def untaught():
+    """Return a controller without measurements."""
+    return Controller(ControlSettings(), clock=lambda: NOW_S, draw=lambda: 0.99)
+
+
+def memory_at(path, signature="pair 1", machine="two cores"):
+    """Return the Memory of the file at `path`."""
+    return StateFile(path, signature, machine)
+
+
+def estimate(controller, now_s=NOW_S):
+    """Return the acceptance estimate of the drafter `draft` for the task `code`."""
+    return controller.book.estimate("code", "draft", "greedy", now_s)
+
+
+def test_measurements_survive_a_restart(tmp_path):
+    """A new controller takes estimates and costs from the file, and makes the same choice."""
+    memory, old, new = memory_at(tmp_path / "deep" / "control.json"), taught(), untaught()
+    assert memory.load(new) is Recalled.NOTHING
+    memory.save(old)
+
+    assert memory.load(new) is Recalled.ALL
+
+    assert estimate(old) == estimate(new)
+    assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
+        1, 100, is_streamed=False
+    )
+    for lead, is_head in (("head", True), ("draft", False)):
+        reading_s = new.costs.reading_s(lead, 500, is_head=is_head)
+        assert reading_s == old.costs.reading_s(lead, 500, is_head=is_head) > 0.0
+    assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("pair 1", "pair 2"),
+        lambda text: json.dumps({**json.loads(text), "passes": [[[0, True], {"products": [1]}]]}),
+        lambda text: json.dumps(
+            {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
+        ),
+        lambda text: json.dumps({**json.loads(text), "prompts": []}),
+        lambda text: json.dumps({**json.loads(text), "weights": ["draft"]}),
+        lambda text: json.dumps({**json.loads(text), "first_drafts": [["draft", {}]]}),
+        lambda _: "[]",
+        lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
+    ],
+)
+def test_file_that_does_not_fit_is_not_used(tmp_path, damage):
+    """Nothing is taken from a file of other engines or another format, or from a damaged one."""
+    memory, fresh = memory_at(tmp_path / "control.json"), untaught()
+    memory.save(taught())
+    memory.path.write_text(damage(memory.path.read_text()))
+
+    with pytest.raises(StateFileMismatchError, match=r"control\.json"):
+        memory.load(fresh)
+    assert not fresh.book.tallies
+    assert not fresh.costs.is_known
+
+
+def test_times_of_another_machine_are_not_used(tmp_path):
+    """Acceptance does not depend on the machine, and is taken from the file."""
+    old, new = taught(), untaught()
+    memory_at(tmp_path / "control.json").save(old)
+
+    found = memory_at(tmp_path / "control.json", machine="an H100").load(new)
+
+    assert found is Recalled.ACCEPTANCE
+    assert estimate(old) == estimate(new)
+    assert not new.costs.is_known
+
+
+@pytest.mark.parametrize(("weights", "is_replaced"), [("old", False), ("new", True)])
+def test_acceptance_of_replaced_weights_is_dropped(tmp_path, weights, is_replaced):
+    """A draft model may have been trained anew while the server was off.
+
+    Its times, and the acceptance of other drafters, are kept.
+    """
+    path, old = tmp_path / "control.json", taught()
+    old.learn_round(SITUATION, None, [DraftResult("lookup", 4, 4, 3)])
+    StateFile(path, "pair", "machine", lambda: {"draft": "old"}).save(old)
+    memory, said = StateFile(path, "pair", "machine", lambda: {"draft": weights}), []
+
+    plane = ControlPlane(ControlSettings(), None, None, memory, lambda _: None, said.append)
+
+    known = {drafter for _, drafter, _ in plane.controller.book.tallies}
+    assert known == {drafter for _, drafter, _ in old.book.tallies} - (
+        {"draft"} if is_replaced else set()
+    )
+    assert "lookup" in known
+    assert plane.controller.costs.is_known
+    assert ["other weights of draft" in each for each in said] == [True] * is_replaced
+
+
+def test_profile_counts_as_new_when_it_is_read(tmp_path):
+    """A profile may be months old. Its acceptance fades only from the time when it is read."""
+    old, new, late_s = taught(alpha=0.9), untaught(), NOW_S + 1e7
+    memory = memory_at(tmp_path / "profile.json")
+    memory.save(old)
+    memory.load(new, as_of_s=late_s)
+
+    assert estimate(new, late_s).alphas[0] == pytest.approx(estimate(old).alphas[0])
+    idle_s = 40 * HALF_LIFE_S
+    assert estimate(new, late_s + idle_s).alphas == pytest.approx(
+        estimate(untaught(), late_s).alphas, abs=0.01
+    )
+
+
+def test_file_can_be_read_without_knowing_its_deployment(tmp_path):
+    """A profile can be read where its engines are not served, because it names their deployment.
+
+    A missing file, or one without measurements, raises an error.
+    """
+    path = tmp_path / "profile.json"
+    with pytest.raises(StateFileMismatchError, match=r"no .*profile\.json"):
+        StateFile.found(path)
+    path.write_text("[]")
+    with pytest.raises(StateFileMismatchError, match="no measurements"):
+        StateFile.found(path)
+
+    memory_at(path, "pair 7", "an H100").save(taught())
+    assert StateFile.found(path).load(untaught()) is Recalled.ALL
+
+
+def plane_of(profile, state):
+    """Return the controller of a ControlPlane, and the files that it has read, in this order."""
+    said = []
+    plane = ControlPlane(ControlSettings(), None, state, profile, said.append, pytest.fail)
+    plane.close()
+    return plane.controller, [text.split("/")[-1] for text in said]
+
+
+@pytest.mark.parametrize("newer", ["state", "profile"])
+def test_times_come_from_the_newer_file(tmp_path, newer):
+    """The newer file is the state if the server has run since the profile was made.
+
+    Otherwise it is the profile.
+    """
+    files = {name: memory_at(tmp_path / f"{name}.json") for name in ("state", "profile")}
+    order = sorted(files, key=lambda name: name == newer)
+    for number, name in enumerate(order, start=1):
+        controller = taught(seed=number)
+        if name == newer:
+            controller.costs.prompts = Fit(4)
+        files[name].save(controller)
+
+    known, said = plane_of(files["profile"], files["state"])
+
+    assert said == [f"{name}.json" for name in order]
+    expected = taught(seed=2).costs.pass_line(1, 100, is_streamed=False)
+    assert known.costs.pass_line(1, 100, is_streamed=False) == expected
+    # The newer file has no times of prompts, so those of the older one are kept.
+    assert known.costs.prompts.num_samples == 4
+
+
+@pytest.mark.parametrize(("hours", "alpha"), [(0, 0.1), (12, 0.9)])
+def test_acceptance_comes_from_the_file_with_more_evidence(tmp_path, hours, alpha):
+    """The evidence in a state file that is 12 hours old has faded, so the profile has more."""
+    profile, state = memory_at(tmp_path / "profile.json"), memory_at(tmp_path / "state.json")
+    few = taught(alpha=0.9, num_rounds=100)
+    profile.save(few)
+    state.save(taught(alpha=0.1, now_s=time.time() - 3600 * hours))
+
+    known, _ = plane_of(profile, state)
+
+    assert known.book.alpha("code", "draft")[0] == pytest.approx(alpha, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("signature", "machine", "said"),
+    [("pair 2", "two cores", "other engines"), ("pair 1", "an H100", "another machine")],
+)
+def test_operator_is_told_why_a_profile_is_not_used(tmp_path, signature, machine, said):
+    """If the profile is missing, the warning names the file."""
+    path, warned = tmp_path / "profile.json", []
+    memory_at(path, signature, machine).save(taught())
+    for profile in (memory_at(path), memory_at(tmp_path / "nowhere.json")):
+        ControlPlane(ControlSettings(), None, None, profile, warned.append, warned.append).close()
+
+    assert said in warned[0]
+    if machine == "an H100":
+        assert "machine (an H100), this is two cores" in warned[0]
+    assert "nowhere.json" in warned[1]
