@@ -85,7 +85,7 @@ class SuffixDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         own, elsewhere = (
-            _guess(text, context, min(self._num_tokens, max_tokens))
+            _continuation(text, context, min(self._num_tokens, max_tokens))
             for text in (context, self._remembered)
         )
         tokens = own[0] if own[1] >= elsewhere[1] else elsewhere[0]
@@ -95,7 +95,9 @@ class SuffixDrafter:
         """Do nothing: the confirmed tokens are in the next context."""
 
 
-def _guess(text: TokenIds, context: TokenIds, max_tokens: int) -> tuple[tuple[int, ...], int]:
+def _continuation(
+    text: TokenIds, context: TokenIds, max_tokens: int
+) -> tuple[tuple[int, ...], int]:
     """Return the most frequent continuation of the longest matches, and the matches' length.
 
     Search in `text` for the end of `context`, both [n] int32. The continuation may be empty.

@@ -259,7 +259,7 @@ class DrafterFactory:
             return PredictionDrafter(name, self._source(name), num_free, text, num_prompt)
         if name in self._scripts:
             guesses, num_prompt = (
-                self._scripts[name].guesses(request_context.prompt),
+                self._scripts[name].draft_tokens(request_context.prompt),
                 len(request_context.prompt),
             )
             return ScriptedDrafter(name, self._source(name), num_free, guesses, num_prompt)
