@@ -10,7 +10,7 @@ from builder.description import TORCH, EngineDescription, PairDescription
 from builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
 from builder.description.pair import ENGINES, MODES
 from builder.description.shape import ARCHITECTURES
-from specdec.drafting.names import RESERVED
+from specdec.drafting.registry import RESERVED
 
 ORCHESTRATOR, TARGET = "specdec", "target"
 """Names of Triton models that a draft cannot have."""

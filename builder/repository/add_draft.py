@@ -16,7 +16,7 @@ from builder.description.engine import TOKENS, TRANSLATIONS
 from builder.errors import BuildError
 from builder.repository.options import add_repository_option
 from builder.repository.weights import WEIGHTS
-from specdec.drafting.names import RESERVED
+from specdec.drafting.registry import RESERVED
 
 PATTERN = "draft"
 """Model whose config.pbtxt and model.py are copied for a new draft."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from specdec.drafting.context import DrafterContext
 from specdec.drafting.matching import longest_matches
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
@@ -49,3 +50,14 @@ class PredictionDrafter:
     def _find_again(self, output: TokenIds) -> int | None:
         ends, _ = longest_matches(self._prediction, output)
         return int(ends[0]) if len(ends) else None
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return the prediction drafter of a request."""
+    return PredictionDrafter(
+        context.name,
+        context.source,
+        context.num_tokens,
+        context.prediction(),
+        len(context.prompt),
+    )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 from specdec.rounds import Round
@@ -67,3 +68,10 @@ class ScriptedDrafter:
 
     def observe(self, confirmed: Round) -> None:
         """Do nothing: the script is fixed."""
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return a scripted drafter of a request."""
+    return ScriptedDrafter(
+        context.name, context.source, context.num_tokens, context.script(), len(context.prompt)
+    )

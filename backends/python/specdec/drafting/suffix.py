@@ -12,8 +12,10 @@ from collections import OrderedDict, deque
 
 import numpy as np
 
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.late import LateDrafter
 from specdec.drafting.matching import longest_matches
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
@@ -115,3 +117,10 @@ def _continuation(
         ends = ends[following == candidates[best]] + 1
         ends = ends[ends < len(text)]
     return tuple(tokens), matched
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return the suffix drafter of a request."""
+    return LateDrafter(
+        SuffixDrafter(context.name, context.source, context.num_tokens, context.remembered())
+    )
