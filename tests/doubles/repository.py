@@ -17,8 +17,8 @@ import pytest
 
 from builder.description import PairDescription, Placement, load_description
 from builder.memory import KvShare
+from builder.parameters import parameter_line
 from builder.rendering.launch import plan_launch
-from builder.rendering.pbtxt import parameter_line
 from builder.rendering.repository import RenderOptions, render
 from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
 from builder.tensorrt_llm.compiling import compile_steps
