@@ -65,10 +65,11 @@ def with_parameters(text: str, path: Path, **parameters: str) -> str:
     for name, value in parameters.items():
         pattern = _VALUE_OF.replace("NAME", re.escape(name))
         line = re.compile(pattern, re.MULTILINE | re.VERBOSE)
-        count = len(line.findall(text))
-        if count != 1:
-            raise BuildError(f"{path} has the parameter {name} {count} times, not once")
-        text = line.sub(lambda found, value=value: f'{found["before"]}"{quoted(value)}"', text)
+        matches = list(line.finditer(text))
+        if len(matches) != 1:
+            raise BuildError(f"{path} has the parameter {name} {len(matches)} times, not once")
+        start, end = matches[0].end("before"), matches[0].end()
+        text = f'{text[:start]}"{quoted(value)}"{text[end:]}'
     if parameters_in(text, path) != expected:
         raise BuildError(f"{path} cannot be changed: write each parameter on a line of its own")
     return text
