@@ -21,21 +21,20 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "build/coverage/data"
 STARTER = Path(sysconfig.get_path("purelib")) / "specdec_coverage.pth"
 """File that Python reads at its start, in Triton's model processes too, which ignore PYTHONPATH."""
-FAST = (("--numprocesses=logical", "--maxprocesses=4", "tests/unit", "tests/contract"),)
 TIMED = ("cancel", "gate", "llmapi", "load", "overload", "profile", "supervisor", "unsupervised")
 """Server tests that compare times, which measuring lengthens: `tests/server/test_NAME.py`."""
 
 
-def main(paths: list[str]) -> int:
-    """Run the tests under coverage, and report; return the exit code."""
-    server = (*(f"--ignore=tests/server/test_{each}.py" for each in TIMED), "tests/server")
-    runs = [tuple(paths)] if paths else [*FAST, server]
+def main(arguments: list[str]) -> int:
+    """Run pytest with `arguments` under coverage, and report; return the exit code."""
+    left_out = [f"--ignore=tests/server/test_{each}.py" for each in TIMED]
+    chosen = arguments or ["tests/unit", "tests/contract", "tests/server", *left_out]
     shutil.rmtree(DATA.parent, ignore_errors=True)
     DATA.parent.mkdir(parents=True)
     with _starter():
-        codes = [_coverage("run", "-m", "pytest", "-m", "not gpu", *each) for each in runs]
-    codes += [_coverage("combine", "--quiet"), _coverage("report")]
-    return int(any(codes))
+        tested = _coverage("run", "-m", "pytest", "-m", "not gpu", *chosen)
+    _coverage("combine", "--quiet")
+    return _coverage("report") or tested
 
 
 @contextmanager
