@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 _PARAMETER = re.compile(
     r'^parameters { key: "([^"]+)" value { string_value: "([^"]*)" } }$', re.MULTILINE
