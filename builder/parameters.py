@@ -12,7 +12,7 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 # Strings that follow one another are one value, on several lines too.
 _STRING = r""" (?: "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' ) """

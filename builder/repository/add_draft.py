@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from builder.checkpoints.compatibility import check_pair, has_same_vocabulary
-from builder.checkpoints.files import read_config
-from builder.checkpoints.vocabulary import restrict, shared_vocabulary
-from builder.description.engine import TOKENS, TRANSLATIONS
-from builder.errors import BuildError
-from builder.parameters import parameters_in, parameters_of, set_parameters, with_parameters
-from builder.repository.options import add_repository_option
-from builder.repository.weights import WEIGHTS
+from specdec.builder.checkpoints.compatibility import check_pair, has_same_vocabulary
+from specdec.builder.checkpoints.files import read_config
+from specdec.builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from specdec.builder.description.engine import TOKENS, TRANSLATIONS
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import parameters_in, parameters_of, set_parameters, with_parameters
+from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.weights import WEIGHTS
 from specdec.drafting.names import RESERVED
 
 PATTERN = "draft"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import os
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +21,7 @@ def imports_of(package: str, root: Path = ROOT) -> Imports:
     `root` is the folder that holds the package. A package is named like its `__init__`, so
     `specdec.tasks.__init__` is the module that `import specdec.tasks` runs.
     """
-    paths = sorted((root / package).rglob("*.py"))
-    modules = {_name_of(path.relative_to(root)): path for path in paths}
+    modules = dict(sorted(_modules(package, root)))
     return {
         name: frozenset(_imported(ast.parse(path.read_text("utf-8")), modules)) - {name}
         for name, path in modules.items()
@@ -95,8 +95,14 @@ def lines_between(circle: list[str]) -> list[str]:
     return [f"{name} imports {other}" for name, other in pairwise(circle)]
 
 
-def _name_of(path: Path) -> str:
-    return ".".join(path.with_suffix("").parts)
+def _modules(package: str, root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each module, also in folders that are links."""
+    for folder, _, files in os.walk(root / package, followlinks=True):
+        for path in (Path(folder) / file for file in files if file.endswith(".py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            # A folder such as `1` in a model repository holds no modules of a package.
+            if all(part.isidentifier() for part in parts):
+                yield ".".join(parts), path
 
 
 def _imported(tree: ast.Module, modules: Mapping[str, Path]) -> Iterator[str]:

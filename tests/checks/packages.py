@@ -72,12 +72,12 @@ def drawn_packages() -> Imports:
 def _heights(imports: Imports) -> dict[str, int]:
     """Return the row of each package, counted from the bottom.
 
-    A package stands as low as it can, or just below its importers if that shortens the arrows.
+    A package stands as low as it can, or just below its importers if that makes no arrows longer.
     """
     heights = depths(imports)
     for name in sorted(heights, key=lambda name: (-heights[name], name)):
         importers = [heights[other] for other, below in imports.items() if name in below]
-        if len(importers) > len(imports[name]):
+        if importers and len(importers) >= len(imports[name]):
             heights[name] = min(importers) - 1
     return heights
 

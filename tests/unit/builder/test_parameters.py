@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from builder.errors import BuildError
-from builder.parameters import parameter_line, parameters_of, set_parameters
-from builder.rendering.pbtxt import ModelConfig, Parameter
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import parameter_line, parameters_of, set_parameters
+from specdec.builder.rendering.pbtxt import ModelConfig, Parameter
 from tests.contract.declared import ROOT
 
 PIECES = st.sampled_from(
