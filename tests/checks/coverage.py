@@ -3,7 +3,7 @@
 python -m tests.checks.coverage                      # all tests whose limits of time allow it
 python -m tests.checks.coverage tests/unit/drafting  # some tests
 
-The exit code is 1 if a test fails or the share is below `fail_under` in pyproject.toml.
+The exit code is not 0 if a test fails or the share is below `fail_under` in pyproject.toml.
 """
 
 from __future__ import annotations
