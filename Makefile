@@ -16,7 +16,7 @@ GPU_PYTHON ?= python3
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
-.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check docs format clean distclean
+.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -89,6 +89,9 @@ check: $(STAMPS)/project ## ruff, codespell, the language check and mypy --stric
 	$(BIN)/codespell
 	$(BIN)/python -m tests.checks.language
 	$(BIN)/mypy --strict
+
+coverage: setup ## lines of specdec that tests run, in tritonserver's models too; fails below 90 %
+	$(BIN)/python -m tests.checks.coverage $(PYTEST_ARGS)
 
 docs: $(STAMPS)/project ## build the site of docs/ in build/site, with strict links
 	@# Material prints an announcement about MkDocs' next version.

@@ -8,7 +8,8 @@ _MODULES = {
     "clients": _CLIENTS,
     "torch": _TORCH,
     "tracing": frozenset(("opentelemetry",)),
-    "server": _TORCH | {"accelerate", "gguf", "pytriton", "tomli"},
+    "server": _TORCH
+    | {"accelerate", "gguf", "google", "grpc", "pytriton", "tomli", "tritonclient"},
     "loadtest": _CLIENTS | {"locust", "matplotlib", "prometheus_client", "psutil", "scipy"},
 }
 """Modules by extra, small extras before the larger ones that include them."""
