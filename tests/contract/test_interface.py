@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.errors import SpecdecError
-from clients.request import INPUTS
 from specdec import errors
 from specdec.cli import COMMANDS
+from specdec.clients.errors import SpecdecError
+from specdec.clients.request import INPUTS
 from specdec.launch.server_command import PORT_VARIABLES as LAUNCHER_PORTS
 from specdec.launch.server_command import ServeSettings
 from specdec.settings.orchestrator import OrchestratorSettings

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import main
-from builder.outputs import link_or_copy
-from builder.parameters import set_parameters
-from clients import GenerationRequest, GrpcClient, collect
+from specdec.builder.cli import main
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.parameters import set_parameters
+from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.launch.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import CHATS

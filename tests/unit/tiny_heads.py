@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from builder.heads import checkpoint, eagle3, medusa
-from builder.heads.batch import HeadBatch
+from specdec.builder.heads import checkpoint, eagle3, medusa
+from specdec.builder.heads.batch import HeadBatch
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.tree import add_tree

@@ -44,7 +44,7 @@ from specdec.serving.metrics.recorder import MetricsRecorder
 from specdec.serving.request.parameters import check_parameters
 from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import GenerationRequest, RequestLimits, parse_request
-from specdec.serving.request.task_labels import TaskLabeler
+from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
 from specdec.settings.orchestrator import OrchestratorSettings

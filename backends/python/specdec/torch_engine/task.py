@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from specdec.acceptance.banned_text import BannedText
+from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.layers.kv_cache import TokenIds
-
-if TYPE_CHECKING:
-    from specdec.torch_engine.scheduling.verification import TreeVerifier
+from specdec.torch_engine.sampler import Choice
 
 NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
+
+
+class PathVerifier(Protocol):
+    """The interface of an object that verifies a tree once all its paths have run."""
+
+    def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
+        """Add a path that has run; return the verdict after the last path, else None."""
 
 
 class Branch(NamedTuple):
     """A path of a tree, with the object that verifies the tree once all its paths have run."""
 
-    verifier: TreeVerifier
+    verifier: PathVerifier
     path: tuple[int, ...]
     """The nodes of the path from the root on, as indices into the tree's draft tokens."""
     verifies_by_probability: bool
