@@ -20,8 +20,8 @@ from specdec.engines.wire.sampling_inputs import OFF, Sampling
 from specdec.errors import InvalidRequestError
 from specdec.serving import drafters
 from specdec.serving.admission.in_flight import Flight
-from specdec.serving.request.task_labels import Task
 from specdec.serving.request_context import RequestContext
+from specdec.serving.task_labels import Task
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.choices import COPY, Choice, RequestTraits
 from tests.unit.serving.request_arrays import parse
