@@ -10,7 +10,7 @@ from specdec.builder.description import TORCH, EngineDescription, PairDescriptio
 from specdec.builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
 from specdec.builder.description.pair import ENGINES, MODES
 from specdec.builder.description.shape import ARCHITECTURES
-from specdec.drafting.names import RESERVED
+from specdec.drafting.registry import RESERVED
 
 ORCHESTRATOR, TARGET = "specdec", "target"
 """Names of Triton models that a draft cannot have."""

@@ -17,7 +17,7 @@ from specdec.builder.errors import BuildError
 from specdec.builder.parameters import parameters_in, parameters_of, set_parameters, with_parameters
 from specdec.builder.repository.options import add_repository_option
 from specdec.builder.repository.weights import WEIGHTS
-from specdec.drafting.names import RESERVED
+from specdec.drafting.registry import RESERVED
 
 PATTERN = "draft"
 """Model whose config.pbtxt and model.py are copied for a new draft."""

@@ -11,7 +11,7 @@ from specdec.builder.errors import BuildError
 from specdec.builder.parameters import set_parameters
 from specdec.builder.repository.options import add_repository_option
 from specdec.builder.repository.weights import HEAD, WEIGHTS, fill_head
-from specdec.drafting.names import RESERVED
+from specdec.drafting.registry import RESERVED
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,6 @@ PACKAGES = ("backends/python/specdec", "builder", "clients", "loadtest")
 LONGER = {
     "backends/python/specdec/steering/controller.py": 339,
     "backends/python/specdec/tasks/cues.py": 420,
-    "backends/python/specdec/serving/drafters.py": 383,
     "backends/python/specdec/serving/orchestrator.py": 335,
     "backends/python/specdec/torch_engine/scheduling/scheduler.py": 372,
 }

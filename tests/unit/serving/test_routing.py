@@ -45,7 +45,8 @@ def task(labeler, text="?", **fields):
     [
         ("code=draft_cobol", "code=draft_cobol"),
         ("draft_code", "task=drafter"),
-        ("code=", "lookup, draft_code, draft_chat, suffix"),
+        ("code=", "task=drafter"),
+        ("code=auto", "lookup, draft_code, draft_chat, suffix"),
         ("=draft_code", "task=drafter"),
         ("code=auto", "code=auto"),
         ("code=prediction", "code=prediction"),

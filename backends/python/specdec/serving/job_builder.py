@@ -97,7 +97,7 @@ class JobMaker:
         drafter = self._drafters.make(request_context)
         if drafter is None:
             sampling = replace(sampling, verification=OFF)
-            drafter = self._drafters.nobody(request_context)
+            drafter = self._drafters.plain(request_context)
         calls = self._engines.calls(
             self._settings.tensorrt_llm_model_name,
             request_id,

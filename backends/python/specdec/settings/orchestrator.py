@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from specdec.drafting.names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
-from specdec.errors import ConfigurationError
+from specdec.drafting import registry
+from specdec.drafting.names import HEAD_TREE
+from specdec.drafting.registry import DrafterId, drafter_ids
+from specdec.settings import checks
+from specdec.settings.checks import CONTRACT, DRAFT_LOGITS, LLMAPI, RECEIPTS, SHARED_SAMPLER
+from specdec.settings.lists import VocabSize, read_names, read_pairs, read_vocab_sizes
 from specdec.settings.prompt_log import PromptLogSettings
-from specdec.settings.vocab_sizes import VocabSize, read_vocab_sizes
 from specdec.steering.modes import AUTO
 from specdec.steering.settings import ControlSettings
 
-CONTRACT, LLMAPI = "contract", "llmapi"
-"""Values of `engine_kind`."""
-SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "receipts"
-"""Names that `engine_extensions` may list."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OrchestratorSettings:
     """The orchestrator's parameters, with their names in config.pbtxt.
 
     Parameters that NVIDIA's model `tensorrt_llm_bls` has too keep its names. Lists are
-    comma-separated. Relative paths start at the model's version directory.
+    comma-separated (`lists.py`); each is read once, by the property of the same meaning. Relative
+    paths start at the model's version directory.
     """
 
     tokenizer_dir: str
@@ -127,93 +126,36 @@ class OrchestratorSettings:
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that are wrong or contradict one another."""
-        if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS}):
-            raise ConfigurationError(
-                f"engine_extensions knows {SHARED_SAMPLER}, {DRAFT_LOGITS} and {RECEIPTS}; given "
-                f"{unknown[0]!r}"
-            )
-        for name in (*self.draft_models, *self.heads, *self.scripts):
-            if name in RESERVED or JOIN in name:
-                raise ConfigurationError(
-                    f"a drafter cannot be named {name!r}: requests would mean another drafter"
-                )
-        for name in ("inflight_limit", "draft_timeout_ms", "cancellation_check_period_ms"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(
-                    f"{name} must be at least 1; given {getattr(self, name):g}"
-                )
-        if not 0 < self.max_tenant_share <= 1:
-            raise ConfigurationError(
-                f"max_tenant_share must be above 0 and at most 1; given {self.max_tenant_share:g}"
-            )
-        self._check_engine_kind()
-        self._check_routes()
-        known = {self.tensorrt_llm_model_name, *self.draft_models}
-        if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
-            raise ConfigurationError(
-                f"engine_vocab_sizes names {unknown[0]!r}, which is no engine; known are "
-                f"{', '.join(sorted(known))}"
-            )
-        if not re.match(r"\d+\.\d+", self.tensorrt_llm_version):
-            raise ConfigurationError(
-                "tensorrt_llm_version must be a release such as 1.2.1; given "
-                f"{self.tensorrt_llm_version!r}"
-            )
-        if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
-            raise ConfigurationError(
-                f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
-                f"{', '.join(self.draft_models) or 'none'}"
-            )
-
-    def _check_engine_kind(self) -> None:
-        if self.engine_kind not in {CONTRACT, LLMAPI}:
-            raise ConfigurationError(
-                f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.engine_kind!r}"
-            )
-        if self.has_receipts and not self.is_llmapi:
-            raise ConfigurationError(
-                f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
-            )
-        if self.is_llmapi and (names := (*self.draft_models, *self.heads, *self.scripts)):
-            raise ConfigurationError(
-                f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
-                "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
-            )
-
-    def _check_routes(self) -> None:
-        known = () if self.is_llmapi else tuple(n for n in self.drafters if n != PREDICTION)
-        for entry in filter(None, (each.strip() for each in self.task_drafters.split(","))):
-            task, _, drafter = (part.strip() for part in entry.partition("="))
-            if not task or drafter not in known:
-                raise ConfigurationError(
-                    f"task_drafters has {entry!r}; an entry is task=drafter, with one of the "
-                    f"drafters {', '.join(known) or 'of this engine: it has none'}"
-                )
+        checks.check(self)
 
     @property
     def is_llmapi(self) -> bool:
         """Whether the target is an `llmapi` engine, which speculates inside."""
         return self.engine_kind == LLMAPI
 
-    @property
-    def _extensions(self) -> set[str]:
-        return {name.strip() for name in self.engine_extensions.split(",")} - {""}
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """Names of what the engines can do beyond NVIDIA's tensors."""
+        return read_names("engine_extensions", self.engine_extensions)
 
-    @property
+    @cached_property
     def draft_models(self) -> tuple[str, ...]:
         """Names of the draft models, in their configured order."""
-        names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
-        return tuple(name for name in names if name)
+        return read_names("tensorrt_llm_draft_model_name", self.tensorrt_llm_draft_model_name)
 
-    @property
+    @cached_property
     def draft_tokenizers(self) -> dict[str, str]:
         """Tokenizer folders of cross-vocabulary draft models, by model name."""
-        return _pairs(self.draft_tokenizer_dirs)
+        return read_pairs("draft_tokenizer_dirs", self.draft_tokenizer_dirs, "model=folder")
+
+    @cached_property
+    def vocab_sizes(self) -> dict[str, VocabSize]:
+        """The configured vocabulary sizes of engines, by model name."""
+        return read_vocab_sizes("engine_vocab_sizes", self.engine_vocab_sizes)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
         """Return an engine's configured vocabulary size, else `num_tokens` tokens and columns."""
-        sizes = read_vocab_sizes(self.engine_vocab_sizes)
-        return sizes.get(model, VocabSize(num_tokens, num_tokens))
+        return self.vocab_sizes.get(model, VocabSize(num_tokens, num_tokens))
 
     @property
     def has_old_names(self) -> bool:
@@ -231,15 +173,15 @@ class OrchestratorSettings:
         """Drafter name of the head's trees; empty without a head."""
         return tuple(name + HEAD_TREE for name in self.heads)
 
-    @property
+    @cached_property
     def routes(self) -> dict[str, str]:
         """The configured drafter of each task."""
-        return _pairs(self.task_drafters)
+        return read_pairs("task_drafters", self.task_drafters, "task=drafter")
 
-    @property
+    @cached_property
     def scripts(self) -> dict[str, str]:
         """The file of each scripted drafter, by drafter name."""
-        return _pairs(self.scripted_drafters)
+        return read_pairs("scripted_drafters", self.scripted_drafters, "name=file")
 
     @property
     def control(self) -> ControlSettings:
@@ -250,10 +192,9 @@ class OrchestratorSettings:
         """Return the prompt log's settings, or None without a log. Raises ConfigurationError."""
         if not self.prompt_log_dir:
             return None
-        tenants = {name.strip() for name in self.prompt_log_tenants.split(",")} - {""}
         return PromptLogSettings(
             (version_directory / self.prompt_log_dir).resolve(),
-            frozenset(tenants),
+            frozenset(read_names("prompt_log_tenants", self.prompt_log_tenants)),
             self.prompt_log_share,
             self.prompt_log_max_mb << 20,
         )
@@ -261,25 +202,31 @@ class OrchestratorSettings:
     @property
     def has_shared_sampler(self) -> bool:
         """Whether the engines draw with the shared noise and take our optional inputs."""
-        return SHARED_SAMPLER in self._extensions
+        return SHARED_SAMPLER in self.extensions
 
     @property
     def has_receipts(self) -> bool:
         """Whether the streams of an `llmapi` target wait for receipts."""
-        return RECEIPTS in self._extensions
+        return RECEIPTS in self.extensions
 
     @property
     def has_draft_logits(self) -> bool:
         """Whether compiled draft models return logits and the target takes them."""
-        return DRAFT_LOGITS in self._extensions
+        return DRAFT_LOGITS in self.extensions
+
+    @cached_property
+    def drafter_ids(self) -> tuple[DrafterId, ...]:
+        """All drafters that requests can name, in the order of `output_sources`."""
+        return drafter_ids(
+            {
+                registry.DRAFT_MODEL: self.draft_models,
+                registry.HEAD: self.heads,
+                registry.HEAD_TREE: self.head_trees,
+                registry.SCRIPTED: tuple(self.scripts),
+            }
+        )
 
     @property
     def drafters(self) -> tuple[str, ...]:
         """Names of all drafters; `output_sources` numbers them from 1 in this order."""
-        heads = (*self.heads, *self.head_trees)
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = (each.partition("=") for each in text.split(",") if each)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+        return tuple(each.name for each in self.drafter_ids)
