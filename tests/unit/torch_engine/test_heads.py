@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,18 @@ def test_a_head_for_another_target_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 64}))
     with pytest.raises(ConfigurationError, match=r"vocab_size is 64; this target needs 128"):
         LlamaModel(target, 8192, CPU, head=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("eagle3", "draft_vocab_size"), ("medusa", "medusa_num_heads")]
+)
+def test_a_head_without_a_field_in_its_config_is_refused(
+    target: Path, heads: dict[str, Path], tmp_path: Path, kind: str, field: str
+) -> None:
+    """A head that was copied by hand from elsewhere may lack fields; the message names one."""
+    config = json.loads((heads[kind] / "config.json").read_text())
+    del config[field]
+    shutil.copytree(heads[kind], tmp_path / "head")
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigurationError, match=rf"config.json has no field {field}"):
+        LlamaModel(target, 8192, CPU, head=tmp_path / "head")

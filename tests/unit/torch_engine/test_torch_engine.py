@@ -178,6 +178,28 @@ def test_closing_ends_running_tasks(checkpoint):
     assert not engine._thread.is_alive()
 
 
+def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
+    """A list of bad texts that takes long to prepare must not delay the end of the process."""
+    is_preparing, may_end = threading.Event(), threading.Event()
+
+    def prepare(texts, vocabulary):
+        is_preparing.set()
+        may_end.wait(PATIENCE_S)
+        return BannedText(texts, vocabulary)
+
+    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
+    outputs = submit(engine, 5, 2, bad_texts=("new",))
+    assert is_preparing.wait(PATIENCE_S)
+
+    engine.close(timeout_s=0.1)
+
+    assert outputs.empty()
+    may_end.set()
+    assert isinstance(last_of(outputs)[1].error, EngineFailedError)
+
+
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [

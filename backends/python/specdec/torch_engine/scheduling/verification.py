@@ -40,12 +40,6 @@ class TreeVerifier:
         self._choices: dict[int, Choice] = {}
 
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
-        """Add a path that has run; return the verdict after the last path, else None.
-
-        `choices` are the target's draws after the context and after each node of `path`. Nodes
-        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
-        logits are no distribution.
-        """
         self._choices |= zip((ROOT, *path), choices, strict=True)
         self._num_waiting -= 1
         return None if self._num_waiting else self._judge()
