@@ -41,10 +41,10 @@ NOT_DRAWN = Choice(-1)
 """The choice at positions after a rejected draft token."""
 
 
-def law_of(logits: Tensor) -> npt.NDArray[np.float64]:
+def distribution_of(logits: Tensor) -> npt.NDArray[np.float64]:
     """Return the probabilities [vocab] float64 of warped logits [vocab], on the host."""
-    law: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
-    return law
+    probs: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
+    return probs
 
 
 class Sampler:
@@ -136,7 +136,7 @@ def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
     choices: list[Choice] = []
     for row, draw in zip(rows, draws, strict=True):
         choices.append(draw_token(row, draw))
-        if draw.guess is not None and draw.guess != choices[-1].token:
+        if draw.draft_token is not None and draw.draft_token != choices[-1].token:
             break
     return choices + [NOT_DRAWN] * (len(draws) - len(choices))
 

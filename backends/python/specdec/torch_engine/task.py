@@ -158,7 +158,7 @@ class TaskOutput:
         return self.stats is not None or self.error is not None
 
 
-NO_OUTPUT = TaskOutput(())
+EMPTY_OUTPUT = TaskOutput(())
 """An output without tokens."""
 
 Receiver = Callable[[TaskOutput], None]

@@ -63,8 +63,8 @@ class RunningTask:
         num_input = len(task.input_ids)
         start = num_input + self.num_generated + len(self.choices)
         # The sampler skips draws after a rejected draft token, unless all distributions are wanted.
-        guesses = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
-        guesses += [None] * count
+        draft_tokens = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
+        draft_tokens += [None] * count
         return [
             Draw(
                 task.params,
@@ -73,7 +73,7 @@ class RunningTask:
                 task.end_id,
                 task.wants_log_probs,
                 keeps_logits,
-                guesses[offset],
+                draft_tokens[offset],
                 task.banned,
             )
             for offset in range(count)
@@ -82,5 +82,5 @@ class RunningTask:
 
 def tokens_needed(task: Task) -> int:
     """Return how many tokens a task may hold in the KV cache, the head's proposal included."""
-    num_guesses = task.num_next or 0
-    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_guesses
+    num_draft_tokens = task.num_next or 0
+    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_draft_tokens

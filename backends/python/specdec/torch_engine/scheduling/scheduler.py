@@ -27,7 +27,7 @@ from specdec.torch_engine.scheduling.round_waiting import RoundWaiting
 from specdec.torch_engine.scheduling.running import RunningTask
 from specdec.torch_engine.scheduling.selection import select
 from specdec.torch_engine.scheduling.verification import shared_with, verify
-from specdec.torch_engine.task import NO_OUTPUT, Receiver, Task, TaskOutput, fit
+from specdec.torch_engine.task import EMPTY_OUTPUT, Receiver, Task, TaskOutput, fit
 
 logger = logging.getLogger(__name__)
 
@@ -139,14 +139,14 @@ class Scheduler:
         awaited = {
             running: each
             for running, each in readings.items()
-            if each.num_guesses or running.task.branch is not None
+            if each.num_draft_tokens or running.task.branch is not None
         }
-        guesses = read(self._model, awaited)
+        proposals = read(self._model, awaited)
         if not num_prompt_rows:
             self._rendezvous.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
-            with failures.alone(running):
-                self._conclude(running, verdict, guesses.get(running, NO_HEAD_PROPOSAL))
+            with failures.catching(running):
+                self._conclude(running, verdict, proposals.get(running, NO_HEAD_PROPOSAL))
         self._end_failed(failures)
         # Clients get their tokens before the head reads rows that serve only later proposals.
         read(
@@ -178,7 +178,7 @@ class Scheduler:
             running.pending = running.pending[len(segment.tokens) :]
             running.choices += chosen
             if not len(running.pending) and running not in failures:
-                with failures.alone(running):
+                with failures.catching(running):
                     verdicts |= self._advance(running)
         return verdicts
 
@@ -202,7 +202,7 @@ class Scheduler:
                 rows = hidden[start : start + len(own)]
                 start += len(own)
                 choices.append([])
-                with failures.alone(running):
+                with failures.catching(running):
                     rows = torch.cat((rows, rows)) if len(own) == 1 else rows
                     choices[-1:] = self._sampler.choose(rows, [own])
             return choices
@@ -224,9 +224,9 @@ class Scheduler:
         tasks = [*self._running]
         segments = [running.chunk(len(running.pending)) for running in tasks]
         draws = [running.draws(1)[0] for running in tasks]
-        said = self._model.leap(segments, draws, num_tokens)
-        for running, tokens in zip(tasks, said, strict=True):
-            with failures.alone(running):
+        drawn = self._model.leap(segments, draws, num_tokens)
+        for running, tokens in zip(tasks, drawn, strict=True):
+            with failures.catching(running):
                 self._conclude(running, Verdict(tuple(tokens), 0))
 
     def fail_all(self, error: Exception) -> None:
@@ -235,7 +235,7 @@ class Scheduler:
             try:
                 self._finish(running, error=error)
             except Exception:  # The other tasks must get the error too.
-                logger.exception("a task that failed left something behind")
+                logger.exception("a task that failed was not cleaned up")
 
     def check_integrity(self) -> None:
         """Assert that no task runs and that no sequence or cache block is reserved."""
@@ -291,7 +291,7 @@ class Scheduler:
         }
 
     def _conclude(
-        self, running: RunningTask, verdict: Verdict, guesses: HeadProposal = NO_HEAD_PROPOSAL
+        self, running: RunningTask, verdict: Verdict, proposal: HeadProposal = NO_HEAD_PROPOSAL
     ) -> None:
         """Hand out the tokens of a verdict and the head's proposal; end the task, or continue it.
 
@@ -317,7 +317,7 @@ class Scheduler:
                 for choice in choices[: len(tokens)]
                 if task.wants_logits and choice.logits is not None
             ),
-            *(NO_HEAD_PROPOSAL if ended else guesses),
+            *(NO_HEAD_PROPOSAL if ended else proposal),
         )
         if num_drafts:
             assert running.sequence is not None
@@ -343,7 +343,7 @@ class Scheduler:
     def _finish(
         self,
         running: RunningTask,
-        said: TaskOutput = NO_OUTPUT,
+        said: TaskOutput = EMPTY_OUTPUT,
         error: Exception | None = None,
     ) -> None:
         try:
