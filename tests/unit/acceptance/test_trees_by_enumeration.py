@@ -31,7 +31,8 @@ SHAPES = [
 def forests(models, vocab_size, shape):
     """Yield every forest that the drafters can propose, with its probability.
 
-    Each is (tokens, parents, distributions, probability). `distributions` has for each node the distribution that it was drawn from.
+    Each is (tokens, parents, distributions, probability). `distributions` has for each node the one
+    that it was drawn from.
     """
     branches = []
     for number, (kind, length) in enumerate(shape):

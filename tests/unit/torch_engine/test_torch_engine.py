@@ -99,7 +99,7 @@ def engine_with_pulse(checkpoint, tmp_path):
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
     """The keys and values that it wrote are not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
-    fail_next(monkeypatch, Scheduler, "_draw_and_judge", RuntimeError("late"))
+    fail_next(monkeypatch, Scheduler, "_verify", RuntimeError("late"))
 
     assert last_of(submit(engine, *range(40, 60)))[1].error is not None
     assert last_of(submit(engine, *range(40, 60)))[0] == expected

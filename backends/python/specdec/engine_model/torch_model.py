@@ -10,8 +10,9 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from specdec.engine_model.reply import Reply
+from specdec.engines.wire.contract import RECEIPT_ADDRESS
 from specdec.engines.wire.engine_call import EngineCall, parse_call
-from specdec.engines.wire.receipts import ReceiptDesk, without_unwanted_receipts
+from specdec.engines.wire.receipts import ReceiptDesk, gives_receipts
 from specdec.errors import SpecdecError
 from specdec.health.board import BoardHeartbeat
 from specdec.settings.parameters import read_parameters
@@ -46,8 +47,9 @@ class TritonPythonModel:
         for request in requests:
             sender = request.get_response_sender()
             try:
-                requested = frozenset(request.requested_output_names())
-                outputs = without_unwanted_receipts(requested, self._outputs)
+                outputs = frozenset(request.requested_output_names())
+                if not gives_receipts(outputs, self._outputs):
+                    outputs -= {RECEIPT_ADDRESS}
                 self._start(
                     parse_call(texts_of(request)[0], input_arrays(request), outputs), sender
                 )

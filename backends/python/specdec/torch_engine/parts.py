@@ -77,8 +77,8 @@ def assemble(
     """Build the parts of a model from its weights.
 
     `kernels` is the result of `choose_kernels`. `num_threads` counts threads on a CPU; 0 is
-    PyTorch's choice. `head_weights` are those of a drafting head. Raises ConfigurationError if there
-    is a drafting head and the kernels are `graph`.
+    PyTorch's choice. `head_weights` are those of a drafting head. Raises ConfigurationError if
+    there is a drafting head and the kernels are `graph`.
     """
     if kernels == "graph":
         if head_weights is not None:

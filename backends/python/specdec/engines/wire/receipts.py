@@ -96,15 +96,13 @@ class ReceiptDesk:
                 logger.exception("a stream that was read could not go on")
 
 
-def without_unwanted_receipts(
-    requested: frozenset[str], configured: frozenset[str]
-) -> frozenset[str]:
-    """Return the `requested` outputs, less receipt_address if the caller will send no receipts.
+def gives_receipts(requested: frozenset[str], configured: frozenset[str]) -> bool:
+    """Return whether a caller that asks for the outputs `requested` will send receipts.
 
     `configured` are all outputs of the model. Triton requests them all for a caller that names no
     outputs, and such a caller does not know about receipts.
     """
-    return requested - {contract.RECEIPT_ADDRESS} if requested == configured else requested
+    return contract.RECEIPT_ADDRESS in requested and requested != configured
 
 
 def receipt_outputs(address: str) -> dict[str, npt.NDArray[Any]]:

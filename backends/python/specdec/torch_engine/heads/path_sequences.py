@@ -30,7 +30,7 @@ class PathSequences:
         """Return a sequence for each node of one depth; it holds all tokens before the node.
 
         `nodes` come the likeliest first; `parents` holds the parent of every node of the tree. The
-        sequences of the previous depth are reused. If the cache has no room, the last nodes get none.
+        sequences of the previous depth are reused. If the cache is full, the last nodes get none.
         """
         sequence_of: dict[int, CachedSequence] = {}
         taken: set[CachedSequence] = set()

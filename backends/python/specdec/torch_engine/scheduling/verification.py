@@ -45,9 +45,9 @@ class TreeVerifier:
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
         self._choices |= zip((ROOT, *path), choices, strict=True)
         self._num_waiting -= 1
-        return None if self._num_waiting else self._judge()
+        return None if self._num_waiting else self._verdict()
 
-    def _judge(self) -> Verdict:
+    def _verdict(self) -> Verdict:
         task = self._task
         nodes = sorted(self._choices)  # ROOT first
         number = {node: place for place, node in enumerate(nodes, start=ROOT)}
