@@ -39,12 +39,12 @@ def verify_by_rejection(
     for target and drafter. The first rejected token is replaced by a draw from the normalised
     max(0, target's probabilities - drafter's). The tokens follow the target's distribution.
     """
-    for place, token in enumerate(draft):
-        target_probs = target_distributions[place]
-        draft_probs = distribution_at(draft_distributions, place, token, len(target_probs))
+    for position, token in enumerate(draft):
+        target_probs = target_distributions[position]
+        draft_probs = distribution_at(draft_distributions, position, token, len(target_probs))
         if not chance.happens(acceptance_of(target_probs[token], draft_probs[token])):
             replacement = chance.draw(residual_of(target_probs, draft_probs))
-            return Verdict((*draft[:place], replacement), place)
+            return Verdict((*draft[:position], replacement), position)
     return Verdict((*draft, chance.draw(target_distributions[len(draft)])), len(draft))
 
 
@@ -63,23 +63,23 @@ def verify_as_block(
     size = len(draft)
     joint: Number = 1
     num_accepted, weight = 0, joint
-    for place in range(size):
-        token, target_probs = draft[place], target_distributions[place]
-        draft_probs = distribution_at(draft_distributions, place, token, len(target_probs))
+    for position in range(size):
+        token, target_probs = draft[position], target_distributions[position]
+        draft_probs = distribution_at(draft_distributions, position, token, len(target_probs))
         # As in acceptance_of: a token of draft probability 0 counts as drawn with probability 1.
         joint = joint * target_probs[token] / (draft_probs[token] or 1)
         joint = min(joint, 1)
         stands = joint
-        if place + 1 < size:
-            next_target = target_distributions[place + 1]
+        if position + 1 < size:
+            next_target = target_distributions[position + 1]
             next_draft = distribution_at(
-                draft_distributions, place + 1, draft[place + 1], len(next_target)
+                draft_distributions, position + 1, draft[position + 1], len(next_target)
             )
             surplus = sum(surplus_of(next_target, next_draft, joint))
             remainder = surplus + 1 - joint
             stands = surplus / remainder if remainder else 0
         if chance.happens(stands):
-            num_accepted, weight = place + 1, joint
+            num_accepted, weight = position + 1, joint
     if num_accepted == size:
         return Verdict((*draft, chance.draw(target_distributions[size])), size)
     target_probs = target_distributions[num_accepted]
@@ -109,12 +109,14 @@ def verify_as_typical(
     not used.
     """
     del draft_distributions
-    for place, token in enumerate(draft):
-        probs = np.asarray(target_distributions[place], dtype=np.float64)
+    for position, token in enumerate(draft):
+        probs = np.asarray(target_distributions[position], dtype=np.float64)
         positive = probs[probs > 0]
         entropy = -float((positive * np.log(positive)).sum())
         if probs[token] <= min(TYPICAL_FLOOR, TYPICAL_SHARE * math.exp(-entropy)):
-            return Verdict((*draft[:place], chance.draw(target_distributions[place])), place)
+            return Verdict(
+                (*draft[:position], chance.draw(target_distributions[position])), position
+            )
     return Verdict((*draft, chance.draw(target_distributions[len(draft)])), len(draft))
 
 
@@ -127,14 +129,14 @@ RULES: dict[str, Rule] = {
 
 
 def distribution_at(
-    distributions: Sequence[Distribution] | None, place: int, token: int, size: int
+    distributions: Sequence[Distribution] | None, position: int, token: int, size: int
 ) -> Distribution:
-    """Return the distribution [size] from which the draft token at position `place` was drawn.
+    """Return the distribution [size] from which the draft token at this position was drawn.
 
     If `distributions` is None, the token was copied: return 1 for `token` and 0 for all others.
     """
     if distributions is not None:
-        return distributions[place]
+        return distributions[position]
     certain = np.zeros(size, dtype=int)
     certain[token] = 1
     return certain

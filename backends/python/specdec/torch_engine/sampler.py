@@ -197,10 +197,10 @@ class _NoiseCache:
         """Return the scores [vocab] float32; the token with the largest score is drawn."""
         if draw.params.is_greedy:
             return warped
-        place = (draw.params.seed, draw.position)
-        if place not in self._noise:
-            self._noise[place] = gumbel(*place, len(warped)).to(warped.device)
-        return warped + self._noise[place]
+        key = (draw.params.seed, draw.position)
+        if key not in self._noise:
+            self._noise[key] = gumbel(*key, len(warped)).to(warped.device)
+        return warped + self._noise[key]
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:

@@ -68,8 +68,8 @@ class GrowingTree:
     def proposal(self) -> HeadProposal:
         """Return the likeliest nodes as a proposal; without parents if they form a chain."""
         kept = sorted(self._best())
-        place_of = {node: place for place, node in enumerate(kept)} | {ROOT: ROOT}
-        parents = tuple(place_of[self.parents[node]] for node in kept)
+        number_of = {node: number for number, node in enumerate(kept)} | {ROOT: ROOT}
+        parents = tuple(number_of[self.parents[node]] for node in kept)
         is_chain = parents == tuple(range(-1, len(kept) - 1))
         return HeadProposal(tuple(self.tokens[node] for node in kept), () if is_chain else parents)
 

@@ -38,7 +38,7 @@ class Scheduler:
         self._model = model
         self._limits = limits
         self._admission = Admission(model.cache, limits)
-        self._rendezvous = RoundWaiting()
+        self._round_waiting = RoundWaiting()
         self._pace = Pace()
         self._running: list[RunningTask] = []
 
@@ -72,13 +72,13 @@ class Scheduler:
         `receive` gets the outputs of all of them. Raises InvalidRequestError if one can never run.
         """
         self._admission.wait([self._admission.ticket(self.check(task), receive) for task in tasks])
-        self._rendezvous.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
+        self._round_waiting.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
 
     @property
     def patience_s(self) -> float:
         """Seconds that the next pass should wait for rounds that are about to arrive."""
         num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
-        return self._rendezvous.patience_s(num_ready) if num_ready else 0.0
+        return self._round_waiting.patience_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
         """Return how many tasks like this one may run side by side; 0 if one alone is too large."""
@@ -150,7 +150,7 @@ class Scheduler:
         }
         proposals = read(self._model, awaited)
         if not num_prompt_rows:
-            self._rendezvous.passed(time.perf_counter() - start_s)
+            self._round_waiting.passed(time.perf_counter() - start_s)
         for running, verdict in verdicts.items():
             with failures.catching(running):
                 self._conclude(running, verdict, proposals.get(running, NO_HEAD_PROPOSAL))
@@ -262,7 +262,7 @@ class Scheduler:
             self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
             if task.is_round and not ended:
-                self._rendezvous.answered(task.request_id)
+                self._round_waiting.answered(task.request_id)
             self._finish(running, output)
         else:
             running.receive(output)

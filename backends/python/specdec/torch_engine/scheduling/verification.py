@@ -50,7 +50,7 @@ class TreeVerifier:
     def _verdict(self) -> Verdict:
         task = self._task
         nodes = sorted(self._choices)  # ROOT first
-        number = {node: place for place, node in enumerate(nodes, start=ROOT)}
+        number = {node: position for position, node in enumerate(nodes, start=ROOT)}
         tokens = [int(task.draft_ids[node]) for node in nodes[1:]]
         parents = [number[task.draft_parents[node]] for node in nodes[1:]]
         choices = [self._choices[node] for node in nodes]
@@ -86,10 +86,10 @@ def _draft_distributions(task: Task) -> list[Distribution] | None:
     distributions = [
         distribution_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]
     ]
-    for place, distribution in enumerate(distributions):
+    for n, distribution in enumerate(distributions):
         if math.isnan(distribution[0]):  # One NaN makes the whole softmax NaN.
             raise InvalidRequestError(
-                f"draft_logits[{place}] is no distribution: it has NaN or +inf, or no finite logit"
+                f"draft_logits[{n}] is no distribution: it has NaN or +inf, or no finite logit"
             )
     return distributions
 
