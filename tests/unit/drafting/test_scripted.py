@@ -54,7 +54,7 @@ def test_prompt_without_a_script_gets_no_draft(tmp_path):
 
 def test_impossible_tau_and_missing_scripts_are_refused(tmp_path):
     """A round gives at most k + 1 tokens, and the file must exist."""
-    with pytest.raises(ValueError, match="with 1 guesses a round it is from 1 to 2, not 3"):
+    with pytest.raises(ValueError, match="with 1 draft tokens a round it is from 1 to 2, not 3"):
         alpha_of_tau(3.0, 1)
     with pytest.raises(ConfigurationError, match="holds no scripts"):
         Scripts.load(Path(tmp_path / "none"))

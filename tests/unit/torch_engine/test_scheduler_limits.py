@@ -69,6 +69,7 @@ def test_all_tasks_of_one_id_are_cancelled(model):
         (task([]), ("input_ids", "at least 1")),
         (task(prompt(5), 20, prompt(9)), ("draft", "9", "max_draft_len", "8")),
         (task(prompt(1024)), ("1024", "1023")),
+        (task([5], 0), ("request_output_len", "1", "0")),
         (task([5, -1]), ("input_ids", "-1", "128")),
         (task([5, VOCAB]), ("input_ids", "128")),
         (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),

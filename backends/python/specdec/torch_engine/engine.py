@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -84,6 +85,7 @@ class TorchEngine:
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
         self._num_preparing = 0
         """Tasks given to `_preparer` and not yet queued; guarded by `_entry`."""
+        self._prepared = threading.Condition(self._entry)
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
@@ -125,6 +127,7 @@ class TorchEngine:
         finally:
             with self._entry:
                 self._num_preparing -= 1
+                self._prepared.notify_all()
 
     def _enqueue(self, task: Task, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
@@ -175,16 +178,14 @@ class TorchEngine:
                 self._preparer.submit(self._post, cancel)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all tasks and threads.
-
-        Waits for the list of bad texts in preparation, if any, and at most `timeout_s` seconds for
-        the engine's thread.
-        """
+        """End all tasks and threads, and wait for them at most `timeout_s` seconds."""
+        end_s = time.monotonic() + timeout_s
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
-        self._preparer.shutdown()
-        self._thread.join(timeout_s)
+            self._preparer.shutdown(wait=False)
+            self._prepared.wait_for(lambda: not self._num_preparing, timeout_s)
+        self._thread.join(max(0.0, end_s - time.monotonic()))
         self._pulse.close()
 
     def _post(self, action: _Action) -> None:

@@ -22,14 +22,20 @@ NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
 
 class PathVerifier(Protocol):
-    """The interface of an object that verifies a tree once all its paths have run."""
+    """The verification of a tree, once all its paths have run."""
 
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
-        """Add a path that has run; return the verdict after the last path, else None."""
+        """Add a path that has run; return the verdict after the last path, else None.
+
+        `choices` are the target's draws after the context and after each node of `path`. Nodes
+        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
+        logits are no distribution.
+        """
+        ...
 
 
 class Branch(NamedTuple):
-    """A path of a tree, with the object that verifies the tree once all its paths have run."""
+    """A path of a tree, with the object that verifies the tree."""
 
     verifier: PathVerifier
     path: tuple[int, ...]
@@ -152,7 +158,7 @@ class TaskOutput:
         return self.stats is not None or self.error is not None
 
 
-NO_OUTPUT = TaskOutput(())
+EMPTY_OUTPUT = TaskOutput(())
 """An output without tokens."""
 
 Receiver = Callable[[TaskOutput], None]
@@ -163,14 +169,18 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
     """Return the task cut to the engine's limits, as the tensorrtllm backend would run it.
 
     Output and draft are cut to the rest of max_seq_len. Raises InvalidRequestError for an empty or
-    too long context, for a draft longer than max_draft_len, for draft logits of another shape than
-    [drafts, vocab], and for tokens outside the vocabulary.
+    too long context, for no tokens of output, for a draft longer than max_draft_len, for draft
+    logits of another shape than [drafts, vocab], and for tokens outside the vocabulary.
 
     Source: LlmRequest::validate of TensorRT-LLM 1.2.
     """
     num_input, num_drafts = len(task.input_ids), len(task.draft_ids)
     if num_input == 0:
         raise InvalidRequestError("input_ids is empty; at least 1 token is needed")
+    if task.max_new_tokens < 1:
+        raise InvalidRequestError(
+            f"request_output_len must be at least 1; given {task.max_new_tokens}"
+        )
     if num_drafts > limits.max_draft_len:
         raise InvalidRequestError(
             f"draft token length {num_drafts} exceeds the engine's max_draft_len "
