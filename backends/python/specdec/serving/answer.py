@@ -111,10 +111,10 @@ class Answerer:
             rounds = stream_target(context, job.engines.target)
         else:
             rounds = speculate(context, job.engines.target, job.engines.drafter)
-        job.flight.check()
+        job.in_flight.check()
         with closing(rounds):
             for confirmed in rounds:
-                job.flight.check()
+                job.in_flight.check()
                 yield confirmed
                 if self._round_delay_s:
                     time.sleep(self._round_delay_s)

@@ -332,8 +332,8 @@ class DrafterFactory:
             ),
             request_context.clock if has_clock else None,
         )
-        calls = request_context.flight.trace.calls(label, calls)
-        request_context.flight.watch(calls)
+        calls = request_context.in_flight.trace.calls(label, calls)
+        request_context.in_flight.watch(calls)
         return calls
 
     def _engine(

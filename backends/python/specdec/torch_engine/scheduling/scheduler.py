@@ -77,10 +77,10 @@ class Scheduler:
         self._rendezvous.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
 
     @property
-    def patience_s(self) -> float:
+    def wait_s(self) -> float:
         """Seconds that the next pass should wait for rounds that are about to arrive."""
         num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
-        return self._rendezvous.patience_s(num_ready) if num_ready else 0.0
+        return self._rendezvous.wait_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
         """Return how many tasks like this one may run side by side; 0 if one alone is too large."""
