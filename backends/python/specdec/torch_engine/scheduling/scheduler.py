@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import Draw
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
 from specdec.torch_engine.model import LlamaModel, Segment
@@ -55,15 +55,14 @@ class Scheduler:
     def check(self, task: Task) -> Task:
         """Return the task as it will run, cut to the engine's limits (see `fit`).
 
-        Raises InvalidRequestError if its inputs are invalid or above the engine's limits.
+        Raises InvalidRequestError if its inputs are invalid or above the engine's limits. Raises
+        ConfigurationError if it asks for a head that the engine lacks, or for longer drafts.
         """
         limit = self._limits.max_draft_len
         if task.num_next is not None and self._model.drafting_head is None:
-            raise InvalidRequestError(
-                "num_next_drafts: this engine has no drafting head (head_dir)"
-            )
+            raise ConfigurationError("num_next_drafts: this engine has no drafting head (head_dir)")
         if task.num_next is not None and task.num_next > limit:
-            raise InvalidRequestError(
+            raise ConfigurationError(
                 f"num_next_drafts is {task.num_next}; the limit is {limit} (max_draft_len)"
             )
         return fit(task, self._limits, self.vocab_size)
