@@ -109,14 +109,14 @@ def log_prob_outputs(log_probs: list[float]) -> dict[str, npt.NDArray[Any]]:
 
 
 def next_draft_outputs(
-    guesses: tuple[int, ...], parents: tuple[int, ...]
+    drafts: tuple[int, ...], parents: tuple[int, ...]
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the head's draft tokens: next_draft_ids [1, n] and next_draft_parents [1, n], int32.
 
     For a chain, next_draft_parents is empty: [1, 0].
     """
     return {
-        contract.NEXT_DRAFT_IDS: np.asarray([guesses], dtype=np.int32),
+        contract.NEXT_DRAFT_IDS: np.asarray([drafts], dtype=np.int32),
         contract.NEXT_DRAFT_PARENTS: np.asarray([parents], dtype=np.int32),
     }
 
