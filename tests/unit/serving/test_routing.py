@@ -11,7 +11,7 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabels
-from specdec.serving.request.task_labels import Task, TaskLabeler
+from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import Choice, Lead, RequestTraits

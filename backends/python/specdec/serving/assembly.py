@@ -33,8 +33,8 @@ from specdec.serving.metrics.definitions import Gauge
 from specdec.serving.metrics.recorder import MetricsRecorder
 from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import RequestLimits
-from specdec.serving.request.task_labels import TaskLabeler
 from specdec.serving.responder import Responder
+from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
 from specdec.settings.orchestrator import OrchestratorSettings

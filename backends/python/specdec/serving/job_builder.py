@@ -17,9 +17,9 @@ from specdec.serving.job import Job, JobEngines
 from specdec.serving.llmapi_requests import llmapi_target
 from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.request.task_labels import Task, TaskLabeler
 from specdec.serving.request.verification import choose_verification
 from specdec.serving.request_context import RequestContext
+from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
 

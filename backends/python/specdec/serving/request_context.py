@@ -9,7 +9,7 @@ from specdec.engines.protocol import EngineClock, TokenIds
 from specdec.engines.wire.sampling_inputs import Sampling
 from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.request.task_labels import Task
+from specdec.serving.task_labels import Task
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
 """Temperature ranges as pairs (upper limit, name); each range has its own acceptance estimates."""
