@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from specdec.drafting.names import ENGINE, PREDICTION
+from specdec.drafting.names import ENGINE
 from specdec.engines.protocol import TokenIds
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
 from specdec.serving.job import Job
 from specdec.serving.metrics.definitions import Counter, Histogram, MetricsSink
-from specdec.serving.metrics.statistics import RoundTimes, summarize, summary_of
+from specdec.serving.metrics.statistics import (
+    RoundTimes,
+    SpeculationSummary,
+    summarize,
+    summary_of,
+)
+from specdec.serving.outputs import Outputs, end_outputs, statistics_outputs, token_outputs
 from specdec.serving.text.text_stream import Piece, TextStream, Token
 from specdec.serving.text.tokenizing import Tokenizer
 
-Outputs = Mapping[str, npt.NDArray[Any]]
-"""A response's arrays by output name, without the batch dimension."""
 Send = Callable[[Outputs, bool], None]
 """Function that sends one response; its flag marks the last one."""
 
@@ -144,17 +144,14 @@ class Answerer:
         finish_reason: str | None = None,
     ) -> None:
         tokens = [token for piece in pieces for token in piece.tokens]
-        outputs: dict[str, npt.NDArray[Any]] = {
-            "text_output": _texts("".join(piece.text for piece in pieces)),
-            "output_ids": np.asarray([token.id for token in tokens], dtype=np.int32),
-            "output_sources": np.asarray([token.source for token in tokens], dtype=np.int32),
-        }
-        if job.request.return_log_probs:
-            log_probs = [token.log_prob for token in tokens]
-            outputs["output_log_probs"] = np.asarray(log_probs, dtype=np.float32)
+        text = "".join(piece.text for piece in pieces)
+        outputs = token_outputs(text, tokens, has_log_probs=job.request.return_log_probs)
         progress.num_sent += len(tokens)
         if finish_reason is not None:
-            outputs |= self._final_outputs(job, progress, finish_reason)
+            outputs |= end_outputs(job, progress.num_sent, finish_reason)
+            if job.request.return_perf_metrics:
+                times = _round_times(job, progress)
+                outputs |= statistics_outputs(job, _summary_of(job, progress), times)
         send(outputs, finish_reason is not None)
 
         now_s = time.perf_counter()
@@ -181,35 +178,11 @@ class Answerer:
                     position=str(token.position),
                 )
 
-    def _final_outputs(self, job: Job, progress: _Progress, finish_reason: str) -> Outputs:
-        outputs: dict[str, npt.NDArray[Any]] = {
-            "finish_reason": _texts(finish_reason),
-            "num_input_tokens": np.asarray([len(job.prompt)], dtype=np.int32),
-            "num_output_tokens": np.asarray([progress.num_sent], dtype=np.int32),
-            "seed": np.asarray([job.seed], dtype=np.uint64),
-            "verification": _texts(job.engines.verification),
-        }
-        if job.request.return_perf_metrics:
-            summary = (
-                summarize(progress.rounds, progress.num_sent)
-                if job.engines.counts is None
-                else summary_of(ENGINE, job.engines.counts)
-            )
-            outputs |= {
-                "total_draft_tokens": np.asarray([summary.num_draft_tokens], dtype=np.int32),
-                "total_accepted_draft_tokens": np.asarray(
-                    [summary.num_accepted_tokens], dtype=np.int32
-                ),
-                "acceptance_rate": np.asarray([summary.acceptance_rate], dtype=np.float32),
-                "speculative_decoding": _texts(summary.to_json(_round_times(job, progress))),
-            }
-            if job.request.prediction:
-                drafted, accepted = summary.counts_of(PREDICTION)
-                outputs |= {
-                    "accepted_prediction_tokens": np.asarray([accepted], dtype=np.int32),
-                    "rejected_prediction_tokens": np.asarray([drafted - accepted], dtype=np.int32),
-                }
-        return outputs
+
+def _summary_of(job: Job, progress: _Progress) -> SpeculationSummary:
+    if job.engines.counts is None:
+        return summarize(progress.rounds, progress.num_sent)
+    return summary_of(ENGINE, job.engines.counts)
 
 
 def _clock_readings(job: Job) -> tuple[float, float, float]:
@@ -238,8 +211,3 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
     ):
         log_prob = confirmed.log_probs[position] if confirmed.log_probs else None
         yield Token(token, source, position, confirmed.drafter if source else None, log_prob)
-
-
-def _texts(*texts: str) -> npt.NDArray[np.object_]:
-    """Return the texts as a STRING tensor: an array [n] of UTF-8 bytes."""
-    return np.asarray([text.encode() for text in texts], dtype=np.object_)

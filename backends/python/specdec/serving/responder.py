@@ -12,8 +12,8 @@ from specdec.errors import (
 )
 from specdec.serving.admission.admission import AdmittedRequest
 from specdec.serving.admission.in_flight import RequestsInFlight
-from specdec.serving.answer import Outputs
 from specdec.serving.metrics.definitions import Counter, MetricsSink
+from specdec.serving.outputs import Outputs
 from specdec.triton_backend.log import log_unexpected
 from specdec.triton_backend.outbox import Outbox
 from specdec.triton_backend.tensors import error_response, response
