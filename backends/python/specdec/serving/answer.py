@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -9,10 +10,12 @@ from dataclasses import dataclass, field
 
 from specdec.drafting.names import ENGINE
 from specdec.engines.protocol import TokenIds
+from specdec.errors import ConfigurationError
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
+from specdec.serving.answer_metrics import AnswerMetrics
 from specdec.serving.job import Job
-from specdec.serving.metrics.definitions import Counter, Histogram, MetricsSink
+from specdec.serving.metrics.definitions import MetricsSink
 from specdec.serving.metrics.statistics import (
     RoundTimes,
     SpeculationSummary,
@@ -31,6 +34,20 @@ ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
 check that performance gates and alerts notice slower rounds."""
 
 
+def read_round_delay_s() -> float:
+    """Return the delay in ROUND_DELAY_VARIABLE, in seconds.
+
+    Raises ConfigurationError if the variable is no number.
+    """
+    given = os.environ.get(ROUND_DELAY_VARIABLE, "0")
+    try:
+        return float(given) / 1000
+    except ValueError:
+        raise ConfigurationError(
+            f"{ROUND_DELAY_VARIABLE} must be a number of milliseconds; given {given!r}"
+        ) from None
+
+
 @dataclass(slots=True)
 class _Progress:
     """The progress of one answer: the rounds so far, and how many of their tokens were sent."""
@@ -38,8 +55,6 @@ class _Progress:
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
     """Number of tokens sent."""
-    first_sent_s: float | None = None
-    """time.perf_counter() just after the first response was sent; None before."""
     first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Clock readings in seconds at the end of the first round: time.perf_counter(), then the busy
     time of the draft engines and that of the target."""
@@ -69,7 +84,7 @@ class Answerer:
         """
         request = job.request
         prompt = job.prompt
-        self._metrics.add(Counter.prompt_tokens_total, len(prompt))
+        metrics = AnswerMetrics(self._metrics, job)
         text = self._text_stream(job)
         progress = _Progress()
         head = "" if request.exclude_input_in_output else self._tokenizer.text(prompt)
@@ -81,18 +96,18 @@ class Answerer:
                 progress.rounds.append(confirmed)
                 if len(progress.rounds) == 1:
                     progress.first_round = _clock_readings(job)
-                self._count_round(confirmed, job)
+                metrics.count_round(confirmed)
                 unsent.append(text.push(_tokens_of(confirmed)))
                 is_last = confirmed.ended or text.stopped or not context.num_left
                 if is_last:
                     break
                 if request.stream and any(piece.tokens for piece in unsent):
-                    self._send(send, unsent, job, progress)
+                    self._send(send, unsent, job, progress, metrics)
                     unsent = []
         unsent.append(text.finish())
-        self._count_inside(job)
+        metrics.count_inside()
         ended = text.stopped or progress.rounds[-1].ended
-        self._send(send, unsent, job, progress, "stop" if ended else "length")
+        self._send(send, unsent, job, progress, metrics, "stop" if ended else "length")
         return context.tokens
 
     def _text_stream(self, job: Job) -> TextStream:
@@ -119,28 +134,13 @@ class Answerer:
                 if self._round_delay_s:
                     time.sleep(self._round_delay_s)
 
-    def _count_round(self, confirmed: Round, job: Job) -> None:
-        self._metrics.observe(Histogram.target_step_seconds, confirmed.target_s)
-        if confirmed.drafter is not None:
-            task, drafter, drafted = job.task_label, confirmed.drafter, confirmed.num_drafted
-            self._metrics.observe(Histogram.draft_step_seconds, confirmed.draft_s)
-            self._metrics.add(Counter.num_drafts_total, task=task, drafter=drafter)
-            self._metrics.add(Counter.num_draft_tokens_total, drafted, task=task, drafter=drafter)
-
-    def _count_inside(self, job: Job) -> None:
-        if job.engines.counts is not None:
-            counts, labels = job.engines.counts, {"task": job.task_label, "drafter": ENGINE}
-            self._metrics.add(Counter.num_draft_tokens_total, counts.num_draft_tokens, **labels)
-            self._metrics.add(
-                Counter.num_accepted_tokens_total, counts.num_accepted_tokens, **labels
-            )
-
     def _send(
         self,
         send: Send,
         pieces: list[Piece],
         job: Job,
         progress: _Progress,
+        metrics: AnswerMetrics,
         finish_reason: str | None = None,
     ) -> None:
         tokens = [token for piece in pieces for token in piece.tokens]
@@ -153,30 +153,7 @@ class Answerer:
                 times = _round_times(job, progress)
                 outputs |= statistics_outputs(job, _summary_of(job, progress), times)
         send(outputs, finish_reason is not None)
-
-        now_s = time.perf_counter()
-        self._count_sent(tokens, job)
-        if progress.first_sent_s is None:
-            progress.first_sent_s = now_s
-            self._metrics.observe(Histogram.time_to_first_token_seconds, now_s - job.arrival_s)
-        if finish_reason is not None:
-            self._metrics.observe(Histogram.e2e_request_latency_seconds, now_s - job.arrival_s)
-            if progress.num_sent > 1 and job.request.stream:
-                gap_s = (now_s - progress.first_sent_s) / (progress.num_sent - 1)
-                self._metrics.observe(Histogram.inter_token_latency_seconds, gap_s)
-
-    def _count_sent(self, tokens: list[Token], job: Job) -> None:
-        self._metrics.add(Counter.generation_tokens_total, len(tokens), task=job.task_label)
-        for token in tokens:
-            if token.drafter is not None:
-                self._metrics.add(
-                    Counter.num_accepted_tokens_total, task=job.task_label, drafter=token.drafter
-                )
-                self._metrics.add(
-                    Counter.num_accepted_tokens_per_pos_total,
-                    drafter=token.drafter,
-                    position=str(token.position),
-                )
+        metrics.count_sent(tokens, is_last=finish_reason is not None)
 
 
 def _summary_of(job: Job, progress: _Progress) -> SpeculationSummary:

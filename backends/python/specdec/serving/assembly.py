@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ from specdec.deployment.load_check import check_repository
 from specdec.deployment.machine import machine
 from specdec.deployment.placement import PlacedEngines
 from specdec.deployment.served_weights import ServedWeights
-from specdec.errors import ConfigurationError
 from specdec.health.assessment import hang_limit_s
 from specdec.health.board import BoardHeartbeat, Role, State, board_directory
 from specdec.serving.admission.admission import Admission
 from specdec.serving.admission.in_flight import RequestsInFlight
 from specdec.serving.admission.server_watch import ServerWatch
 from specdec.serving.admission.tenant_shares import TenantShares
-from specdec.serving.answer import ROUND_DELAY_VARIABLE, Answerer
+from specdec.serving.answer import Answerer, read_round_delay_s
 from specdec.serving.control_plane import ControlPlane
 from specdec.serving.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.drafter_reports import DrafterReports
@@ -133,7 +131,7 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     """Return the parts; `inputs` has the names of the model's inputs."""
     settings, tokenizer, metrics = loaded.settings, loaded.tokenizer, loaded.metrics
     engines, drafters, plane = loaded.engines, loaded.drafters, loaded.plane
-    answerer = Answerer(tokenizer, metrics, _round_delay_s())
+    answerer = Answerer(tokenizer, metrics, read_round_delay_s())
     labeler = TaskLabeler(settings, tokenizer, plane.labels)
     jobs = JobBuilder(settings, tokenizer, engines, drafters, labeler, loaded.prompt_log)
     outbox, tracing = Outbox(), Tracing(warn)
@@ -244,14 +242,3 @@ def _limits(settings: OrchestratorSettings, tokenizer: Tokenizer) -> RequestLimi
         settings.max_seq_len,
         tokenizer.max_text_bytes(settings.max_seq_len),
     )
-
-
-def _round_delay_s() -> float:
-    """Read ROUND_DELAY_VARIABLE. Raises ConfigurationError if it is no number."""
-    given = os.environ.get(ROUND_DELAY_VARIABLE, "0")
-    try:
-        return float(given) / 1000
-    except ValueError:
-        raise ConfigurationError(
-            f"{ROUND_DELAY_VARIABLE} must be a number of milliseconds; given {given!r}"
-        ) from None
