@@ -133,11 +133,11 @@ def test_errors_are_the_documented_ones():
 def test_clients_know_the_code_of_each_error(error_type, code):
     """A client derives the code from the text, because a stream carries nothing else.
 
-    It knows no code for the two errors that reach no client.
+    It knows no code for the error that reaches no client.
     """
     known = SpecdecError.from_server(f"{error_type}: text").status
 
-    assert known == (None if error_type in {"configuration", "draft_timeout"} else code)
+    assert known == (None if error_type == "draft_timeout" else code)
 
 
 def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):

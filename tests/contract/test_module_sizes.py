@@ -9,7 +9,6 @@ PACKAGES = ("backends/python/specdec", "builder", "clients", "loadtest")
 LONGER = {
     "backends/python/specdec/steering/controller.py": 339,
     "backends/python/specdec/tasks/cues.py": 420,
-    "backends/python/specdec/serving/orchestrator.py": 335,
 }
 """Modules with more lines than allowed, and the most lines that each may have. Only lower these."""
 

@@ -126,7 +126,7 @@ def test_pair_that_cannot_verify_fails_at_load(rendered, tmp_path):
 
     log = refusal(repository, tmp_path, "--model-control-mode=explicit", "--load-model=target")
 
-    # Mostly the log says "failed to run warmup sample 'first_call': invalid_request: draft token
+    # Mostly the log says "failed to run warmup sample 'first_call': configuration: draft token
     # length 2 exceeds …". But tritonserver 2.51.0 may also crash if a warm-up fails (status 139).
     assert "successfully loaded 'target'" not in log
 

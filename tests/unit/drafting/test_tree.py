@@ -14,7 +14,7 @@ from specdec.acceptance.sampling import SamplingParams
 from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.tree import merge, side_by_side
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.torch_engine.sampler import distribution_of
 from specdec.torch_engine.scheduling.tree import add_tree, paths_of
 from specdec.torch_engine.task import Task
@@ -279,7 +279,7 @@ def test_draft_limit_counts_all_nodes(model):
     """A wide tree of short paths has as many draft tokens as a long chain."""
     task = Task("r", prompt(5), 20, ids(range(9)), draft_parents=(-1,) * 9)
 
-    with pytest.raises(InvalidRequestError, match=r"9 exceeds .* 8"):
+    with pytest.raises(ConfigurationError, match=r"9 exceeds .* 8"):
         add_tree(new_scheduler(model), task, Receiver())
 
 

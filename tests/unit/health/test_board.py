@@ -46,7 +46,7 @@ def test_task_in_the_queue_is_work(directory):
     """A waiting loop has work as soon as a task is queued, until it takes the task."""
     pulse = BoardHeartbeat("target", directory=directory)
     seen = []
-    for step in (lambda: None, pulse.give, pulse.take):
+    for step in (lambda: None, pulse.task_queued, pulse.task_taken):
         step()
         seen += [each.has_work for each in read_board(directory)]
 

@@ -19,7 +19,7 @@ from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
 from specdec.errors import InvalidRequestError
 from specdec.serving import drafters
-from specdec.serving.admission.in_flight import Flight
+from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request_context import RequestContext
 from specdec.serving.task_labels import Task
 from specdec.settings.orchestrator import OrchestratorSettings
@@ -95,7 +95,7 @@ def make(tmp_path, monkeypatch):
         factories.append(factory)
         drafter = fields.pop("drafter", "auto")
         request = dataclasses.replace(parse(**fields), drafter=drafter)
-        flight = Flight(lambda: False, None, time.monotonic())
+        flight = RequestInFlight(lambda: False, None, time.monotonic())
         context = RequestContext(
             request, "id", PROMPT, sampling, None, flight, EngineClock(), Task("chat", task)
         )

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from specdec.engines.bls_requests import BlsRequests, output, tensor
+from specdec.engines.call_tensors import STOP_INPUTS, CallTensors, busy_s_of
 from specdec.engines.calls import Call, CallOutput
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire import contract
-from specdec.engines.wire.call_tensors import STOP_INPUTS, CallTensors, busy_s_of
 from specdec.engines.wire.sampling_inputs import Sampling
 
 

@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="holds the key (HTTP header admin-key) for loading models, shared memory, trace and "
-        "log settings; made if it is missing (default: nobody may do these)",
+        "log settings; made if it is missing (default: these are closed)",
     )
     parser.add_argument(
         "--pid-file", type=Path, metavar="FILE", help="write tritonserver's process id there"

@@ -147,6 +147,6 @@ class DraftEngines:
             ),
             context.clock if has_clock else None,
         )
-        calls = context.flight.trace.calls(label, calls)
-        context.flight.watch(calls)
+        calls = context.in_flight.trace.calls(label, calls)
+        context.in_flight.watch(calls)
         return calls

@@ -18,7 +18,7 @@ import torch
 
 from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
-from specdec.health.board import NO_PULSE, Heartbeat, State
+from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
 from specdec.token_texts import read_token_texts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
@@ -68,7 +68,7 @@ class TorchEngine:
     thread "bad texts" if the task fails before it is queued.
     """
 
-    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_PULSE) -> None:
+    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_HEARTBEAT) -> None:
         """Load the checkpoint; `pulse` reports to the server's supervisor that the loop still runs.
 
         Raises ConfigurationError if the checkpoint cannot be served.
@@ -196,13 +196,13 @@ class TorchEngine:
             self._put(action)
 
     def _put(self, action: _Action) -> None:
-        self._pulse.give()
+        self._pulse.task_queued()
         self._inbox.put(action)
 
     def _take(self, scheduler: Scheduler, timeout_s: float | None = None) -> None:
         """Run the next action; raise queue.Empty if none comes within `timeout_s` seconds."""
         action = self._inbox.get(timeout=timeout_s)
-        self._pulse.take()
+        self._pulse.task_taken()
         action(scheduler)
 
     def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
@@ -252,11 +252,11 @@ class TorchEngine:
         while True:
             while not self._inbox.empty():
                 self._take(scheduler)
-            patience_s = scheduler.patience_s
-            if patience_s <= 0.0:
+            wait_s = scheduler.wait_s
+            if wait_s <= 0.0:
                 return
             try:
-                self._take(scheduler, patience_s)
+                self._take(scheduler, wait_s)
             except queue.Empty:
                 return
 

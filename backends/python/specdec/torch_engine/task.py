@@ -13,7 +13,7 @@ import numpy.typing as npt
 from specdec.acceptance.banned_text import BannedText
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.layers.kv_cache import TokenIds
 from specdec.torch_engine.sampler import Choice
@@ -169,8 +169,9 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
     """Return the task cut to the engine's limits, as the tensorrtllm backend would run it.
 
     Output and draft are cut to the rest of max_seq_len. Raises InvalidRequestError for an empty or
-    too long context, for no tokens of output, for a draft longer than max_draft_len, for draft
-    logits of another shape than [drafts, vocab], and for tokens outside the vocabulary.
+    too long context, for no tokens of output, for draft logits of another shape than [drafts,
+    vocab], and for tokens outside the vocabulary. Raises ConfigurationError for a draft longer than
+    max_draft_len, because the orchestrator drafts as its own configuration allows.
 
     Source: LlmRequest::validate of TensorRT-LLM 1.2.
     """
@@ -182,7 +183,7 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
             f"request_output_len must be at least 1; given {task.max_new_tokens}"
         )
     if num_drafts > limits.max_draft_len:
-        raise InvalidRequestError(
+        raise ConfigurationError(
             f"draft token length {num_drafts} exceeds the engine's max_draft_len "
             f"{limits.max_draft_len}"
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from specdec.acceptance.exact import Verdict
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.heads.interface import NO_HEAD_PROPOSAL, HeadProposal
 from specdec.torch_engine.model import LlamaModel
@@ -53,15 +53,14 @@ class Scheduler:
     def check(self, task: Task) -> Task:
         """Return the task as it will run, cut to the engine's limits (see `fit`).
 
-        Raises InvalidRequestError if its inputs are invalid or above the engine's limits.
+        Raises InvalidRequestError if its inputs are invalid or above the engine's limits. Raises
+        ConfigurationError if it asks for a head that the engine lacks, or for longer drafts.
         """
         limit = self._limits.max_draft_len
         if task.num_next is not None and self._model.drafting_head is None:
-            raise InvalidRequestError(
-                "num_next_drafts: this engine has no drafting head (head_dir)"
-            )
+            raise ConfigurationError("num_next_drafts: this engine has no drafting head (head_dir)")
         if task.num_next is not None and task.num_next > limit:
-            raise InvalidRequestError(
+            raise ConfigurationError(
                 f"num_next_drafts is {task.num_next}; the limit is {limit} (max_draft_len)"
             )
         return fit(task, self._limits, self.vocab_size)
@@ -75,10 +74,10 @@ class Scheduler:
         self._round_waiting.arrived(tasks[0].request_id, tasks[0].arrival_ns / 1e9)
 
     @property
-    def patience_s(self) -> float:
+    def wait_s(self) -> float:
         """Seconds that the next pass should wait for rounds that are about to arrive."""
         num_ready = len(self._running) + sum(1 for _ in self._admission.waiting)
-        return self._round_waiting.patience_s(num_ready) if num_ready else 0.0
+        return self._round_waiting.wait_s(num_ready) if num_ready else 0.0
 
     def num_together(self, task: Task) -> int:
         """Return how many tasks like this one may run side by side; 0 if one alone is too large."""
