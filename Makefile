@@ -60,13 +60,13 @@ test-gpu: setup ## run the tests that need a CUDA device
 
 ifeq ($(REHEARSE),bare)
 gpu:
-	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu rehearse --pieces build/gpu/pieces
+	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu rehearse --pieces build/gpu/pieces
 else ifdef REHEARSE
 gpu: setup
 	$(BIN)/python -m specdec.loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
 else
 gpu: ## run the programme for a GPU (MINUTES=8); REHEARSE=1 in miniature on this CPU
-	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu run --minutes $(MINUTES)
+	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu run --minutes $(MINUTES)
 endif
 
 gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
