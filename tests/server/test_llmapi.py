@@ -13,7 +13,7 @@ import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.kit.repository import add_orchestrator
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
@@ -40,7 +40,7 @@ def running(tmp_path_factory):
     """
     directory = tmp_path_factory.mktemp("llmapi")
     repository = llmapi_repository(directory)
-    add_front_door(repository, "orphan", tensorrt_llm_model_name="nowhere")
+    add_orchestrator(repository, "orphan", tensorrt_llm_model_name="nowhere")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECDEC_LLMAPI_MODEL", str(LLMAPI_MODEL))
         with TritonServer(repository, log_path=directory / "server.log") as server:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, spread
-from specdec.loadtest.lab.kit.ratios import Timed, rate, ratio
+from specdec.loadtest.kit.prompts import TokenPrompt, spread
+from specdec.loadtest.kit.ratios import Timed, rate, ratio
 from specdec.loadtest.lab.peers import install, processes
 from specdec.loadtest.lab.peers.catalogue import (
     COMPARED,
