@@ -10,7 +10,6 @@ from specdec.builder.checking.check import Report
 from specdec.builder.checking.findings import ERROR, SEVERITIES, WARNING
 from specdec.builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
 from specdec.builder.memory import DeviceMemory
-from specdec.builder.memory.plan import guide_bytes
 from specdec.builder.tables import table
 
 GIB = 1 << 30
@@ -135,12 +134,7 @@ def _memory(report: Report) -> str:
         f"steps of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
         "shapes, the rest is estimated:"
     )
-    guide = (
-        f"By a published guide (activations = 4 × weights × batch {limits.max_batch_size}) the "
-        f"whole pair would need {guide_bytes(pair) / GIB:,.0f} GiB. That is shown for comparison "
-        "only: activations grow with the rows of a step, not with weights."
-    )
-    return "\n".join([_wrapped(title), table(rows), _wrapped(guide)])
+    return "\n".join([_wrapped(title), table(rows)])
 
 
 def _verdict_of(device: DeviceMemory) -> str:

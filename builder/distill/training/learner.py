@@ -22,7 +22,6 @@ class TrainSettings:
 
     draft_vocab: int = 8192
     train_head: bool = False
-    loss: str = "kl"
     optimizer: str = "muon"
     learning_rate: float = 1e-3
     """Peak rate of AdamW, output rows excepted."""

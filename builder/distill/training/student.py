@@ -31,10 +31,9 @@ class StudentSettings(TrainSettings):
 class StudentLearner:
     """A draft model in training."""
 
-    def __init__(self, student: Student, kind: str) -> None:
-        """Move the draft to the training device; `kind` names the loss (see LOSSES)."""
+    def __init__(self, student: Student) -> None:
+        """Move the draft to the training device."""
         self.device = device()
-        self.kind = kind
         table = data.target_to_draft(student.draft_ids.cpu(), student.shape.vocab_size)
         self.module: Student = student.to(self.device)
         self.table = table.to(self.device)
@@ -43,7 +42,7 @@ class StudentLearner:
         batch = data.collate(group, self.device, PAD_STEP)
         logits = self.module(batch.tokens, batch.lens, batch.rows)
         rows = loss.soft_targets(batch.top_ids, batch.top_logprobs, self.table)
-        return loss.LOSSES[self.kind](logits, *rows)
+        return loss.distillation_loss(logits, *rows)
 
     def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
         parts, hits, num = [], 0, 0
