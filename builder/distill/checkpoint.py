@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
-from specdec.builder.checkpoints.files import read_config
+from specdec.builder.checkpoints.files import TOKENIZER_FILES, read_config
 from specdec.builder.checkpoints.tensors import read_tensors
 from specdec.builder.distill.student import Student, shape_of
 from specdec.builder.errors import BuildError
@@ -27,16 +27,6 @@ from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20
 """Largest file in bytes; a single tensor may be larger."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "vocab.json",
-    "merges.txt",
-)
-"""Files that `assemble` copies from the target where they exist."""
 
 
 def offsets(draft_ids: Tensor) -> Tensor:

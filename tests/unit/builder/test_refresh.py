@@ -93,7 +93,7 @@ def test_trial_ends_by_rounds_by_time_or_without_a_metrics_page():
     assert quiet.verdict is Verdict.KEEP
     assert "too few to compare" in str(quiet)
     lost = watch(gone, BEFORE, Counters(), SETTINGS, clock, lambda _: None)
-    assert lost.verdict is Verdict.UNSEEN
+    assert lost.verdict is Verdict.UNREADABLE
 
 
 def test_counters_are_summed_over_tasks_and_survive_a_restart():
