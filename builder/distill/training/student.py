@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specdec.builder.distill import data, measure
 from specdec.builder.distill.data import Example
+from specdec.builder.distill.option import option
 from specdec.builder.distill.student import Student, without_weights
 from specdec.builder.distill.training import loss, runs
 from specdec.builder.distill.training.learner import HeldOut, TrainSettings, device
@@ -25,7 +26,9 @@ class StudentSettings(TrainSettings):
     `layers` is empty for a draft that was trained before.
     """
 
-    layers: tuple[int, ...] = (0, 1, 29)
+    layers: tuple[int, ...] = option(
+        (0, 1, 29), "target layers that the new draft's layers start as copies of"
+    )
 
 
 class StudentLearner:
