@@ -79,7 +79,9 @@ def test_every_link_has_a_target(page):
 
 def test_every_module_named_on_a_page_exists():
     """A module in backticks, with all or the last folders of its path, is one of the tree's."""
-    modules = [f"/{each.relative_to(ROOT)}" for name in CODE for each in (ROOT / name).rglob("*.py")]
+    modules = [
+        f"/{each.relative_to(ROOT)}" for name in CODE for each in (ROOT / name).rglob("*.py")
+    ]
     named = {
         (page.name, module)
         for page in (FRONT_PAGE, ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"))
