@@ -54,8 +54,8 @@ class ScriptedEngine:
         num_open: number of calls that have begun and not ended.
     """
 
-    def __init__(self, text=TEXT, wrong_places=(), manners=()):
-        self._text, self._wrong_places = text, wrong_places
+    def __init__(self, text=TEXT, wrong_positions=(), manners=()):
+        self._text, self._wrong_positions = text, wrong_positions
         self._manners = list(manners)
         self._lock = threading.Lock()
         self.calls = []
@@ -85,7 +85,7 @@ class ScriptedEngine:
         place = len(context) - len(PROMPT)
         places = range(place, place + (num_tokens // 2 if manner == "short" else num_tokens))
         right = [self._text[each] if each < len(self._text) else END_ID for each in places]
-        wrong = self._wrong_places
+        wrong = self._wrong_positions
         return Draft(tuple(1 if p in wrong else t for p, t in zip(places, right, strict=True)))
 
 

@@ -31,7 +31,7 @@ from tests.unit.scripted import (
     PROMPT,
     KnowingTarget,
     ScriptedDrafter,
-    always_right,
+    always_accepted,
     make_round,
 )
 from tests.unit.steering.test_costs import fill
@@ -182,7 +182,7 @@ def test_speculation_continues_after_a_stretch_without_it():
     """Off, on and off again within a request give the same text."""
     text = tuple(range(20, 60))
     choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
-    engine = ScriptedDrafter(3, always_right(text))
+    engine = ScriptedDrafter(3, always_accepted(text))
     target = KnowingTarget(text)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 30)
 
