@@ -29,6 +29,9 @@ PAGES = [
     ROOT / "loadtest" / "results" / "README.md",
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+MODULE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)`")
+CODE = ("backends", "builder", "clients", "docs", "loadtest", "model_repository", "tests")
+"""Folders with the modules that the pages name."""
 UNDOCUMENTED_ERRORS = {"draft_timeout"}
 """Error types that no client gets: a round goes on without a draft that comes too late."""
 
@@ -72,6 +75,22 @@ def test_every_link_has_a_target(page):
             broken.append(link)
 
     assert broken == []
+
+
+def test_every_module_named_on_a_page_exists():
+    """A module in backticks, with all or the last folders of its path, is one of the tree's."""
+    modules = [
+        f"/{each.relative_to(ROOT)}" for name in CODE for each in (ROOT / name).rglob("*.py")
+    ]
+    named = {
+        (page.name, module)
+        for page in (FRONT_PAGE, ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"))
+        for module in MODULE.findall(page.read_text("utf-8"))
+    }
+
+    assert {module for _, module in named} >= {"loop.py"}
+    missing = [each for each in named if not any(path.endswith(f"/{each[1]}") for path in modules)]
+    assert missing == []
 
 
 def test_front_page_leads_to_every_page():

@@ -17,9 +17,9 @@ SQL = "Write an SQL query that lists the customers who ordered nothing in the la
 
 def restarted(server):
     """Load the orchestrator `hopeless` again; return the log lines that were added meanwhile."""
-    num_said = len(server.log_path.read_text())
+    num_logged = len(server.log_path.read_text())
     load(server, HOPELESS)
-    return server.log_path.read_text()[num_said:]
+    return server.log_path.read_text()[num_logged:]
 
 
 def test_requests_without_speculation_give_the_time_of_plain_steps(doors):

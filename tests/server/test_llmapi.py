@@ -172,12 +172,12 @@ def test_sixteen_streams_are_not_mixed_up(client):
     """Each of many answers, sixteen at a time, is the one that its prompt gets by itself."""
     prompts = [text for text in PLAIN if len(text) < 200] * 3
     requests = [GenerationRequest(text_input=text, max_tokens=16) for text in prompts]
-    alone = {request.text_input: client.generate(request).text for request in requests[:7]}
+    single_texts = {request.text_input: client.generate(request).text for request in requests[:7]}
 
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda each: collect(client.stream(each)), requests))
 
-    assert [each.text for each in answers] == [alone[prompt] for prompt in prompts]
+    assert [each.text for each in answers] == [single_texts[prompt] for prompt in prompts]
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -209,7 +209,7 @@ PAIRS = st.builds(
 
 
 @given(PAIRS, st.integers(1, 64))
-def test_more_never_needs_less(described, more):
+def test_larger_load_or_limits_never_leave_more_memory(described, more):
     """More or longer sequences, larger batches or longer drafts never leave more to spare."""
     limits, load = described.limits, described.load
     for larger in (

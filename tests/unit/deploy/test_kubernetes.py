@@ -228,8 +228,8 @@ def group(tmp_path):
     secrets.mkdir(parents=True)
     (secrets / "id").write_text("a private key")
     (secrets / "id.pub").write_text("ssh-ed25519 AAAA a comment")
-    for place in ("tmp", "bin", "usr/sbin"):
-        (tmp_path / place).mkdir(parents=True)
+    for directory in ("tmp", "bin", "usr/sbin"):
+        (tmp_path / directory).mkdir(parents=True)
     records = f'echo "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n'
     for program in ("bin/specdec", "usr/sbin/sshd"):
         (tmp_path / program).write_text(f"#!/bin/bash\n{records}")
@@ -247,8 +247,8 @@ def group(tmp_path):
             ["bash", "-c", script, "launch.sh", *arguments], env=known | environment, check=True
         )
         lines = (tmp_path / "environment").read_text().splitlines()
-        said = dict(line.split("=", 1) for line in lines if "=" in line)
-        return (tmp_path / "arguments").read_text().split(), said
+        variables = dict(line.split("=", 1) for line in lines if "=" in line)
+        return (tmp_path / "arguments").read_text().split(), variables
 
     return run
 

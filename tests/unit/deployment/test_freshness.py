@@ -60,15 +60,15 @@ def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
 
 def test_drafts_are_told_apart_by_their_files_not_by_their_folder(tmp_path, target):
     """A copy is the same draft. Retrained weights or a newly compiled engine make another draft."""
-    places = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
-    for place in places:
-        shutil.copytree(target, place)
-    rewrite(places[1], lambda tensors: tensors["model.norm.weight"].add_(1))
-    (places[2].parent / "engine").mkdir()
-    (places[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
+    paths = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
+    for path in paths:
+        shutil.copytree(target, path)
+    rewrite(paths[1], lambda tensors: tensors["model.norm.weight"].add_(1))
+    (paths[2].parent / "engine").mkdir()
+    (paths[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
     first = target.rename(tmp_path / "checkpoint")
 
-    copied, trained, compiled = map(weights_of, places)
+    copied, trained, compiled = map(weights_of, paths)
     assert copied == weights_of(first)
     assert len({copied, trained, compiled, weights_of(tmp_path / "nowhere")}) == 4
 
@@ -117,22 +117,22 @@ def test_highest_version_is_served(tmp_path):
 
 def test_watch_reports_stale_drafts_and_their_replacement(tmp_path):
     """Each draft with a record is reported once, and again when its replacement fits the target."""
-    places = {name: tmp_path / name for name in ("target", "draft", "head", "stranger")}
-    for place in places.values():
-        place.mkdir()
-    write_fingerprint(places["target"], "aa")
-    write_trained_on(places["draft"], "bb")
-    write_trained_on(places["head"], "aa")
+    paths = {name: tmp_path / name for name in ("target", "draft", "head", "unrecorded")}
+    for path in paths.values():
+        path.mkdir()
+    write_fingerprint(paths["target"], "aa")
+    write_trained_on(paths["draft"], "bb")
+    write_trained_on(paths["head"], "aa")
     heard = []
-    drafters = {name: places[name] for name in ("draft", "head", "stranger")}
+    drafters = {name: paths[name] for name in ("draft", "head", "unrecorded")}
 
     watch = FreshnessWatch(
-        lambda: (places["target"], drafters),
-        lambda *said: heard.append(said),
+        lambda: (paths["target"], drafters),
+        lambda *event: heard.append(event),
         lambda drafter: pytest.fail(f"nobody has swapped {drafter}"),
         period_s=3600,
     )
-    write_trained_on(places["draft"], "aa")
+    write_trained_on(paths["draft"], "aa")
     watch._look()
     watch._look()
     watch.close()
@@ -149,7 +149,7 @@ def test_without_a_hash_of_the_target_no_draft_is_reported(tmp_path):
 
     watch = FreshnessWatch(
         lambda: (Path(tmp_path), {"draft": tmp_path}),
-        lambda *said: heard.append(said),
+        lambda *event: heard.append(event),
         heard.append,
     )
     watch.close()
@@ -164,7 +164,7 @@ def test_swapped_draft_is_reported_once(tmp_path):
     (draft / "1").mkdir(parents=True)
     watch = FreshnessWatch(
         lambda: (tmp_path, {"draft": served_version(draft) or draft, "head": head}),
-        lambda *said: pytest.fail(f"nothing is recorded of {said}"),
+        lambda *event: pytest.fail(f"nothing is recorded of {event}"),
         heard.append,
         period_s=3600,
     )

@@ -19,7 +19,15 @@ from specdec.torch_engine.sampler import distribution_of
 from specdec.torch_engine.scheduling.tree import add_tree, paths_of
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB
-from tests.unit.torch_engine.by_hand import LIMITS, Receiver, alone, ids, new_scheduler, prompt, run
+from tests.unit.torch_engine.by_hand import (
+    LIMITS,
+    Receiver,
+    ids,
+    new_scheduler,
+    prompt,
+    run,
+    run_single,
+)
 
 PARAMS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0, seed=5)}
 
@@ -55,18 +63,18 @@ def grow(text, random):
 def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
     """With partly right trees, tokens and log-probabilities are those of one plain call."""
     whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
-    once = alone(model, whole)
+    once = run_single(model, whole)
     scheduler = new_scheduler(model, num_cache_tokens=64 * 256)
-    random, said = np.random.default_rng(right), []
+    random, generated = np.random.default_rng(right), []
     (first,) = run(scheduler, [replace(whole, max_new_tokens=1)])
-    said += first.tokens
+    generated += first.tokens
     log_probs = list(first.outputs[-1].log_probs)
     num_accepted = 0
-    while len(said) < 12:
-        tokens, parents = grow(once.tokens[len(said) : len(said) + right], random)
+    while len(generated) < 12:
+        tokens, parents = grow(once.tokens[len(generated) : len(generated) + right], random)
         task = replace(
             whole,
-            input_ids=ids([*prompt(9), *said]),
+            input_ids=ids([*prompt(9), *generated]),
             draft_ids=ids(tokens),
             draft_parents=parents,
             max_new_tokens=len(tokens) + 1,
@@ -78,7 +86,7 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
             scheduler.step()
             num_steps += 1
         assert num_steps == 1
-        said += receiver.tokens
+        generated += receiver.tokens
         log_probs += receiver.outputs[-1].log_probs
         assert receiver.stats.num_draft_tokens == len(tokens)
         assert len(receiver.tokens) == receiver.stats.num_accepted_tokens + 1
@@ -86,8 +94,11 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
         scheduler.check_integrity()
         assert len(model.cache._sequences) == 1, "branches were left behind"
 
-    assert said == once.tokens[: len(said)]
-    assert log_probs == [each for output in once.outputs for each in output.log_probs][: len(said)]
+    assert generated == once.tokens[: len(generated)]
+    assert (
+        log_probs
+        == [each for output in once.outputs for each in output.log_probs][: len(generated)]
+    )
     assert num_accepted >= right
 
 
@@ -138,8 +149,8 @@ def test_branches_verified_by_probabilities_stay_separate():
     assert tree.draft.path((3, 2)) == (0, 3)
     short = side_by_side(proposals, "tree", max_nodes=3)
     assert (short.tokens, short.parents, len(short.logits)) == ((3, 1, 3), (-1, 0, -1), 3)
-    alone = side_by_side(proposals[:1], "tree", max_nodes=16)
-    assert (alone.parents, alone.logits) == ((), None)
+    run_single = side_by_side(proposals[:1], "tree", max_nodes=16)
+    assert (run_single.parents, run_single.logits) == ((), None)
 
 
 def judged(tokens, parents, laws, seed=7, **fields):
@@ -174,7 +185,9 @@ def answer_of(model, task):
 def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     """The result is the rule's for all nodes together, and the accepted path stays cached."""
     random = np.random.default_rng(seed)
-    once = alone(model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed)))
+    once = run_single(
+        model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed))
+    )
     tokens, parents = grow(once.tokens[:3], random)
     laws = random.normal(0, 2, (len(tokens), VOCAB)).astype(np.float32)
     laws[np.arange(len(tokens)), tokens] += 3
@@ -186,7 +199,7 @@ def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     def target_law(text):
         params = replace(task.params, seed=0)
         asked = Task("r", ids([*prompt(9), *text]), 1, params=params, wants_logits=True)
-        return distribution_of(torch.from_numpy(alone(model, asked).outputs[-1].logits[0]))
+        return distribution_of(torch.from_numpy(run_single(model, asked).outputs[-1].logits[0]))
 
     expected = verify_tree_by_rejection(
         tokens,
@@ -248,7 +261,7 @@ def test_tree_is_cancelled_as_a_whole(model, num_rounds):
 def test_tree_ends_where_the_answer_ends(model, verification):
     """The end token, the token limit and the end of the context take effect inside a tree."""
     params = SamplingParams(temperature=1.0, seed=3)
-    said = alone(model, Task("r", prompt(9), 6, params=params)).tokens
+    generated = run_single(model, Task("r", prompt(9), 6, params=params)).tokens
 
     def answer(context, tokens, **fields):
         parents = (*range(-1, len(tokens) - 1), -1)
@@ -264,14 +277,14 @@ def test_tree_ends_where_the_answer_ends(model, verification):
         )
         return answer_of(model, task)
 
-    ended = answer(prompt(9), said[:4], end_id=said[2])
-    limited = answer(prompt(9), said[:4], max_new_tokens=1)
-    last = answer(prompt(1023), said[:2])
+    ended = answer(prompt(9), generated[:4], end_id=generated[2])
+    limited = answer(prompt(9), generated[:4], max_new_tokens=1)
+    last = answer(prompt(1023), generated[:2])
 
     if verification == "exact":
-        assert ended.tokens == said[:2]
-        assert limited.tokens == said[:1]
-    assert said[2] not in ended.tokens
+        assert ended.tokens == generated[:2]
+        assert limited.tokens == generated[:1]
+    assert generated[2] not in ended.tokens
     assert len(limited.tokens) == len(last.tokens) == 1
 
 

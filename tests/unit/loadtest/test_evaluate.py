@@ -118,9 +118,9 @@ def test_one_draft_length_gives_a_line_from_the_plain_step(found):
 def test_acceptance_estimates_recover_the_simulated_alphas(findings):
     """α̂ by position uses the rounds of both k, and its intervals contain the true α."""
     for domain, alphas in ALPHAS.items():
-        for place, position in enumerate(findings[domain].positions[:3]):
+        for index, position in enumerate(findings[domain].positions[:3]):
             low, high = position.interval(0.999)
-            assert low <= alphas[place] <= high
+            assert low <= alphas[index] <= high
     assert findings["sql"].alpha.low > findings["poems"].alpha.high
     assert findings["poems"].alpha.low <= 0.2 <= findings["poems"].alpha.high
 

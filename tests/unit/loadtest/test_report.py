@@ -164,7 +164,7 @@ def test_command_writes_the_page(serve, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "body", "said"),
+    ("arguments", "body", "message"),
     [
         (["--metrics", "{url}"], b"up 1\n", "has no metrics of specdec: is it the metrics port"),
         (["--metrics", "{url}"], b"<!DOCTYPE html><p>Hello", "is no page of metrics"),
@@ -173,12 +173,12 @@ def test_command_writes_the_page(serve, tmp_path, capsys):
         (["--metrics", "http://127.0.0.1:1/metrics"], b"", "cannot be reached"),
     ],
 )
-def test_nothing_to_report_is_an_error(serve, tmp_path, capsys, arguments, body, said):
+def test_nothing_to_report_is_an_error(serve, tmp_path, capsys, arguments, body, message):
     """The message says what is missing or wrong, and no file is written."""
     url = serve(body)
 
     status = main([*(each.format(url=url) for each in arguments), "--out", str(tmp_path / "x")])
 
     assert status == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

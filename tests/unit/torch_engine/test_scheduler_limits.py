@@ -10,10 +10,10 @@ from tests.unit.tiny_llama import VOCAB
 from tests.unit.torch_engine.by_hand import (
     LIMITS,
     Receiver,
-    alone,
     new_scheduler,
     prompt,
     run,
+    run_single,
     task,
 )
 
@@ -21,7 +21,7 @@ from tests.unit.torch_engine.by_hand import (
 def test_requests_that_do_not_fit_wait_their_turn(model):
     """The number of sequences and the size of the cache are limits; all results are right."""
     tasks = [task(prompt(100, seed), 40) for seed in range(9)]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
 
     results = run(new_scheduler(model), tasks)
 
@@ -104,7 +104,7 @@ def test_request_larger_than_the_cache_is_refused(model):
 
 def test_output_is_shortened_at_the_end_of_the_context(model):
     """There are fewer tokens and no error, as in NVIDIA's tensorrtllm backend."""
-    result = alone(model, task(prompt(1020), 50))
+    result = run_single(model, task(prompt(1020), 50))
 
     assert len(result.tokens) == 4
 

@@ -76,6 +76,6 @@ def _config(directory: str, keywords: dict[str, Any], mapping: Mapping) -> dict[
 
 
 def _fail_if_asked(place: str) -> None:
-    """For tests of what is left behind: die at that place."""
+    """End the process at the step that a test names, to show which files it leaves."""
     if os.environ.get("STANDIN_FAILS_AT") == place:
         raise SystemExit(f"CUDA out of memory at {place}")
