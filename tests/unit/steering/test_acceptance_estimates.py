@@ -95,7 +95,9 @@ def test_estimate_follows_a_draft_model_that_becomes_stale():
     fill(book, "code", (0.8,), 4000)
     fill(book, "code", (0.3,), 3 * DECAY_ROUNDS, seed=2)
 
-    assert book.estimate("code", DRAFT, "greedy", NOW, MAX_POSITIONS).alphas[0] == pytest.approx(0.3, abs=0.08)
+    assert book.estimate("code", DRAFT, "greedy", NOW, MAX_POSITIONS).alphas[0] == pytest.approx(
+        0.3, abs=0.08
+    )
 
 
 def fill_by_turns(book, alphas, num_turns, seed):
@@ -167,7 +169,9 @@ def test_old_rounds_count_less():
 
     later = NOW + 10 * HALF_LIFE_S
     fill(book, "chat", (0.1,), 400, seed=3, now_s=later)
-    now, then = (book.estimate("code", DRAFT, "greedy", each, MAX_POSITIONS) for each in (NOW, later))
+    now, then = (
+        book.estimate("code", DRAFT, "greedy", each, MAX_POSITIONS) for each in (NOW, later)
+    )
 
     assert now.alphas[0] > 0.8
     assert then.alphas[0] < 0.4

@@ -90,7 +90,9 @@ def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_to
         controller.learn_drafts(traits, [copied, drafted])
 
     assert controller.choose(traits, START) == chosen
-    assert controller.take_report("code").num_draft_tokens == pytest.approx(num_draft_tokens, rel=0.01)
+    assert controller.take_report("code").num_draft_tokens == pytest.approx(
+        num_draft_tokens, rel=0.01
+    )
 
 
 def test_article_switches_by_accepted_of_drafted():
@@ -191,9 +193,7 @@ def test_new_task_has_trials_soon_and_later_now_and_then():
         fill(controller.costs, load=load)
         progress = replace(START, num_inflight=load)
         numbers = [
-            number
-            for number in range(1, 50 * load)
-            if trials_of(controller, UNTRIED, 1, progress)
+            number for number in range(1, 50 * load) if trials_of(controller, UNTRIED, 1, progress)
         ]
         assert numbers == [load * number for number in (2, 4, 8, 16, 32, 48)]
 

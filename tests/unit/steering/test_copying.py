@@ -169,7 +169,9 @@ def test_offer_for_several_rounds_counts_like_one_for_each(share):
         for _ in range(num_without):
             one_by_one.add("code", "greedy", DraftResult(DrafterId(COPY), 0, 0, 0), 0.0)
         if num_without:
-            together.add("code", "greedy", DraftResult(DrafterId(COPY), 0, 0, 0, num_rounds=num_without), 0.0)
+            together.add(
+                "code", "greedy", DraftResult(DrafterId(COPY), 0, 0, 0, num_rounds=num_without), 0.0
+            )
         for book in (one_by_one, together):
             book.add("code", "greedy", DraftResult(DrafterId(COPY), 4, 4, 2), 0.0)
     first, second = (

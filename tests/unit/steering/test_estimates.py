@@ -99,6 +99,10 @@ def test_state_of_means_survives():
     for means, size in ((numbers, 0), (matrices, 2)):
         again = Means.of_state(means.state(), size)
         assert again.state() == means.state()
-    for damaged in ([["a"]], [[["a"], 1.0, [1.0, 2.0], NOW_S]], [[["a"], float("nan"), 1.0, NOW_S]]):
+    for damaged in (
+        [["a"]],
+        [[["a"], 1.0, [1.0, 2.0], NOW_S]],
+        [[["a"], float("nan"), 1.0, NOW_S]],
+    ):
         with pytest.raises((ValueError, TypeError)):
             Means.of_state(damaged)

@@ -71,8 +71,10 @@ class AcceptanceEstimates:
 
     def __init__(self) -> None:
         self._means = Means()
-        """Means by task, drafter's name, the length that its drafts exceed, band and quantity. Task "" is all
-        tasks together, band "" all bands. A quantity is a position, or one of those named above."""
+        """Means by task, drafter's name, the length that its drafts exceed, band and quantity.
+
+        Task "" is all tasks together, band "" all bands. A quantity is a position, or one of those
+        named above."""
         self._drifts: dict[tuple[DrafterId, str], Drift] = defaultdict(Drift)
 
     def __bool__(self) -> bool:
@@ -132,10 +134,10 @@ class AcceptanceEstimates:
         """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
         judged = right = 0.0
         for key, mean in self._means.items():
-            if key[:3] == (task, drafter.name, drafter.beyond) and key[3]:
-                if isinstance(key[4], int):
-                    judged += mean.weight
-                    right += mean.weight * mean.value
+            is_own = key[:3] == (task, drafter.name, drafter.beyond) and key[3]
+            if is_own and isinstance(key[4], int):
+                judged += mean.weight
+                right += mean.weight * mean.value
         return (right / judged if judged else 0.0), judged
 
     def mean_drafted(self, task: str, drafter: DrafterId) -> float:

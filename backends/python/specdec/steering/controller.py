@@ -220,8 +220,11 @@ class Controller:
             return None
         best = self._best(traits, progress, speeds)
         others = [each for each in speeds if each.lead != best.lead]
-        tried = max(others, key=lambda choice: speeds[choice].upper, default=best)
-        return tried if speeds[tried].upper > speeds[best].mean and tried != best else None
+        hoped = max(others, key=lambda choice: speeds[choice].upper, default=best)
+        if speeds[hoped].upper <= speeds[best].mean:
+            return None
+        own = [each for each in others if each.lead == hoped.lead]
+        return max(own, key=lambda choice: speeds[choice].mean, default=None)
 
     def _must_be_off(self, traits: RequestTraits, progress: RequestProgress) -> bool:
         """Return whether the speed without speculation is to be measured first at this load."""

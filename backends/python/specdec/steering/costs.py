@@ -8,13 +8,12 @@ are read meanwhile, and draft tokens. The fit of a load is shrunk towards the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice
+from specdec.steering.choices import Choice
 from specdec.steering.estimates import PRIOR_ROUNDS, Array, Means, solve
 
 MAX_OUTLIER = 4.0
@@ -143,12 +142,12 @@ class CostEstimates:
             off_s = float(rest @ products[:, 1])
             variance = max(0.0, float(rest @ products @ rest) - off_s**2)
             expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
-        least_s = PART_SHARE * float(line.pass_s[0]) + np.finfo(float).eps
-        expected_s = max(expected_s, least_s)
-        total = weight + PRIOR_ROUNDS
-        # A round from the prior varies by as much as its mean.
-        spread = weight * variance + PRIOR_ROUNDS * expected_s**2
-        return expected_s, math.sqrt(spread) / total
+        least_s = PART_SHARE * float(line.pass_s[0]) + float(np.finfo(float).eps)
+        expected_s = float(max(expected_s, least_s))
+        # A round of the prior varies by as much as its mean. Other lengths tell of this one too.
+        num_timed = self.num_timed(choice.lead, step.num_inflight, now_s)
+        spread = num_timed * variance + PRIOR_ROUNDS * expected_s**2
+        return expected_s, math.sqrt(spread) / (num_timed + PRIOR_ROUNDS)
 
     def add_prompt(self, num_prompt: int, seconds: float, now_s: float, *, has_head: bool) -> None:
         """Learn the time of a first round; `has_head`: whether a head read the prompt too."""

@@ -119,7 +119,10 @@ class Means:
         found = cls()
         for key, weight, value, last_s in state:
             array = np.array(value, dtype=np.float64).reshape((size, size) if size else ())
-            if not np.isfinite([float(weight), float(last_s)]).all() or not np.isfinite(array).all():
+            if (
+                not np.isfinite([float(weight), float(last_s)]).all()
+                or not np.isfinite(array).all()
+            ):
                 raise ValueError(f"the mean of {key} is not finite")
             since_s = float(last_s) if as_of_s is None else as_of_s
             found._means[tuple(key)] = Mean(float(weight), array if size else float(array), since_s)
@@ -142,8 +145,8 @@ def solve(products: Array, prior: Array, *, num_loose: int = 0, is_signed: bool 
     """
     squares, sums = np.diag(products)[1:], products[1, 1:]
     usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
-    ridge = PRIOR_ROUNDS * np.maximum(usual**2, np.finfo(float).eps)
-    ridge[:num_loose] /= DECAY_ROUNDS
+    ridge: Array = PRIOR_ROUNDS * np.maximum(usual**2, np.finfo(float).eps)
+    ridge[:num_loose] = ridge[:num_loose] / DECAY_ROUNDS
     system, right = products[1:, 1:] + np.diag(ridge), products[1:, 0] + ridge * prior
     kept = np.ones(len(prior), dtype=bool)
     found = np.linalg.solve(system, right)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specdec.steering.acceptance_estimates import AcceptanceEstimates
+from specdec.steering.acceptance_estimates import Acceptance, AcceptanceEstimates
 from specdec.steering.choices import (
     COPY,
     OFF_CHOICE,
@@ -131,9 +131,7 @@ class Predictor:
         round_s = share * copy_s + (1 - share) * own_s
         token_s = round_s / round_tokens + reading_s / self._num_expected
         error_s = share * copy_error_s + (1 - share) * own_error_s
-        return Speed(
-            1 / token_s, math.hypot((1 - share) * error / round_tokens, error_s / round_s)
-        )
+        return Speed(1 / token_s, math.hypot((1 - share) * error / round_tokens, error_s / round_s))
 
     def _seconds(self, choice: Choice, num_rows: float) -> tuple[float, float]:
         return self._costs.predict(self._plain.with_drafter(choice, num_rows), self._now_s)
@@ -144,7 +142,7 @@ class Predictor:
         found = self._estimate(DrafterId(COPY, beyond), 0)
         return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
 
-    def _estimate(self, drafter: DrafterId, num_positions: int):  # type: ignore[no-untyped-def]
+    def _estimate(self, drafter: DrafterId, num_positions: int) -> Acceptance:
         traits = self._traits
         return self._acceptance.estimate(
             traits.task, drafter, traits.band, self._now_s, num_positions
