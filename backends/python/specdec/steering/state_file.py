@@ -105,8 +105,8 @@ class StateFile:
 
         Raises StateFileMismatchError, with nothing taken. The file's times replace those that the
         controller has. Of two acceptance estimates the one from more rounds is kept; those of
-        drafters in `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch, from
-        which the acceptance estimates decay; by default, the time of their newest round.
+        drafters in `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch,
+        from which the acceptance estimates decay; by default, the time of their newest round.
         """
         content = _read(self.path)
         if content is None:
