@@ -16,7 +16,7 @@ GPU_PYTHON ?= python3
 PACK_PYTHON ?= python3.12
 MINUTES ?= 8
 
-.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check docs format clean distclean
+.PHONY: help setup demo test test-gpu gpu gpu-pack gpu-collect serve bench check coverage docs format clean distclean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,7 +40,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@touch $@
 
 demo: setup ## stream prompts with speculation on and off through a real tritonserver
-	$(BIN)/python -m loadtest.demo
+	$(BIN)/python -m specdec.loadtest.demo
 
 # A server that hangs would take five minutes for each test after it: --maxfail.
 PYTEST = $(BIN)/python -m pytest -m "not gpu" --maxfail=20
@@ -60,20 +60,20 @@ test-gpu: setup ## run the tests that need a CUDA device
 
 ifeq ($(REHEARSE),bare)
 gpu:
-	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m loadtest.gpu rehearse --pieces build/gpu/pieces
+	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu rehearse --pieces build/gpu/pieces
 else ifdef REHEARSE
 gpu: setup
-	$(BIN)/python -m loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
+	$(BIN)/python -m specdec.loadtest.gpu rehearse $(if $(filter quick,$(REHEARSE)),--quick)
 else
 gpu: ## run the programme for a GPU (MINUTES=8); REHEARSE=1 in miniature on this CPU
-	PYTHONPATH=.:backends/python $(GPU_PYTHON) -m loadtest.gpu run --minutes $(MINUTES)
+	PYTHONPATH=backends/python $(GPU_PYTHON) -m specdec.loadtest.gpu run --minutes $(MINUTES)
 endif
 
 gpu-pack: setup ## pack what a bare GPU machine lacks (PACK_PYTHON)
-	$(BIN)/python -m loadtest.gpu pack --python $(PACK_PYTHON)
+	$(BIN)/python -m specdec.loadtest.gpu pack --python $(PACK_PYTHON)
 
 gpu-collect: setup ## merge what came back from a GPU (FROM=folder)
-	$(BIN)/python -m loadtest.gpu collect $(FROM)
+	$(BIN)/python -m specdec.loadtest.gpu collect $(FROM)
 
 serve: setup ## run the server (HTTP_PORT, GRPC_PORT, METRICS_PORT, HEALTH_PORT)
 	exec $(BIN)/specdec serve
@@ -89,6 +89,9 @@ check: $(STAMPS)/project ## ruff, codespell, the language check and mypy --stric
 	$(BIN)/codespell
 	$(BIN)/python -m tests.checks.language
 	$(BIN)/mypy --strict
+
+coverage: setup ## lines of specdec that tests run, in tritonserver's models too; fails below 90 %
+	$(BIN)/python -m tests.checks.coverage $(PYTEST_ARGS)
 
 docs: $(STAMPS)/project ## build the site of docs/ in build/site, with strict links
 	@# Material prints an announcement about MkDocs' next version.

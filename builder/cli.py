@@ -9,17 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from builder.errors import BuildError
-
-EXTRAS = {
-    "accelerate": "server",
-    "gguf": "server",
-    "grpc": "clients",
-    "tomli": "server",
-    "tritonclient": "clients",
-}
-"""Extra of pyproject.toml that installs a module; the extra `torch` installs the others."""
-OWN_PACKAGES = ("builder", "clients", "specdec")
+from specdec.builder.errors import BuildError
 
 
 class Runnable(Protocol):
@@ -48,38 +38,48 @@ class Command:
 
 COMMANDS = {
     "pair": Command(
-        "builder.repository.pair",
+        "specdec.builder.repository.pair",
         "download, check and convert a pair's weights into the model repository",
     ),
     "check": Command(
-        "builder.checking.cli",
+        "specdec.builder.checking.cli",
         "say whether a pair can be built and will fit, before anything is built",
     ),
     "compile": Command(
-        "builder.tensorrt_llm.cli",
+        "specdec.builder.tensorrt_llm.cli",
         "make a pair's engines with TensorRT-LLM; finished steps are skipped",
     ),
     "render": Command(
-        "builder.rendering.cli", "write a whole model repository, with a script that starts it"
+        "specdec.builder.rendering.cli",
+        "write a whole model repository, with a script that starts it",
     ),
     "manifest": Command(
-        "builder.rendering.manifest", "record again what a rendered repository holds"
+        "specdec.builder.rendering.manifest", "record again what a rendered repository holds"
     ),
-    "add-draft": Command("builder.repository.add_draft", "add a draft model to the repository"),
-    "add-head": Command("builder.repository.add_head", "give the target an EAGLE-3 or Medusa head"),
+    "add-draft": Command(
+        "specdec.builder.repository.add_draft", "add a draft model to the repository"
+    ),
+    "add-head": Command(
+        "specdec.builder.repository.add_head", "give the target an EAGLE-3 or Medusa head"
+    ),
     "colocate": Command(
-        "builder.repository.colocate",
+        "specdec.builder.repository.colocate",
         "write a model repository whose orchestrator runs the engines in its own process",
     ),
-    "import": Command("builder.importing.cli", "write a known model as a Hugging Face directory"),
-    "distill": Command("builder.distill.cli", "train a small draft model from a target's answers"),
-    "eagle3": Command("builder.heads.cli:EAGLE3", "train an EAGLE-3 head for a target"),
-    "medusa": Command("builder.heads.cli:MEDUSA", "train Medusa heads for a target"),
+    "import": Command(
+        "specdec.builder.importing.cli", "write a known model as a Hugging Face directory"
+    ),
+    "distill": Command(
+        "specdec.builder.distill.cli", "train a small draft model from a target's answers"
+    ),
+    "eagle3": Command("specdec.builder.heads.cli:EAGLE3", "train an EAGLE-3 head for a target"),
+    "medusa": Command("specdec.builder.heads.cli:MEDUSA", "train Medusa heads for a target"),
     "refresh": Command(
-        "builder.refresh.cli", "train the served draft further and replace it on running servers"
+        "specdec.builder.refresh.cli",
+        "train the served draft further and replace it on running servers",
     ),
     "profile": Command(
-        "builder.profiling.cli", "measure what passes and drafts cost, for the controller"
+        "specdec.builder.profiling.cli", "measure what passes and drafts cost, for the controller"
     ),
 }
 
@@ -98,16 +98,6 @@ def main(argv: list[str]) -> int:
         return COMMANDS[arguments.command].load().run(arguments)
     except BuildError as error:
         print(f"specdec build {name}: {error}", file=sys.stderr)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing in OWN_PACKAGES:
-            raise
-        extra = EXTRAS.get(missing, "torch")
-        print(
-            f"specdec build {name}: the module {missing!r} is missing; "
-            f"`pip install 'specdec-triton[{extra}]'` installs it",
-            file=sys.stderr,
-        )
     return 1
 
 

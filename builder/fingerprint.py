@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from builder.checkpoints.files import read_config, tensor_headers
-from builder.errors import BuildError
-from builder.hashes import CHUNK_BYTES
+from specdec.builder.checkpoints.files import read_config, tensor_headers
+from specdec.builder.errors import BuildError
+from specdec.builder.hashes import CHUNK_BYTES
 
 _CONFIG_KEYS = ("hidden_act", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 RECORD = "built_from.json"
 """File in an output directory that records its input and the sizes of its files."""

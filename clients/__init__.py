@@ -3,11 +3,11 @@
 `request` and `response` define what is sent and received; both clients share them.
 """
 
-from clients.errors import SpecdecError
-from clients.grpc_client import GrpcClient
-from clients.http_client import HttpClient
-from clients.request import GenerationRequest
-from clients.response import Chunk, Final, GenerationResult, collect
+from specdec.clients.errors import SpecdecError
+from specdec.clients.grpc_client import GrpcClient
+from specdec.clients.http_client import HttpClient
+from specdec.clients.request import GenerationRequest
+from specdec.clients.response import Chunk, Final, GenerationResult, collect
 
 __all__ = [
     "Chunk",

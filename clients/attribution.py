@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clients.response import Chunk
+    from specdec.clients.response import Chunk
 
 
 @dataclass(frozen=True, slots=True)

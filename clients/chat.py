@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 with contextlib.suppress(ImportError):
     import readline  # noqa: F401 (gives input() line editing and history)
 
-from clients import marks
-from clients.attribution import Attribution, ChunkAttribution, TokenAttribution
-from clients.errors import SpecdecError
-from clients.figures import describe_answer
-from clients.options import (
+from specdec.clients import marks
+from specdec.clients.attribution import Attribution, ChunkAttribution, TokenAttribution
+from specdec.clients.errors import SpecdecError
+from specdec.clients.figures import describe_answer
+from specdec.clients.options import (
     Client,
     add_request_arguments,
     add_server_arguments,
@@ -27,7 +27,7 @@ from clients.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clients.attribution import Decode
+    from specdec.clients.attribution import Decode
 
 _HELP = """\
 /new     start a new conversation

@@ -21,6 +21,7 @@ _STATUS = {
     "shutting_down": "UNAVAILABLE",
     "deadline_exceeded": "UNAVAILABLE",
     "engine_failed": "UNAVAILABLE",
+    "configuration": "INTERNAL",
     "cancelled": "CANCELLED",
     "internal": "INTERNAL",
 }

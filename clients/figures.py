@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clients.response import Final
+    from specdec.clients.response import Final
 
 
 def num_trials(statistics: Mapping[str, Any]) -> int | None:

@@ -9,21 +9,21 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clients.errors import SpecdecError
-from clients.figures import describe_answer
-from clients.options import (
+from specdec.clients.errors import SpecdecError
+from specdec.clients.figures import describe_answer
+from specdec.clients.options import (
     Client,
     add_request_arguments,
     add_server_arguments,
     build_request,
     open_client,
 )
-from clients.response import Chunk, GenerationResult, collect
+from specdec.clients.response import Chunk, GenerationResult, collect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from clients.request import GenerationRequest
+    from specdec.clients.request import GenerationRequest
 
 
 def main(argv: list[str]) -> int:

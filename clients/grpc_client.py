@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
-from clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
+from specdec.clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
+from specdec.clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from clients.request import GenerationRequest, WireTensor
+    from specdec.clients.request import GenerationRequest, WireTensor
 
 _STRUCT_CODES = {"BOOL": "?", "INT32": "i", "UINT64": "Q", "FP32": "f"}
 _TRITON_CODES = {"INVALID_ARGUMENT": "INVALID_ARG", "UNIMPLEMENTED": "UNSUPPORTED"}

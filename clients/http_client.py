@@ -10,13 +10,13 @@ import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
-from clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
-from clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
+from specdec.clients.errors import BROKEN_ANSWER, CLIENT_TIMEOUT, CONNECTION_FAILED, SpecdecError
+from specdec.clients.response import Chunk, GenerationResult, chunk_from_outputs, collect
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
-    from clients.request import GenerationRequest
+    from specdec.clients.request import GenerationRequest
 
 # Without 400, which Triton sends for every error of a decoupled model.
 _TRITON_CODES = {404: "NOT_FOUND", 500: "INTERNAL", 501: "UNSUPPORTED", 503: "UNAVAILABLE"}

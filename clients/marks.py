@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from clients.attribution import Piece
+    from specdec.clients.attribution import Piece
 
 MarkStyle = Literal["color", "text", "none"]
 

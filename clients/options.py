@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from clients.grpc_client import GrpcClient
-from clients.http_client import HttpClient
-from clients.request import GenerationRequest
+from specdec.clients.grpc_client import GrpcClient
+from specdec.clients.http_client import HttpClient
+from specdec.clients.request import GenerationRequest
+from specdec.folders import default_model_repository
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from clients.attribution import Decode
+    from specdec.clients.attribution import Decode
 
 Client = GrpcClient | HttpClient
-
-# Folder of the target's weights and tokenizer in our model repository.
-_CHECKPOINT = Path(__file__).resolve().parents[1] / "model_repository/target/1/checkpoint"
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +103,7 @@ def load_decoder(directory: str | None) -> Callable[[], Decode] | None:
     repository, and the result is None if there is no such file. Raises FileNotFoundError if
     `directory` has no `tokenizer.json`.
     """
-    path = Path(directory or _CHECKPOINT) / "tokenizer.json"
+    path = Path(directory or default_model_repository() / "target/1/checkpoint") / "tokenizer.json"
     if not path.is_file():
         if directory:
             raise FileNotFoundError(path)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from clients.errors import INVALID_REQUEST, SpecdecError
+from specdec.clients.errors import INVALID_REQUEST, SpecdecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

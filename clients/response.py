@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clients.errors import BROKEN_ANSWER, SpecdecError
+from specdec.clients.errors import BROKEN_ANSWER, SpecdecError
 
 # Output tensors of one response by name, as lists for both gRPC and HTTP.
 Outputs = Mapping[str, Sequence[Any]]

@@ -2,7 +2,7 @@
 
 import sys
 
-from loadtest.lab.benches import main
+from specdec.loadtest.lab.benches import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from loadtest.load.cli import main
+from specdec.loadtest.load.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,7 @@
 configuration, weights and tokenizers. Each `Finding` says what is wrong, why, and what to do.
 """
 
-from builder.checking.check import Report, check_description
-from builder.checking.findings import ERROR, NOTE, WARNING, Finding
+from specdec.builder.checking.check import Report, check_description
+from specdec.builder.checking.findings import ERROR, NOTE, WARNING, Finding
 
 __all__ = ["ERROR", "NOTE", "WARNING", "Finding", "Report", "check_description"]

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.checking.checkpoints import check_checkpoints, with_checkpoints
-from builder.checking.drafters import check_drafters
-from builder.checking.findings import ERROR, SEVERITIES, Finding
-from builder.checking.hardware import check_hardware
-from builder.checking.limits import check_limits
-from builder.checking.match import check_match
-from builder.checking.memory import check_memory
-from builder.checking.values import check_values
-from builder.checking.versions import check_versions
-from builder.description import PairDescription
-from builder.memory import KvShare, MemoryPlan, Remedy, kv_shares, plan_memory, remedies
+from specdec.builder.checking.checkpoints import check_checkpoints, with_checkpoints
+from specdec.builder.checking.drafters import check_drafters
+from specdec.builder.checking.findings import ERROR, SEVERITIES, Finding
+from specdec.builder.checking.hardware import check_hardware
+from specdec.builder.checking.limits import check_limits
+from specdec.builder.checking.match import check_match
+from specdec.builder.checking.memory import check_memory
+from specdec.builder.checking.values import check_values
+from specdec.builder.checking.versions import check_versions
+from specdec.builder.description import PairDescription
+from specdec.builder.memory import KvShare, MemoryPlan, Remedy, kv_shares, plan_memory, remedies
 
 CHECKS = (check_drafters, check_limits, check_match, check_hardware, check_versions)
 

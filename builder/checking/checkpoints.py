@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from builder.checking.findings import Finding, error, note, warning
-from builder.checkpoints.compatibility import SPECIAL_IDS
-from builder.checkpoints.files import count_parameters, read_config
-from builder.checkpoints.tokenizers import TOKENIZER, count_tokens, differences
-from builder.checkpoints.vocabulary import shared_vocabulary
-from builder.description import EngineDescription, ModelShape, PairDescription
-from builder.errors import BuildError
+from specdec.builder.checking.findings import Finding, error, note, warning
+from specdec.builder.checkpoints.compatibility import SPECIAL_IDS
+from specdec.builder.checkpoints.files import count_parameters, read_config
+from specdec.builder.checkpoints.tokenizers import TOKENIZER, count_tokens, differences
+from specdec.builder.checkpoints.vocabulary import shared_vocabulary
+from specdec.builder.description import EngineDescription, ModelShape, PairDescription
+from specdec.builder.errors import BuildError
 
 HEAD = "head"
 """Name in --checkpoint for the head of [self_speculation]."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from builder.checking.check import check_description
-from builder.checking.options import add_checkpoint_options, checkpoints
-from builder.checking.text import as_data, as_text
-from builder.description import load_description
+from specdec.builder.checking.check import check_description
+from specdec.builder.checking.options import add_checkpoint_options, checkpoints
+from specdec.builder.checking.text import as_data, as_text
+from specdec.builder.description import load_description
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error, note, warning
-from builder.checking.limits import COPY_DRAFTERS
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
+from specdec.builder.checking.findings import Finding, error, note, warning
+from specdec.builder.checking.limits import COPY_DRAFTERS
+from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
 from specdec.drafting.names import PREDICTION
 
 MODES_OF = {

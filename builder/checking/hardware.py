@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error, note, warning
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from builder.memory.remedies import MIN_CAPABILITY_FP8
+from specdec.builder.checking.findings import Finding, error, note, warning
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
+from specdec.builder.memory.remedies import MIN_CAPABILITY_FP8
 
 AMPERE, BLACKWELL = 80, 100
 """Compute capabilities times ten."""

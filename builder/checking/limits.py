@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error, note, warning
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
+from specdec.builder.checking.findings import Finding, error, note, warning
+from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription
 from specdec.drafting.names import LOOKUP, PREDICTION, SUFFIX
 
 COPY_DRAFTERS = (LOOKUP, SUFFIX, PREDICTION)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error, note, warning
-from builder.checkpoints.compatibility import MAX_SIZE_RATIO
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from builder.description.engine import TOKENS, TRANSLATIONS
+from specdec.builder.checking.findings import Finding, error, note, warning
+from specdec.builder.checkpoints.compatibility import MAX_SIZE_RATIO
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
+from specdec.builder.description.engine import TOKENS, TRANSLATIONS
 
 MIN_RATIO, IDEAL_RATIO, MAX_RATIO = 5, 10, 20
 """Recommended target ÷ draft, by number of parameters."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from builder.checking.findings import Finding, error
-from builder.description import PairDescription
-from builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy, combination
-from builder.memory.shares import caches_in_turn
+from specdec.builder.checking.findings import Finding, error
+from specdec.builder.description import PairDescription
+from specdec.builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy, combination
+from specdec.builder.memory.shares import caches_in_turn
 
 GIB = 1 << 30
 NUM_REMEDIES = 3

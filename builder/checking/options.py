@@ -6,11 +6,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from builder.checking.check import check_description
-from builder.checking.findings import ERROR
-from builder.checking.versions import VERSION_OF
-from builder.description import PairDescription, Runtime, load_description
-from builder.errors import BuildError
+from specdec.builder.checking.check import check_description
+from specdec.builder.checking.findings import ERROR
+from specdec.builder.checking.versions import VERSION_OF
+from specdec.builder.description import PairDescription, Runtime, load_description
+from specdec.builder.errors import BuildError
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from builder.checking.check import Report
-from builder.checking.findings import ERROR, SEVERITIES, WARNING
-from builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
-from builder.memory import DeviceMemory
-from builder.memory.plan import guide_bytes
-from builder.tables import table
+from specdec.builder.checking.check import Report
+from specdec.builder.checking.findings import ERROR, SEVERITIES, WARNING
+from specdec.builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
+from specdec.builder.memory import DeviceMemory
+from specdec.builder.memory.plan import guide_bytes
+from specdec.builder.tables import table
 
 GIB = 1 << 30
 WIDTH = 110

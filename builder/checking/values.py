@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error
-from builder.description import TORCH, EngineDescription, PairDescription
-from builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
-from builder.description.pair import ENGINES, MODES
-from builder.description.shape import ARCHITECTURES
-from specdec.drafting.names import RESERVED
+from specdec.builder.checking.findings import Finding, error
+from specdec.builder.description import TORCH, EngineDescription, PairDescription
+from specdec.builder.description.engine import DTYPES, KV_CACHES, QUANTIZATIONS
+from specdec.builder.description.pair import ENGINES, MODES
+from specdec.builder.description.shape import ARCHITECTURES
+from specdec.drafting.registry import RESERVED
 
 ORCHESTRATOR, TARGET = "specdec", "target"
 """Names of Triton models that a draft cannot have."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from builder.checking.findings import Finding, error, warning
-from builder.description import TENSORRTLLM, TORCH, PairDescription
+from specdec.builder.checking.findings import Finding, error, warning
+from specdec.builder.description import TENSORRTLLM, TORCH, PairDescription
 
 VERSION_OF = {
     "24.10": "0.14.0", "24.11": "0.15.0", "24.12": "0.16.0", "25.01": "0.17.0",

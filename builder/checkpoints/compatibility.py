@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.checkpoints.files import count_parameters, read_config
-from builder.checkpoints.tokenizers import probe_difference
-from builder.errors import BuildError
+from specdec.builder.checkpoints.files import count_parameters, read_config
+from specdec.builder.checkpoints.tokenizers import probe_difference
+from specdec.builder.errors import BuildError
 
 SPECIAL_IDS = ("bos_token_id", "eos_token_id")
 MAX_SIZE_RATIO = 0.5

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 
 def read_config(directory: Path) -> dict[str, Any]:

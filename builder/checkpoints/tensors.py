@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

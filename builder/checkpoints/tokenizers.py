@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 PROBE_TEXTS = {
     "words": "The quick brown fox doesn't jump over 12 lazy dogs; it rests, antidisestablishment.",

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from builder.description.engine import TEXT, TOKENS
-from builder.errors import BuildError
+from specdec.builder.description.engine import TEXT, TOKENS
+from specdec.builder.errors import BuildError
 from specdec.drafting.translating import TARGET_IDS_FILE
 
 MIN_SHARE = 0.5

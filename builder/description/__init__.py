@@ -4,9 +4,9 @@
 in `gpus.toml`.
 """
 
-from builder.description.engine import EngineDescription, Placement, Precision
-from builder.description.loading import known_pairs, load_description
-from builder.description.pair import (
+from specdec.builder.description.engine import EngineDescription, Placement, Precision
+from specdec.builder.description.loading import known_pairs, load_description
+from specdec.builder.description.pair import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,
@@ -18,7 +18,7 @@ from builder.description.pair import (
     SelfSpeculation,
     Speculation,
 )
-from builder.description.shape import ModelShape
+from specdec.builder.description.shape import ModelShape
 
 __all__ = [
     "LLMAPI",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.description.shape import ModelShape
+from specdec.builder.description.shape import ModelShape
 
 DTYPES = ("bfloat16", "float16", "float32")
 QUANTIZATIONS = ("none", "fp8", "int8_wo", "int8_sq", "int4_wo", "int4_awq", "nvfp4")

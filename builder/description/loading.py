@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from builder.description.engine import EngineDescription
-from builder.description.pair import Gpu, PairDescription
-from builder.description.reading import from_table, read_toml
-from builder.description.shape import ModelShape
-from builder.errors import BuildError
+from specdec.builder.description.engine import EngineDescription
+from specdec.builder.description.pair import Gpu, PairDescription
+from specdec.builder.description.reading import from_table, read_toml
+from specdec.builder.description.shape import ModelShape
+from specdec.builder.errors import BuildError
 
 BUILDER_DIRECTORY = Path(__file__).parents[1]
 PAIRS_DIRECTORY = BUILDER_DIRECTORY / "pairs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.description.engine import EngineDescription
+from specdec.builder.description.engine import EngineDescription
 
 TORCH, TENSORRTLLM, LLMAPI = "torch", "tensorrtllm", "llmapi"
 ENGINES = (TORCH, TENSORRTLLM, LLMAPI)

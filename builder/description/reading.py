@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 if sys.version_info >= (3, 11):
     import tomllib

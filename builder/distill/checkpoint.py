@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
-from builder.checkpoints.tensors import read_tensors
-from builder.distill.student import Student, shape_of
-from builder.fingerprint import fingerprint
+from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.student import Student, shape_of
+from specdec.builder.fingerprint import fingerprint
 from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"

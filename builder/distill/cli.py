@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from builder.distill.options import add_training_options, run_steps
-from builder.distill.steps import Steps
-from builder.distill.training.student import StudentSettings
+from specdec.builder.distill.options import add_training_options, run_steps
+from specdec.builder.distill.steps import Steps
+from specdec.builder.distill.training.student import StudentSettings
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

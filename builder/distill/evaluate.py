@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from builder.distill import measure
-from builder.distill.answers.answering import device_and_workers
-from builder.distill.answers.teacher import Teacher
-from builder.distill.answers.writer import Job, WriterSettings, write
-from builder.distill.prompts import chat_ids
-from builder.distill.student import Student
+from specdec.builder.distill import measure
+from specdec.builder.distill.answers.answering import device_and_workers
+from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.writer import Job, WriterSettings, write
+from specdec.builder.distill.prompts import chat_ids
+from specdec.builder.distill.student import Student
 
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from builder.distill import checkpoint
-from builder.distill.student import Student
-from builder.distill.target import embedding_and_output_rows
-from builder.distill.training.learner import Learner, TrainSettings
-from builder.distill.training.student import StudentLearner
-from builder.errors import BuildError
+from specdec.builder.distill import checkpoint
+from specdec.builder.distill.student import Student
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.distill.training.learner import Learner, TrainSettings
+from specdec.builder.distill.training.student import StudentLearner
+from specdec.builder.errors import BuildError
 from specdec.deployment.versions import CHECKPOINT
 
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError)

@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from builder.distill.answers.answering import AnswerSettings
-from builder.distill.prompts import PromptSettings
-from builder.distill.training.learner import TrainSettings
+from specdec.builder.distill.answers.answering import AnswerSettings
+from specdec.builder.distill.prompts import PromptSettings
+from specdec.builder.distill.training.learner import TrainSettings
 
 STEPS = ("prompts", "answers", "second", "train", "export", "evaluate")
 SMOKE = {

@@ -10,21 +10,21 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from builder.distill import checkpoint, data, evaluate, prompts
-from builder.distill.answers.answering import AnswerSettings, answer
-from builder.distill.answers.questions import sample
-from builder.distill.answers.reader import Reader, have_probabilities
-from builder.distill.evaluate import Conversation
-from builder.distill.kinds import DraftModel, Kind
-from builder.distill.options import settings_from
-from builder.distill.prompts import PromptSettings, separation, sources
-from builder.distill.seeding import seeded
-from builder.distill.student import start_from_target
-from builder.distill.training import runs
-from builder.distill.training.learner import Learner, TrainSettings, device
-from builder.distill.training.student import StudentLearner, StudentSettings, load_best
-from builder.distill.training.trainer import Trainer
-from builder.errors import BuildError
+from specdec.builder.distill import checkpoint, data, evaluate, prompts
+from specdec.builder.distill.answers.answering import AnswerSettings, answer
+from specdec.builder.distill.answers.questions import sample
+from specdec.builder.distill.answers.reader import Reader, have_probabilities
+from specdec.builder.distill.evaluate import Conversation
+from specdec.builder.distill.kinds import DraftModel, Kind
+from specdec.builder.distill.options import settings_from
+from specdec.builder.distill.prompts import PromptSettings, separation, sources
+from specdec.builder.distill.seeding import seeded
+from specdec.builder.distill.student import start_from_target
+from specdec.builder.distill.training import runs
+from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.student import StudentLearner, StudentSettings, load_best
+from specdec.builder.distill.training.trainer import Trainer
+from specdec.builder.errors import BuildError
 
 
 class Steps:

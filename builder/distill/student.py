@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from builder.checkpoints.tensors import read_tensors
-from builder.distill.packing import Packing, attend, pack
-from builder.distill.rotary import rotary_tables, rotate
+from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.packing import Packing, attend, pack
+from specdec.builder.distill.rotary import rotary_tables, rotate
 
 
 @dataclass(frozen=True)

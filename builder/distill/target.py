@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from builder.checkpoints.tensors import read_tensors
+from specdec.builder.checkpoints.tensors import read_tensors
 
 
 def embedding_and_output_rows(target_dir: Path) -> tuple[Tensor, Tensor]:

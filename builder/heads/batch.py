@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from builder.distill.data import Example
+from specdec.builder.distill.data import Example
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def collate(
 ) -> HeadBatch:
     """Return a batch of these examples for `num_steps` drafting steps.
 
-    With `step`, rows and anchors are padded to its multiples, as in builder.distill.data. Raises
-    ValueError for examples without features.
+    With `step`, rows and anchors are padded to its multiples, as in `builder/distill/data.py`.
+    Raises ValueError for examples without features.
     """
     features, tokens, lens, anchors, counts = [], [], [], [], []
     answer_rows: list[Tensor] = []

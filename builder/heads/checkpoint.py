@@ -17,16 +17,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from builder.checkpoints.files import read_config
-from builder.checkpoints.tensors import read_tensors
-from builder.distill.answers.answering import feature_taps
-from builder.distill.checkpoint import offsets, target_ids
-from builder.distill.student import StudentShape, shape_of
-from builder.distill.target import embedding_and_output_rows
-from builder.fingerprint import fingerprint
-from builder.heads.eagle3 import Eagle3
-from builder.heads.learner import Head
-from builder.heads.medusa import Medusa
+from specdec.builder.checkpoints.files import read_config
+from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.answers.answering import feature_taps
+from specdec.builder.distill.checkpoint import offsets, target_ids
+from specdec.builder.distill.student import StudentShape, shape_of
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.heads.eagle3 import Eagle3
+from specdec.builder.heads.learner import Head
+from specdec.builder.heads.medusa import Medusa
 from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 
 WEIGHTS = {"eagle3": "model.safetensors", "medusa": "medusa_lm_head.safetensors"}

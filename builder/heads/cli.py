@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from builder.distill.options import add_training_options, run_steps
-from builder.heads import types
-from builder.heads.steps import HeadSteps
+from specdec.builder.distill.options import add_training_options, run_steps
+from specdec.builder.heads import types
+from specdec.builder.heads.steps import HeadSteps
 
 
 @dataclass(frozen=True)

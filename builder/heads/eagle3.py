@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from builder.checkpoints.tensors import read_tensors
-from builder.distill.packing import Packing, pack, pack_like
-from builder.distill.rotary import rotary_tables, rotate
-from builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
-from builder.distill.target import embedding_and_output_rows
-from builder.heads.batch import HeadBatch
+from specdec.builder.checkpoints.tensors import read_tensors
+from specdec.builder.distill.packing import Packing, pack, pack_like
+from specdec.builder.distill.rotary import rotary_tables, rotate
+from specdec.builder.distill.student import MLP, RMSNorm, StudentShape, shape_of
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.heads.batch import HeadBatch
 
 NUM_FUSED = 3
 """States of the target that are fused into one."""

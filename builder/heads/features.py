@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from builder.distill.answers.reader import Reader
-from builder.distill.data import Example
-from builder.distill.evaluate import Conversation
-from builder.distill.training.learner import device
+from specdec.builder.distill.answers.reader import Reader
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.evaluate import Conversation
+from specdec.builder.distill.training.learner import device
 
 
 def with_features(

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.distill.kinds import UNREADABLE, train_or_copy_rows
-from builder.distill.student import shape_of
-from builder.distill.target import embedding_and_output_rows
-from builder.distill.training.learner import Learner, TrainSettings
-from builder.errors import BuildError
-from builder.heads import checkpoint
-from builder.heads.eagle3 import Eagle3
-from builder.heads.learner import HeadLearner
+from specdec.builder.distill.kinds import UNREADABLE, train_or_copy_rows
+from specdec.builder.distill.student import shape_of
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.distill.training.learner import Learner, TrainSettings
+from specdec.builder.errors import BuildError
+from specdec.builder.heads import checkpoint
+from specdec.builder.heads.eagle3 import Eagle3
+from specdec.builder.heads.learner import HeadLearner
 from specdec.deployment.versions import HEAD
 
 

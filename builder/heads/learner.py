@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from builder.distill import data, measure
-from builder.distill.data import Example
-from builder.distill.training import loss
-from builder.distill.training.learner import HeldOut, device
-from builder.heads.batch import HeadBatch, collate
+from specdec.builder.distill import data, measure
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.training import loss
+from specdec.builder.distill.training.learner import HeldOut, device
+from specdec.builder.heads.batch import HeadBatch, collate
 
 PAD_STEP = 256
 """Step to a multiple of which the rows of a batch are padded."""

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from builder.distill.target import embedding_and_output_rows
-from builder.heads.batch import HeadBatch
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.heads.batch import HeadBatch
 
 LAST = -1
 """Index among the taps of the final norm's output."""

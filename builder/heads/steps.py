@@ -1,4 +1,4 @@
-"""The steps of a head's training; prompts and answers are those of `builder.distill`."""
+"""The steps of a head's training; prompts and answers are those of `specdec.builder.distill`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from builder.distill import data, evaluate, measure
-from builder.distill.answers.answering import feature_taps
-from builder.distill.options import settings_from
-from builder.distill.steps import Steps
-from builder.distill.student import shape_of
-from builder.distill.training import runs
-from builder.distill.training.trainer import Trainer
-from builder.heads import checkpoint
-from builder.heads.features import with_features
-from builder.heads.kind import TargetHead
-from builder.heads.learner import HeadLearner, accepted
-from builder.heads.types import HeadType
+from specdec.builder.distill import data, evaluate, measure
+from specdec.builder.distill.answers.answering import feature_taps
+from specdec.builder.distill.options import settings_from
+from specdec.builder.distill.steps import Steps
+from specdec.builder.distill.student import shape_of
+from specdec.builder.distill.training import runs
+from specdec.builder.distill.training.trainer import Trainer
+from specdec.builder.heads import checkpoint
+from specdec.builder.heads.features import with_features
+from specdec.builder.heads.kind import TargetHead
+from specdec.builder.heads.learner import HeadLearner, accepted
+from specdec.builder.heads.types import HeadType
 
 NUM_DRAFT = 4
 """Draft tokens in a round when a head is evaluated. Medusa drafts fewer if it has fewer heads."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from builder.distill.training.learner import TrainSettings
-from builder.heads import eagle3, medusa
+from specdec.builder.distill.training.learner import TrainSettings
+from specdec.builder.heads import eagle3, medusa
 
 
 @dataclass(frozen=True)

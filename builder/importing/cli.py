@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builder.importing.conversion import import_model
-from builder.importing.models import known_model, known_models
-from builder.importing.packages import CACHE
+from specdec.builder.importing.conversion import import_model
+from specdec.builder.importing.models import known_model, known_models
+from specdec.builder.importing.packages import CACHE
 
 
 def add_download_options(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from builder.fingerprint import fingerprint
-from builder.importing.models import ImportedModel
-from builder.importing.packages import fetch
-from builder.outputs import is_current, replaced, reported
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.importing.models import ImportedModel
+from specdec.builder.importing.packages import fetch
+from specdec.builder.outputs import is_current, replaced, reported
 from specdec.deployment.freshness import write_fingerprint
 
 IMPORT_FORMAT = "2"
@@ -41,13 +41,13 @@ def import_model(model: ImportedModel, output: Path, cache: Path, *, force: bool
 def _converter(form: str) -> Callable[[Path, Path], None]:
     """Return the function that converts a format, imported here because torch is slow to import."""
     if form == "onnx":
-        from builder.importing.onnx import import_onnx_package  # noqa: PLC0415
+        from specdec.builder.importing.onnx import import_onnx_package  # noqa: PLC0415
 
         return import_onnx_package
     if form == "llama2c":
-        from builder.importing.llama2c import import_llama2c  # noqa: PLC0415
+        from specdec.builder.importing.llama2c import import_llama2c  # noqa: PLC0415
 
         return import_llama2c
-    from builder.importing.gguf import import_gguf  # noqa: PLC0415
+    from specdec.builder.importing.gguf import import_gguf  # noqa: PLC0415
 
     return import_gguf

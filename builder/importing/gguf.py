@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers import __version__ as transformers_version
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 # Keys that the GGUF loader adds to a configuration and a plain checkpoint must not have.
 _FOREIGN_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path")

@@ -18,7 +18,7 @@ from tokenizers.models import BPE
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 _HEADER = struct.Struct("<7i")
 _UNKNOWN, _START, _END = "<unk>", "<s>", "</s>"

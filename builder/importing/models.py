@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.description.loading import BUILDER_DIRECTORY
-from builder.description.reading import read_toml
-from builder.errors import BuildError
-from builder.importing.packages import PackageSource
+from specdec.builder.description.loading import BUILDER_DIRECTORY
+from specdec.builder.description.reading import read_toml
+from specdec.builder.errors import BuildError
+from specdec.builder.importing.packages import PackageSource
 
 MODELS_FILE = BUILDER_DIRECTORY / "models.toml"
 FORMATS = ("gguf", "onnx", "llama2c")

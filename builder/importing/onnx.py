@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from builder.errors import BuildError
-from builder.importing.onnx_graph import OnnxGraph, read_graph
+from specdec.builder.errors import BuildError
+from specdec.builder.importing.onnx_graph import OnnxGraph, read_graph
 
 GRAPH = "onnx/model_quantized.onnx"
 CONFIG = "config.json"

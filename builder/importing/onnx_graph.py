@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 _MODEL_GRAPH = 7
 _GRAPH_NODE = 1

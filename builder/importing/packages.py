@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from builder.errors import BuildError
-from builder.hashes import CHUNK_BYTES, file_sha256
+from specdec.builder.errors import BuildError
+from specdec.builder.hashes import CHUNK_BYTES, file_sha256
+from specdec.folders import default_download_cache
 
-CACHE = Path(".cache/models")
-"""Default folder for downloaded files, relative to the working directory."""
+CACHE = default_download_cache()
+"""Default folder for downloaded files."""
 
 
 @dataclass(frozen=True, slots=True)

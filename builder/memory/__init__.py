@@ -9,9 +9,9 @@ Activations, the buffers of runtime and decoder, and the CUDA context are estima
 compared with what TensorRT-LLM printed for known engines (tests/unit/builder/test_memory.py).
 """
 
-from builder.memory.plan import DeviceMemory, EngineMemory, MemoryPlan, plan_memory
-from builder.memory.remedies import Remedy, combination, remedies
-from builder.memory.shares import KvShare, kv_shares
+from specdec.builder.memory.plan import DeviceMemory, EngineMemory, MemoryPlan, plan_memory
+from specdec.builder.memory.remedies import Remedy, combination, remedies
+from specdec.builder.memory.shares import KvShare, kv_shares
 
 __all__ = [
     "DeviceMemory",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from builder.description import TENSORRTLLM, EngineDescription, PairDescription
-from builder.memory.weights import DTYPE_BYTES, kv_heads_per_rank
+from specdec.builder.description import TENSORRTLLM, EngineDescription, PairDescription
+from specdec.builder.memory.weights import DTYPE_BYTES, kv_heads_per_rank
 
 TOKENS_PER_BLOCK = 32
 """Tokens in a block of a paged KV cache (`tokens_per_block` in TensorRT-LLM's PluginConfig)."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from builder.description import LLMAPI, TENSORRTLLM, EngineDescription, PairDescription
-from builder.memory.buffers import (
+from specdec.builder.description import LLMAPI, TENSORRTLLM, EngineDescription, PairDescription
+from specdec.builder.memory.buffers import (
     CONTEXT_BYTES,
     activation_bytes,
     buffer_bytes,
     kv_bytes_per_token,
     num_kv_tokens,
 )
-from builder.memory.weights import DTYPE_BYTES, head_bytes, weight_bytes
+from specdec.builder.memory.weights import DTYPE_BYTES, head_bytes, weight_bytes
 
 USABLE_SHARE = 0.97
 """Usable share of the memory that nvidia-smi shows. CUDA reports 79.1 of an 80 GB device's 79.6

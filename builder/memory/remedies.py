@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from builder.description import EngineDescription, PairDescription, Precision
-from builder.description.loading import known_shapes
-from builder.memory.plan import MemoryPlan, plan_memory
+from specdec.builder.description import EngineDescription, PairDescription, Precision
+from specdec.builder.description.loading import known_shapes
+from specdec.builder.memory.plan import MemoryPlan, plan_memory
 
 MIN_CAPABILITY_FP8 = 89
 """Lowest compute capability with FP8, times ten."""

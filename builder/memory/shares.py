@@ -16,8 +16,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.description import LLMAPI, PairDescription
-from builder.memory.plan import DeviceMemory, MemoryPlan
+from specdec.builder.description import LLMAPI, PairDescription
+from specdec.builder.memory.plan import DeviceMemory, MemoryPlan
 
 DEFAULT_FRACTION = 0.9
 """TensorRT-LLM's default fraction (KvCacheConfig::kDefaultGpuMemFraction in its C++ code)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.description import EngineDescription, ModelShape, SelfSpeculation
+from specdec.builder.description import EngineDescription, ModelShape, SelfSpeculation
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 

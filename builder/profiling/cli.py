@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.parameters import parameters_of, set_parameters
-from builder.profiling.load import choices_of, prompts_of, send_load
-from builder.profiling.report import report
-from builder.profiling.server import (
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.profiling.load import choices_of, prompts_of, send_load
+from specdec.builder.profiling.report import report
+from specdec.builder.profiling.server import (
     CONFIG,
     ORCHESTRATOR,
     MeasuredServer,
     started_server,
     wait_for_save,
 )
-from builder.repository.options import add_repository_option
-from clients import GrpcClient, SpecdecError
+from specdec.builder.repository.options import add_repository_option
+from specdec.clients import GrpcClient, SpecdecError
 from specdec.deployment.manifest import load_manifest
 from specdec.errors import ConfigurationError
 from specdec.launch.launcher import LaunchError

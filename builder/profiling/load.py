@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from builder.errors import BuildError
-from clients import GenerationRequest, GrpcClient
+from specdec.builder.errors import BuildError
+from specdec.clients import GenerationRequest, GrpcClient
 from specdec.drafting.names import LOOKUP
 from specdec.settings.orchestrator import OrchestratorSettings
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.profiling.load import Choice
-from builder.tables import table
+from specdec.builder.errors import BuildError
+from specdec.builder.profiling.load import Choice
+from specdec.builder.tables import table
 from specdec.drafting.names import LOOKUP
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.choices import COPY, OFF_CHOICE, DrafterId

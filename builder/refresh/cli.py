@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from builder.errors import BuildError
-from builder.refresh.steps import Refresh
-from builder.refresh.trial import TrialSettings
-from builder.repository.options import add_repository_option
+from specdec.builder.errors import BuildError
+from specdec.builder.refresh.steps import Refresh
+from specdec.builder.refresh.trial import TrialSettings
+from specdec.builder.repository.options import add_repository_option
 
 
 def run(arguments: argparse.Namespace) -> int:

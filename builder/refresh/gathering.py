@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.distill import prompts
-from builder.distill.prompts import Prompt, separation
-from builder.distill.seeding import seeded
-from builder.errors import BuildError
+from specdec.builder.distill import prompts
+from specdec.builder.distill.prompts import Prompt, separation
+from specdec.builder.distill.seeding import seeded
+from specdec.builder.errors import BuildError
 from specdec.serving.request.prompt_log import read_log
 
 MIN_PROMPTS = 100

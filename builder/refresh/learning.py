@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from builder.distill.arithmetic import autocast
-from builder.distill.data import Example
-from builder.distill.kinds import Kind
-from builder.distill.measure import Acceptance
-from builder.distill.training.learner import Learner, TrainSettings, device
-from builder.distill.training.trainer import Trainer
-from builder.errors import BuildError
+from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.kinds import Kind
+from specdec.builder.distill.measure import Acceptance
+from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.trainer import Trainer
+from specdec.builder.errors import BuildError
 
 SETTINGS = TrainSettings(
     learning_rate=3e-4, matrix_learning_rate=3e-3, epochs=2, batch_tokens=2048, eval_every=20

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from builder.distill import data, evaluate, prompts
-from builder.distill.answers.answering import AnswerSettings, answer
-from builder.distill.kinds import DraftModel, Kind
-from builder.errors import BuildError
-from builder.fingerprint import fingerprint
-from builder.hashes import directory_sha256
-from builder.heads.kind import TargetHead
-from builder.refresh import gathering, learning, swapping
-from builder.refresh.learning import Outcome
-from builder.refresh.trial import TrialSettings, Verdict
-from builder.refresh.triton import Counters, Server
+from specdec.builder.distill import data, evaluate, prompts
+from specdec.builder.distill.answers.answering import AnswerSettings, answer
+from specdec.builder.distill.kinds import DraftModel, Kind
+from specdec.builder.errors import BuildError
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.hashes import directory_sha256
+from specdec.builder.heads.kind import TargetHead
+from specdec.builder.refresh import gathering, learning, swapping
+from specdec.builder.refresh.learning import Outcome
+from specdec.builder.refresh.trial import TrialSettings, Verdict
+from specdec.builder.refresh.triton import Counters, Server
 from specdec.deployment.versions import CHECKPOINT, served_version
 
 EXIT_FELL, EXIT_ROLLED_BACK = 3, 4

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.outputs import link_or_copy
-from builder.refresh.trial import Trial, TrialSettings, Verdict, watch
-from builder.refresh.triton import Counters, Server
+from specdec.builder.errors import BuildError
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.refresh.trial import Trial, TrialSettings, Verdict, watch
+from specdec.builder.refresh.triton import Counters, Server
 from specdec.deployment.versions import CHECKPOINT, HEAD, served_version, versions
 
 MARK = "refreshed.json"

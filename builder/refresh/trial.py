@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from builder.errors import BuildError
-from builder.refresh.triton import Counters
+from specdec.builder.errors import BuildError
+from specdec.builder.refresh.triton import Counters
 
 POLL_S = 0.5
 MIN_ROUNDS = 32

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 from specdec.launch.admin_key import ADMIN_HEADER
 
 LOAD_TIMEOUT_S = 600.0

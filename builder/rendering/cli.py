@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from builder.checking.options import add_pair_options, checked_pair
-from builder.description import TORCH, PairDescription
-from builder.description.loading import pair_file
-from builder.importing.packages import CACHE
-from builder.rendering.launch import LAUNCH_FILE, plan_launch
-from builder.rendering.repository import RenderOptions, check_options, notices, render
-from builder.rendering.torch_models import planned_paths
+from specdec.builder.checking.options import add_pair_options, checked_pair
+from specdec.builder.description import TORCH, PairDescription
+from specdec.builder.description.loading import pair_file
+from specdec.builder.importing.packages import CACHE
+from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
+from specdec.builder.rendering.repository import RenderOptions, check_options, notices, render
+from specdec.builder.rendering.torch_models import planned_paths
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

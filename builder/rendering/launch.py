@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from specdec.builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
 from specdec.launch.server_command import (
     REGION_PREFIX,
     SHM_DEFAULT_BYTES,

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from builder.description import PairDescription, SelfSpeculation
-from builder.memory import KvShare
-from builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
+from specdec.builder.description import PairDescription, SelfSpeculation
+from specdec.builder.memory import KvShare
+from specdec.builder.rendering.pbtxt import ModelConfig, Parameter, Tensor
 from specdec.engines.wire.contract import RECEIPT_ADDRESS
 
 MODEL_YAML = Path("1") / "model.yaml"

@@ -10,13 +10,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from builder.errors import BuildError
-from builder.hashes import file_sha256
-from builder.rendering.tensorrtllm import ENGINE
-from builder.repository.weights import WEIGHTS
-from builder.tensorrt_llm.flags import build_flags
 from specdec import __version__
+from specdec.builder.description import TENSORRTLLM, TORCH, EngineDescription, PairDescription
+from specdec.builder.errors import BuildError
+from specdec.builder.hashes import file_sha256
+from specdec.builder.rendering.tensorrtllm import ENGINE
+from specdec.builder.repository.weights import WEIGHTS
+from specdec.builder.tensorrt_llm.flags import build_flags
 from specdec.deployment.freshness import fingerprint_of, trained_on
 from specdec.deployment.manifest import (
     MANIFEST_FILE,

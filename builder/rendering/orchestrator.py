@@ -5,7 +5,7 @@ Everything else in its configuration is copied from `model_repository/specdec`.
 
 from __future__ import annotations
 
-from builder.description import (
+from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
     TORCH,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from specdec.builder.parameters import parameter_line
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -76,16 +78,6 @@ class ModelConfig:
         for block in self.blocks:
             lines += ["", block.rstrip()]
         return "\n".join(lines) + "\n"
-
-
-def parameter_line(name: str, value: str) -> str:
-    """Return the line of one parameter, in the form that builder/parameters.py reads."""
-    return f'parameters {{ key: "{name}" value {{ string_value: "{quoted(value)}" }} }}'
-
-
-def quoted(text: str) -> str:
-    """Escape text for a string in protobuf's text format."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _tensors(tensors: Sequence[Tensor]) -> list[str]:

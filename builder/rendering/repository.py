@@ -7,21 +7,28 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.description import LLMAPI, TENSORRTLLM, TORCH, EngineDescription, PairDescription
-from builder.errors import BuildError
-from builder.fingerprint import fingerprint
-from builder.importing.packages import CACHE
-from builder.memory import KvShare, kv_shares, plan_memory
-from builder.outputs import link_or_copy
-from builder.parameters import parameters_of, set_parameters
-from builder.rendering.launch import LAUNCH_FILE, plan_launch
-from builder.rendering.llmapi import loaded_models, write_llmapi_model
-from builder.rendering.manifest import write_manifest
-from builder.rendering.orchestrator import orchestrator_parameters
-from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
-from builder.rendering.torch_models import copied_model, write_torch_models
-from builder.repository.colocate import colocate
-from builder.repository.weights import WEIGHTS
+from specdec.builder.description import (
+    LLMAPI,
+    TENSORRTLLM,
+    TORCH,
+    EngineDescription,
+    PairDescription,
+)
+from specdec.builder.errors import BuildError
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.importing.packages import CACHE
+from specdec.builder.memory import KvShare, kv_shares, plan_memory
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
+from specdec.builder.rendering.llmapi import loaded_models, write_llmapi_model
+from specdec.builder.rendering.manifest import write_manifest
+from specdec.builder.rendering.orchestrator import orchestrator_parameters
+from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
+from specdec.builder.rendering.torch_models import write_torch_models
+from specdec.builder.repository.colocate import colocate
+from specdec.builder.repository.shipped import copy_model
+from specdec.builder.repository.weights import WEIGHTS
 from specdec.deployment.compiled_engine import ENGINE_CONFIG
 from specdec.deployment.freshness import RECORD_FILE, fingerprint_of, write_fingerprint
 from specdec.deployment.load_check import engine_problems
@@ -122,7 +129,7 @@ def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
 
 
 def _write(pair: PairDescription, new: Path, options: RenderOptions) -> None:
-    copied_model("specdec", new)
+    copy_model("specdec", new)
     if pair.engine == TORCH:
         write_torch_models(pair, new, options.cache)
     elif pair.engine == LLMAPI:

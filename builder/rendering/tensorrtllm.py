@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.description import EngineDescription, PairDescription
-from builder.memory import KvShare
-from builder.rendering.launch import Launch
-from builder.rendering.pbtxt import ModelConfig, Parameter
-from builder.rendering.tensorrtllm_tensors import inputs, outputs
-from builder.rendering.warmup import write_warmup
+from specdec.builder.description import EngineDescription, PairDescription
+from specdec.builder.memory import KvShare
+from specdec.builder.rendering.launch import Launch
+from specdec.builder.rendering.pbtxt import ModelConfig, Parameter
+from specdec.builder.rendering.tensorrtllm_tensors import inputs, outputs
+from specdec.builder.rendering.warmup import write_warmup
 from specdec.deployment import versions
 
 ENGINE = Path("1") / versions.ENGINE

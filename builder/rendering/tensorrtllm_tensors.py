@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from builder.rendering.pbtxt import Tensor
+from specdec.builder.rendering.pbtxt import Tensor
 
 RENAMED_IN = Version("0.20")
 """First release with the inputs `min_tokens` and `seed`, and with token counts."""

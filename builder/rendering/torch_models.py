@@ -7,42 +7,24 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder.description import EngineDescription, PairDescription, SelfSpeculation
-from builder.errors import BuildError
-from builder.fingerprint import fingerprint
-from builder.importing.conversion import import_model
-from builder.importing.models import known_models
-from builder.outputs import link_or_copy
-from builder.parameters import set_parameters
-from builder.rendering.launch import LAUNCH_FILE
-from builder.rendering.warmup import write_warmup
-from builder.repository.add_draft import add_draft
-from builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
+from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
+from specdec.builder.errors import BuildError
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.importing.conversion import import_model
+from specdec.builder.importing.models import known_models
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.parameters import set_parameters
+from specdec.builder.rendering.launch import LAUNCH_FILE
+from specdec.builder.rendering.warmup import write_warmup
+from specdec.builder.repository.add_draft import add_draft
+from specdec.builder.repository.shipped import copy_model
+from specdec.builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from specdec.deployment.freshness import fingerprint_of, write_fingerprint
 from specdec.deployment.manifest import MANIFEST_FILE
+from specdec.folders import SHIPPED_MODELS
 
-PATTERNS = Path(__file__).parents[2] / "model_repository"
-"""Folder of the shipped models, whose configuration is copied."""
 WEIGHT_DTYPES = {"none": "auto", "int8_wo": "int8"}
 """The engine's parameter `weight_dtype` for each quantization that it supports."""
-
-
-def copied_model(name: str, repository: Path) -> Path:
-    """Copy a shipped model without weights to `repository`; return its folder.
-
-    Raises BuildError if the shipped models are not there.
-    """
-    pattern, model = PATTERNS / name, repository / name
-    (model / "1").mkdir(parents=True)
-    try:
-        shutil.copyfile(pattern / "config.pbtxt", model / "config.pbtxt")
-        shutil.copyfile(pattern / "1" / "model.py", model / "1" / "model.py")
-    except OSError as error:
-        raise BuildError(
-            f"the shipped model {name}, which is copied, is missing: {error}; run this in a "
-            "checkout of the repository"
-        ) from error
-    return model
 
 
 def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> None:
@@ -50,7 +32,7 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
 
     `cache` is the folder for downloads. Raises BuildError if weights are missing or do not fit.
     """
-    target = copied_model("target", repository) / WEIGHTS
+    target = copy_model("target", repository) / WEIGHTS
     _write_target(pair, target, cache)
     head = pair.self_speculation
     if head is not None:
@@ -69,7 +51,7 @@ def write_torch_models(pair: PairDescription, repository: Path, cache: Path) -> 
                 draft.name,
                 checkpoint,
                 translation=draft.translation,
-                pattern=PATTERNS / "draft",
+                pattern=SHIPPED_MODELS / "draft",
             )
     for engine in pair.engines:
         _configure(pair, engine, repository / engine.name)

@@ -6,20 +6,23 @@ import argparse
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
-from builder.checkpoints.compatibility import check_pair, has_same_vocabulary
-from builder.checkpoints.files import read_config
-from builder.checkpoints.vocabulary import restrict, shared_vocabulary
-from builder.description.engine import TOKENS, TRANSLATIONS
-from builder.errors import BuildError
-from builder.repository.options import add_repository_option
-from builder.repository.weights import WEIGHTS
-from specdec.drafting.names import RESERVED
+from specdec.builder.checkpoints.compatibility import check_pair, has_same_vocabulary
+from specdec.builder.checkpoints.files import read_config
+from specdec.builder.checkpoints.vocabulary import restrict, shared_vocabulary
+from specdec.builder.description.engine import TOKENS, TRANSLATIONS
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import parameters_in, parameters_of, set_parameters, with_parameters
+from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.weights import WEIGHTS
+from specdec.drafting.registry import RESERVED
 
 PATTERN = "draft"
 """Model whose config.pbtxt and model.py are copied for a new draft."""
+DRAFTS = "tensorrt_llm_draft_model_name"
+"""Parameter of the orchestrator with the names of its draft models."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,14 +72,14 @@ def add_draft(
     if model.exists():
         raise BuildError(f"{model} exists; choose another name")
     orchestrator = repository / "specdec" / "config.pbtxt"
-    config = _appended(orchestrator.read_text("utf-8"), "tensorrt_llm_draft_model_name", name)
+    config = _appended(orchestrator, orchestrator.read_text("utf-8"), DRAFTS, name)
     # Written beside the repository: a server that watches it must not see half a model.
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=repository.parent) as scratch:
         new = Path(scratch) / name
         _write_model(pattern or repository / PATTERN, name, checkpoint, new)
         if has_same_vocabulary(target, checkpoint):
             check_pair(target, checkpoint)
-            _check_context(config, checkpoint)
+            _check_context(parameters_in(config, orchestrator), checkpoint)
             shutil.copytree(checkpoint, new / WEIGHTS)
             vocabulary = "the target's vocabulary"
         else:
@@ -87,7 +90,7 @@ def add_draft(
             else:
                 shutil.copytree(checkpoint, new / WEIGHTS)
             tokenizer_dir = f"{name}=../../{name}/{WEIGHTS}"
-            config = _appended(config, "draft_tokenizer_dirs", tokenizer_dir)
+            config = _appended(orchestrator, config, "draft_tokenizer_dirs", tokenizer_dir)
             vocabulary = (
                 f"another vocabulary: {shared.num_shared} of its {len(shared.target_ids)} tokens "
                 f"are among the target's {shared.num_target}; drafts are translated by {chosen}"
@@ -97,16 +100,16 @@ def add_draft(
     return vocabulary
 
 
-def _check_context(config: str, checkpoint: Path) -> None:
+def _check_context(parameters: Mapping[str, str], checkpoint: Path) -> None:
     """Raise BuildError if the draft cannot read contexts of `max_seq_len` tokens.
 
     Only drafts with the target's vocabulary are checked: for others the context is cut to fit.
     """
-    limit = re.search(r'key: "max_seq_len" value { string_value: "(\d+)"', config)
+    limit = parameters.get("max_seq_len", "")
     positions = read_config(checkpoint).get("max_position_embeddings")
-    if limit is not None and positions is not None and positions < int(limit[1]):
+    if limit.isdecimal() and positions is not None and positions < int(limit):
         raise BuildError(
-            f"the draft reads {positions} tokens, requests may have {limit[1]} (max_seq_len in "
+            f"the draft reads {positions} tokens, requests may have {limit} (max_seq_len in "
             "specdec/config.pbtxt)"
         )
 
@@ -120,28 +123,17 @@ def _write_model(pattern: Path, name: str, checkpoint: Path, new: Path) -> None:
         raise BuildError(message) from error
     (new / WEIGHTS).parent.mkdir(parents=True)
     shutil.copyfile(pattern / "1" / "model.py", new / "1" / "model.py")
-    text = _replaced(text, rf'^name: "{PATTERN}"', f'name: "{name}"')
-    positions = read_config(checkpoint).get("max_position_embeddings")
-
-    def shorter(found: re.Match[str]) -> str:
-        return f"{found[1]}{min(int(found[2]), positions or int(found[2]))}"
-
-    text = _replaced(text, r'(key: "max_seq_len" value { string_value: ")(\d+)', shorter)
-    (new / "config.pbtxt").write_text(text, "utf-8")
-
-
-def _appended(config: str, parameter: str, value: str) -> str:
-    """Return `config` with `value` added to a comma-separated parameter."""
-
-    def longer(found: re.Match[str]) -> str:
-        return f'{found[1]}{",".join(filter(None, (found[2], value)))}"'
-
-    return _replaced(config, rf'(key: "{parameter}" value {{ string_value: ")([^"]*)"', longer)
-
-
-def _replaced(text: str, pattern: str, new: str | Callable[[re.Match[str]], str]) -> str:
-    """Replace the one match of `pattern`. Raises BuildError if there is none or several."""
-    result, count = re.subn(pattern, new, text, flags=re.MULTILINE)
+    text, count = re.subn(rf'^name: "{PATTERN}"', f'name: "{name}"', text, flags=re.MULTILINE)
     if count != 1:
-        raise BuildError(f"config.pbtxt has {pattern!r} {count} times, not once")
-    return result
+        raise BuildError(f"{pattern}/config.pbtxt has the line `name: {PATTERN!r}` {count} times")
+    (new / "config.pbtxt").write_text(text, "utf-8")
+    limit = parameters_of(new).get("max_seq_len", "")
+    positions = read_config(checkpoint).get("max_position_embeddings")
+    if limit.isdecimal() and positions is not None:
+        set_parameters(new, max_seq_len=str(min(int(limit), positions)))
+
+
+def _appended(path: Path, config: str, parameter: str, value: str) -> str:
+    """Return the text of `path` with `value` added to a comma-separated parameter."""
+    old = parameters_in(config, path).get(parameter, "")
+    return with_parameters(config, path, **{parameter: ",".join(filter(None, (old, value)))})

@@ -6,12 +6,12 @@ import argparse
 import re
 from pathlib import Path
 
-from builder.checkpoints.files import read_config
-from builder.errors import BuildError
-from builder.parameters import set_parameters
-from builder.repository.options import add_repository_option
-from builder.repository.weights import HEAD, WEIGHTS, fill_head
-from specdec.drafting.names import RESERVED
+from specdec.builder.checkpoints.files import read_config
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import set_parameters
+from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.weights import HEAD, WEIGHTS, fill_head
+from specdec.drafting.registry import RESERVED
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.outputs import link_or_copy
-from builder.parameters import parameters_of, set_parameters
-from builder.repository.options import add_repository_option
-from builder.repository.weights import WEIGHTS
+from specdec.builder.errors import BuildError
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.parameters import parameter_line, parameters_of, set_parameters
+from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.weights import WEIGHTS
 from specdec.deployment.versions import CHECKPOINT, HEAD, served_version
 
 _CHECKPOINTS = "checkpoints"
@@ -75,10 +75,7 @@ def _engine_parameters(repository: Path, name: str) -> list[str]:
     found["checkpoint_dir"] = f"../{_CHECKPOINTS}/{name}"
     if found.get("head_dir"):
         found["head_dir"] = f"../{_head_of(name)}"
-    return [
-        f'parameters {{ key: "{name}.{key}" value {{ string_value: "{value}" }} }}'
-        for key, value in found.items()
-    ]
+    return [parameter_line(f"{name}.{key}", value) for key, value in found.items()]
 
 
 def _version(repository: Path, name: str) -> Path:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builder.checkpoints.compatibility import check_pair
-from builder.hashes import directory_sha256
-from builder.importing.cli import add_download_options
-from builder.importing.conversion import import_model
-from builder.outputs import is_current, replaced, reported
-from builder.repository.options import add_repository_option
-from builder.repository.pair_weights import DEFAULT_PAIR, Pair, load_pair
-from builder.repository.weights import ASSEMBLY_FORMAT, HEAD, WEIGHTS, assemble_draft, fill_head
+from specdec.builder.checkpoints.compatibility import check_pair
+from specdec.builder.hashes import directory_sha256
+from specdec.builder.importing.cli import add_download_options
+from specdec.builder.importing.conversion import import_model
+from specdec.builder.outputs import is_current, replaced, reported
+from specdec.builder.repository.options import add_repository_option
+from specdec.builder.repository.pair_weights import DEFAULT_PAIR, Pair, load_pair
+from specdec.builder.repository.shipped import copy_missing_models
+from specdec.builder.repository.weights import (
+    ASSEMBLY_FORMAT,
+    HEAD,
+    WEIGHTS,
+    assemble_draft,
+    fill_head,
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
 def build_pair(pair: Pair, model_repository: Path, cache: Path, *, force: bool = False) -> None:
     """Write the weights of target, head and draft into the model repository.
 
-    Directories that were made from the same input are kept, unless `force` is set. If the pair's
-    draft is not stored yet, a notice is printed and it is left out. `cache` is the folder for
+    Shipped models that the repository lacks are copied to it. Directories that were made from the
+    same input are kept, unless `force` is set. If the pair's draft is not stored yet, a notice is
+    printed and it is left out. `cache` is the folder for
     downloads. Raises BuildError if weights cannot be downloaded, or draft or head does not fit.
     """
+    copy_missing_models(model_repository)
     target = model_repository / "target" / WEIGHTS
     draft = model_repository / "draft" / WEIGHTS
     made_target = import_model(pair.target, target, cache, force=force)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.description import TORCH, load_description
-from builder.errors import BuildError
-from builder.importing.models import ImportedModel, known_model
+from specdec.builder.description import TORCH, load_description
+from specdec.builder.errors import BuildError
+from specdec.builder.importing.models import ImportedModel, known_model
 
 DEFAULT_PAIR = "smollm2_135m"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.hashes import directory_sha256
-from builder.outputs import is_current, replaced, reported
+from specdec.builder.errors import BuildError
+from specdec.builder.hashes import directory_sha256
+from specdec.builder.outputs import is_current, replaced, reported
 from specdec.deployment import versions
 
 WEIGHTS = Path("1") / versions.CHECKPOINT
@@ -23,7 +23,7 @@ def assemble_draft(stored: Path, target: Path, output: Path) -> None:
 
     Raises BuildError if the draft cannot be read or was made for another target.
     """
-    from builder.distill import checkpoint  # noqa: PLC0415 - torch is slow to import
+    from specdec.builder.distill import checkpoint  # noqa: PLC0415 - torch is slow to import
 
     try:
         checkpoint.assemble(stored, target, output)
@@ -40,7 +40,7 @@ def fill_head(head: Path, target: Path, output: Path, *, force: bool = False) ->
     if not force and is_current(output, made_from):
         print(f"{output}: up to date")
         return
-    from builder.heads import checkpoint  # noqa: PLC0415 - torch is slow to import
+    from specdec.builder.heads import checkpoint  # noqa: PLC0415 - torch is slow to import
 
     with reported(output, head.name), replaced(output, made_from) as new:
         try:

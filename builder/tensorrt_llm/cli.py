@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builder.checking.options import add_pair_options, checked_pair
-from builder.description import LLMAPI, TENSORRTLLM
-from builder.errors import BuildError
-from builder.tensorrt_llm.compiling import compile_steps, describe_steps
-from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
-from builder.tensorrt_llm.plan import plan_steps
+from specdec.builder.checking.options import add_pair_options, checked_pair
+from specdec.builder.description import LLMAPI, TENSORRTLLM
+from specdec.builder.errors import BuildError
+from specdec.builder.tensorrt_llm.compiling import compile_steps, describe_steps
+from specdec.builder.tensorrt_llm.installation import described_toolkit, find_toolkit
+from specdec.builder.tensorrt_llm.plan import plan_steps
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

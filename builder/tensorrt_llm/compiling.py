@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from builder.errors import BuildError
-from builder.outputs import RECORD, is_current, replaced
-from builder.tensorrt_llm.plan import OUTPUT, Step
+from specdec.builder.errors import BuildError
+from specdec.builder.outputs import RECORD, is_current, replaced
+from specdec.builder.tensorrt_llm.plan import OUTPUT, Step
 
 LOGS = "logs"
 CALL = "{call}"

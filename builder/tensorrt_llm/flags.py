@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from builder.description import EngineDescription, PairDescription, SelfSpeculation
+from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
 
 BUILD = "trtllm-build"
 MODES = {
@@ -25,7 +25,7 @@ converters."""
 def build_flags(pair: PairDescription, engine: EngineDescription) -> tuple[str, ...]:
     """Return all flags except those of the two directories, as `--name=value` or `--name`.
 
-    The pair must have passed the checks (`builder.checking`).
+    The pair must have passed the checks (`specdec.builder.checking`).
     """
     limits, is_target = pair.limits, engine is pair.target
     flags: dict[str, str | int] = {

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.description import Runtime
-from builder.errors import BuildError
-from builder.tensorrt_llm.flags import BUILD
+from specdec.builder.description import Runtime
+from specdec.builder.errors import BuildError
+from specdec.builder.tensorrt_llm.flags import BUILD
 
 EXAMPLES = (Path("/app/examples"), Path("/app/tensorrt_llm/examples"))
 """Folders in which NVIDIA's containers keep the converters of heads."""

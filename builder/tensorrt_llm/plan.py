@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from builder.description import EngineDescription, PairDescription, SelfSpeculation
-from builder.errors import BuildError
-from builder.tensorrt_llm import converting
-from builder.tensorrt_llm.flags import BUILD, MAX_TREE, build_flags
-from builder.tensorrt_llm.installation import Toolkit
-from builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
+from specdec.builder.description import EngineDescription, PairDescription, SelfSpeculation
+from specdec.builder.errors import BuildError
+from specdec.builder.tensorrt_llm import converting
+from specdec.builder.tensorrt_llm.flags import BUILD, MAX_TREE, build_flags
+from specdec.builder.tensorrt_llm.installation import Toolkit
+from specdec.builder.tensorrt_llm.signatures import CALLS, COMMANDS, check_names, check_release
 
 OUTPUT = "{output}"
 """Placeholder in a command for the temporary folder that the step writes to."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from builder.description.reading import read_toml
-from builder.errors import BuildError
+from specdec.builder.description.reading import read_toml
+from specdec.builder.errors import BuildError
 
 SIGNATURES_FILE = Path(__file__).with_name("signatures.toml")
 COMMANDS, CALLS = "commands", "calls"

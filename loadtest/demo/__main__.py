@@ -15,9 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import GenerationRequest, GenerationResult, GrpcClient, SpecdecError, collect
-from loadtest.demo.prompts import DEMO_PROMPTS
+from specdec.clients import GenerationRequest, GenerationResult, GrpcClient, SpecdecError, collect
+from specdec.folders import default_model_repository
 from specdec.launch.launcher import LaunchError, TritonServer, port_from_environment
+from specdec.loadtest.demo.prompts import DEMO_PROMPTS
 
 NO_SPECULATION = 0  # The `num_draft_tokens` that switches speculation off.
 HEADER = ("task", "tokens/s off", "tokens/s on", "speed-up", "acceptance", "identical")
@@ -180,9 +181,9 @@ def _line(number: int, total: int, item: Comparison) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m specdec.loadtest.demo", description=__doc__)
     parser.add_argument(
-        "--model-repository", type=Path, default=Path("model_repository"), metavar="PATH"
+        "--model-repository", type=Path, default=default_model_repository(), metavar="PATH"
     )
     parser.add_argument("--grpc-url", metavar="HOST:PORT", help="use a server that runs already")
     parser.add_argument("--max-tokens", type=int, default=96, metavar="N", help="per answer")

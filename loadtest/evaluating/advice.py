@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.evaluating.findings import MIN_JUDGED, Finding
-from loadtest.evaluating.probe import Probe
-from loadtest.lab.kit.answers import Measurement, counts_of
-from loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.evaluating.findings import MIN_JUDGED, Finding
+from specdec.loadtest.evaluating.probe import Probe
+from specdec.loadtest.lab.kit.answers import Measurement, counts_of
+from specdec.loadtest.lab.kit.ratios import Ratio
 
 DEPLOY, DO_NOT, BETWEEN = "deploy", "do not", "in between: measure end to end"
 TOO_FEW = "too few prompts to say"

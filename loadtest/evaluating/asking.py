@@ -14,11 +14,11 @@ import random
 import sys
 from collections.abc import Sequence
 
-from clients import GenerationRequest, GrpcClient
-from loadtest.evaluating.domains import DomainPrompt
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.arms import OFF, Arm
-from loadtest.lab.kit.asking import Draw, measure
+from specdec.clients import GenerationRequest, GrpcClient
+from specdec.loadtest.evaluating.domains import DomainPrompt
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.arms import OFF, Arm
+from specdec.loadtest.lab.kit.asking import Draw, measure
 
 
 def ask_all(

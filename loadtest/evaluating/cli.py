@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from clients import GrpcClient, SpecdecError
-from loadtest.arguments import positive
-from loadtest.evaluating.advice import Advice, advise
-from loadtest.evaluating.asking import ask_all
-from loadtest.evaluating.costs import round_costs
-from loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
-from loadtest.evaluating.findings import ALL, Finding, find
-from loadtest.evaluating.picture import plot_findings
-from loadtest.evaluating.probe import Probe, compare, find_tokenizer
-from loadtest.evaluating.report import facts, report
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.arms import OFF, Case
-from loadtest.lab.kit.asking import Draw
-from loadtest.lab.kit.results import command_line, conditions, write_result
-from loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.clients import GrpcClient, SpecdecError
+from specdec.folders import default_model_repository
 from specdec.launch.launcher import LaunchError, TritonServer
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.evaluating.advice import Advice, advise
+from specdec.loadtest.evaluating.asking import ask_all
+from specdec.loadtest.evaluating.costs import round_costs
+from specdec.loadtest.evaluating.domains import AUTO, DomainPrompt, load_domain_prompts
+from specdec.loadtest.evaluating.findings import ALL, Finding, find
+from specdec.loadtest.evaluating.picture import plot_findings
+from specdec.loadtest.evaluating.probe import Probe, compare, find_tokenizer
+from specdec.loadtest.evaluating.report import facts, report
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.arms import OFF, Case
+from specdec.loadtest.lab.kit.asking import Draw
+from specdec.loadtest.lab.kit.results import command_line, conditions, write_result
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 SERVED = "auto"
 """The drafter whose k the server chooses."""
@@ -153,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model-repository",
         type=Path,
-        default=Path("model_repository"),
+        default=default_model_repository(),
         help="to serve, and to compare tokenizers in (default: %(default)s)",
     )
     parser.add_argument("--out", type=Path, default=Path("results/scratch/evaluate"))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of
-from loadtest.lab.kit.arms import OFF, Arm
+from specdec.loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of
+from specdec.loadtest.lab.kit.arms import OFF, Arm
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.evaluating.costs import RoundCosts
-from loadtest.lab.kit.answers import Measurement, counts_of, later, of
-from loadtest.lab.kit.arms import OFF, Arm
-from loadtest.lab.kit.draft_counts import DraftCounts
-from loadtest.lab.kit.ratios import Ratio, ratio, resampled
 from specdec.estimates.acceptance import AcceptanceCounts, acceptance_by_position
 from specdec.estimates.formulas import (
     DraftLength,
     article_speed_up,
     draft_lengths,
 )
+from specdec.loadtest.evaluating.costs import RoundCosts
+from specdec.loadtest.lab.kit.answers import Measurement, counts_of, later, of
+from specdec.loadtest.lab.kit.arms import OFF, Arm
+from specdec.loadtest.lab.kit.draft_counts import DraftCounts
+from specdec.loadtest.lab.kit.ratios import Ratio, ratio, resampled
 
 ALL = "all"
 """The name for all domains together."""

@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from loadtest.evaluating.advice import GUIDE_DEPLOY, GUIDE_SKIP
-from loadtest.evaluating.findings import ArmFinding, Finding
-from loadtest.lab.kit.pictures import save_picture
-from loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.evaluating.advice import GUIDE_DEPLOY, GUIDE_SKIP
+from specdec.loadtest.evaluating.findings import ArmFinding, Finding
+from specdec.loadtest.lab.kit.pictures import save_picture
+from specdec.loadtest.lab.kit.ratios import Ratio
 
 _COLOURS = ("#1f4e79", "#c0504d", "#4f8f3a", "#8064a2", "#e08e0b", "#2aa1a8")
 _HEIGHT = 0.7

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from loadtest.evaluating.advice import GUIDE_RULE, MIN_PROMPTS, OUR_RULE, Advice
-from loadtest.evaluating.costs import RoundCosts
-from loadtest.evaluating.findings import Finding
-from loadtest.lab.kit.ratios import Ratio
-from loadtest.lab.kit.results import markdown_table, shown
+from specdec.loadtest.evaluating.advice import GUIDE_RULE, MIN_PROMPTS, OUR_RULE, Advice
+from specdec.loadtest.evaluating.costs import RoundCosts
+from specdec.loadtest.evaluating.findings import Finding
+from specdec.loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.lab.kit.results import markdown_table, shown
 
 Findings = Sequence[tuple[Finding, Advice]]
 

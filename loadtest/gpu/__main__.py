@@ -1,4 +1,4 @@
-"""`python -m loadtest.gpu`: run the programme, pack what it needs, collect what came back."""
+"""`python -m specdec.loadtest.gpu`: run the programme, pack its pieces, collect its results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from loadtest.gpu.identity import card_name, identify
-from loadtest.gpu.ledger import Ledger
-from loadtest.gpu.places import ROOT, Places, home
-from loadtest.gpu.programme import PROGRAMME
-from loadtest.gpu.running import LEDGER, Runner, RunOptions
-from loadtest.gpu.unpacking import is_set_up, receive, set_up
+from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.identity import card_name, identify
+from specdec.loadtest.gpu.ledger import Ledger
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.programme import PROGRAMME
+from specdec.loadtest.gpu.running import LEDGER, Runner, RunOptions
+from specdec.loadtest.gpu.unpacking import is_set_up, receive, set_up
 
 BUILD = Path("build/gpu")
 PIECES = BUILD / "pieces"
@@ -46,13 +47,15 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"gpu: {error}; without one, `make gpu REHEARSE=1`", file=sys.stderr)
         return 1
     missing = receive(PIECES, places)
-    identity = identify(ROOT, places.pieces, card)
+    identity = identify(CHECKOUT, places.pieces, card)
     if missing:
         print(f"pieces missing: {', '.join(missing)}; the steps that serve wait for them")
     elif not is_set_up(places):
         set_up(places)
         print(f"unpacked and filled in {time.monotonic() - start_s:.0f} s")
-    known = Ledger.read(ROOT / "loadtest" / "results" / "gpu" / LEDGER, places.ledger, out / LEDGER)
+    known = Ledger.read(
+        CHECKOUT / "loadtest" / "results" / "gpu" / LEDGER, places.ledger, out / LEDGER
+    )
     seconds = 60 * arguments.minutes - (time.monotonic() - start_s)
     options = RunOptions(out.absolute(), seconds, is_rehearsal=False)
     return 0 if Runner(options, places, identity, known).run(PROGRAMME) else 1
@@ -72,7 +75,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
     if not arguments.quick and not is_set_up(places):
         pieces = arguments.pieces or folder / "pieces"
         if not arguments.pieces:
-            from loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
+            from specdec.loadtest.gpu.packing import pack_all  # noqa: PLC0415  the GPU machine cannot pack
 
             pack_all(
                 pieces,
@@ -88,7 +91,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
         set_up(places)
         print(f"unpacked and filled after {time.monotonic() - start_s:.0f} s", flush=True)
     out = folder / "out"
-    identity = identify(ROOT, places.pieces, "rehearsal")
+    identity = identify(CHECKOUT, places.pieces, "rehearsal")
     options = RunOptions(out, 3600.0, is_rehearsal=True)
     is_whole = Runner(options, places, identity, Ledger.read(out / LEDGER)).run(steps)
     print(f"rehearsed in {time.monotonic() - start_s:.0f} s")
@@ -99,7 +102,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
 
 def _pack(arguments: argparse.Namespace) -> int:
     """Pack the pieces for a machine with a GPU."""
-    from loadtest.gpu.packing import PackingError, pack_all  # noqa: PLC0415  as above
+    from specdec.loadtest.gpu.packing import PackingError, pack_all  # noqa: PLC0415  as above
 
     start_s = time.monotonic()
     try:
@@ -122,8 +125,8 @@ def _pack(arguments: argparse.Namespace) -> int:
 
 def _collect(arguments: argparse.Namespace) -> int:
     """Merge a ledger that came back, and keep trained weights if they are better."""
-    from loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
-    from loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
+    from specdec.loadtest.gpu.collecting import collect  # noqa: PLC0415  as above
+    from specdec.loadtest.gpu.training.keeping import keep_better  # noqa: PLC0415
 
     try:
         for record in collect(arguments.folder).records:
@@ -139,7 +142,7 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m specdec.loadtest.gpu", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run what fits on this machine's GPU")
     run.add_argument("--minutes", type=float, default=8.0, help="for everything together")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loadtest.gpu.ledger import Ledger
-from loadtest.gpu.running import LEDGER
+from specdec.folders import default_results
+from specdec.loadtest.gpu.ledger import Ledger
+from specdec.loadtest.gpu.running import LEDGER
 
-RESULTS = Path(__file__).parents[1] / "results" / "gpu"
+RESULTS = default_results() / "gpu"
 
 
 def collect(came_back: Path, results: Path = RESULTS) -> Ledger:

@@ -16,17 +16,18 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
 
-from builder.fingerprint import fingerprint
-from builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
-from loadtest.gpu.places import ROOT, Places, home
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from specdec.deployment.freshness import fingerprint_of
+from specdec.folders import SHIPPED_MODELS
+from specdec.loadtest.gpu.places import Places, home
 from specdec.torch_engine.config import ModelConfig
 
 
 def fill(places: Places) -> None:
     """Write target, draft model, head and orchestrator. Raises ValueError for wrong weights."""
     for model in ("target", "draft", "specdec"):
-        source, copy = ROOT / "model_repository" / model, places.model_repository / model
+        source, copy = SHIPPED_MODELS / model, places.model_repository / model
         (copy / "1").mkdir(parents=True, exist_ok=True)
         shutil.copy(source / "config.pbtxt", copy)
         shutil.copy(source / "1" / "model.py", copy / "1")

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.gpu.pieces import Index
+from specdec.loadtest.gpu.pieces import Index
 
 _FOLDERS = ("backends", "builder", "clients", "loadtest", "model_repository", "tests")
 _SUFFIXES = frozenset((".c", ".h", ".j2", ".pbtxt", ".py", ".toml"))

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadtest.gpu.identity import Identity
-from loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.identity import Identity
+from specdec.loadtest.gpu.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True)

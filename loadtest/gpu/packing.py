@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from builder.importing.packages import CACHE, fetch
-from builder.repository.pair_weights import Pair, load_pair
-from builder.repository.weights import WEIGHTS
-from loadtest.gpu.identity import commit_of
-from loadtest.gpu.pieces import Index, pack
-from loadtest.gpu.places import ROOT
-from loadtest.gpu.training.prompts import prepare_prompts
+from specdec.builder.importing.packages import CACHE, fetch
+from specdec.builder.repository.pair_weights import Pair, load_pair
+from specdec.builder.repository.weights import WEIGHTS
+from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.identity import commit_of
+from specdec.loadtest.gpu.pieces import Index, pack
+from specdec.loadtest.gpu.training.prompts import prepare_prompts
 
 MAX_PIECE_BYTES = 60_000_000
 """Largest piece in bytes.
@@ -107,7 +107,7 @@ def pack_all(
             out,
             max_piece_bytes=MAX_PIECE_BYTES,
             preset=0 if for_rehearsal else 6,
-            commit=commit_of(ROOT),
+            commit=commit_of(CHECKOUT),
         )
 
 
@@ -141,7 +141,7 @@ def _library(python: MachinePython, work: Path) -> Files:
 
 def _packages(python: MachinePython, site: Path) -> Files:
     """Download the wheels for the machine's Python and unpack them as an installer would."""
-    wheels = ROOT / ".cache" / "gpu-wheels" / python.version
+    wheels = CHECKOUT / ".cache" / "gpu-wheels" / python.version
     wanted = [f"{name}=={version(name)}" for name in PACKAGES]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", "--python-version", python.version]
@@ -179,7 +179,7 @@ def _stored(pair: Pair) -> Files:
 
 
 def _training(folder: Path, questions: Sequence[Path], *, few: bool) -> Files:
-    prepare_prompts(folder, ROOT / ".cache" / "gpu-prompts", questions, few=few)
+    prepare_prompts(folder, CHECKOUT / ".cache" / "gpu-prompts", questions, few=few)
     return {f"training/{path.relative_to(folder)}": path for path in _files(folder)}
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 HOME_VARIABLE = "SPECDEC_GPU_HOME"
 DEFAULT_HOME = Path("~/.cache/specdec/gpu")
-ROOT = Path(__file__).parents[2]
-"""The checkout."""
 
 
 def home() -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the programme, a module in `loadtest.gpu.steps`."""
+    """One step of the programme, a module in `specdec.loadtest.gpu.steps`."""
 
     name: str
     seconds: float

@@ -16,12 +16,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from loadtest.gpu.identity import Identity
-from loadtest.gpu.ledger import Ledger, Record
-from loadtest.gpu.outcome import Verdict
-from loadtest.gpu.places import ROOT, Places
-from loadtest.gpu.programme import Step
-from loadtest.gpu.unpacking import is_set_up, serving_environment
+from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.identity import Identity
+from specdec.loadtest.gpu.ledger import Ledger, Record
+from specdec.loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.places import Places
+from specdec.loadtest.gpu.programme import Step
+from specdec.loadtest.gpu.unpacking import is_set_up, serving_environment
 
 LEDGER = "ledger.json"
 SUMMARY = "summary.md"
@@ -93,7 +94,7 @@ class Runner:
     def _run_step(self, step: Step, limit_s: float) -> None:
         out = self._options.out / f"{step.name}.json"
         python = str(self._places.python) if step.needs_pieces else sys.executable
-        command = [python, "-m", f"loadtest.gpu.steps.{step.name}"]
+        command = [python, "-m", f"specdec.loadtest.gpu.steps.{step.name}"]
         command += ["--out", str(out), "--seconds", f"{limit_s:.0f}"]
         command += ["--rehearse"] if self._options.is_rehearsal else []
         print(f"{step.name}: at most {limit_s:.0f} s", flush=True)
@@ -103,7 +104,7 @@ class Runner:
             log.flush()
             process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=CHECKOUT,
                 env=self._environment(step),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -127,7 +128,7 @@ class Runner:
     def _environment(self, step: Step) -> dict[str, str]:
         environment = serving_environment(self._places)
         if not step.needs_pieces:
-            paths = [str(ROOT), str(ROOT / "backends" / "python")]
+            paths = [str(CHECKOUT / "backends" / "python")]
             paths += filter(None, [environment.get("PYTHONPATH")])
             environment["PYTHONPATH"] = os.pathsep.join(paths)
         return environment

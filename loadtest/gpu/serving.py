@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from builder.parameters import set_parameters
-from loadtest.gpu.outcome import StepOptions
-from loadtest.gpu.places import Places, home
-from loadtest.lab.kit.repository import with_drafts
+from specdec.builder.parameters import set_parameters
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.gpu.outcome import StepOptions
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.lab.kit.repository import with_drafts
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
 """Drafters that `bench exact` asks for by name.

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from loadtest.gpu.pieces import INDEX, Index, unpack
-from loadtest.gpu.places import HOME_VARIABLE, ROOT, Places
+from specdec.folders import CHECKOUT
+from specdec.loadtest.gpu.pieces import INDEX, Index, unpack
+from specdec.loadtest.gpu.places import HOME_VARIABLE, Places
 
 NEEDED = (
     "accelerate", "grpcio", "hypothesis", "jinja2", "ml_dtypes", "packaging", "protobuf", "psutil",
@@ -51,7 +52,7 @@ def receive(arrived: Path, places: Places) -> list[str]:
 def is_set_up(places: Places) -> bool:
     """Tell whether `set_up` has finished here for the checkout at its present path."""
     ready = places.root / _READY
-    return ready.is_file() and ready.read_text("utf-8") == str(ROOT)
+    return ready.is_file() and ready.read_text("utf-8") == str(CHECKOUT)
 
 
 def set_up(places: Places) -> None:
@@ -61,10 +62,10 @@ def set_up(places: Places) -> None:
     """
     unpack(places.pieces, places.root)
     make_environment(places)
-    command = [str(places.python), "-m", "loadtest.gpu.filling"]
+    command = [str(places.python), "-m", "specdec.loadtest.gpu.filling"]
     environment = serving_environment(places)
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    (places.root / _READY).write_text(str(ROOT), "utf-8")
+    subprocess.run(command, cwd=CHECKOUT, env=environment, check=True)
+    (places.root / _READY).write_text(str(CHECKOUT), "utf-8")
 
 
 def make_environment(places: Places) -> None:
@@ -79,7 +80,7 @@ def make_environment(places: Places) -> None:
         if not (site / entry.name).exists() and not (places.site / entry.name).exists():
             (site / entry.name).symlink_to(entry)
     # Triton's Python backend ignores PYTHONPATH, so a file sets the search path.
-    paths = (places.site, ROOT, ROOT / "backends" / "python")
+    paths = (places.site, CHECKOUT / "backends" / "python")
     (site / "specdec.pth").write_text("".join(f"{path}\n" for path in paths), "utf-8")
 
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 from dataclasses import dataclass
 
-from clients.errors import SpecdecError
+from specdec.clients.errors import SpecdecError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from clients import SpecdecError
-from loadtest.load.gates import Thresholds, find_violations
-from loadtest.load.report import write_report
-from loadtest.load.run import run_load
-from loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
+from specdec.clients import SpecdecError
+from specdec.loadtest.load.gates import Thresholds, find_violations
+from specdec.loadtest.load.report import write_report
+from specdec.loadtest.load.run import run_load
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
 
 _REQUEST_OPTIONS: dict[str, type] = {
     "max_tokens": int,

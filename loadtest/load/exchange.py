@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from clients import SpecdecError
-from clients.figures import num_trials
-from loadtest.load.samples import OK, ChunkSample, RequestSample
+from specdec.clients import SpecdecError
+from specdec.clients.figures import num_trials
+from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from clients import Chunk, Final, GenerationRequest
-    from loadtest.load.prompts import Prompt
+    from specdec.clients import Chunk, Final, GenerationRequest
+    from specdec.loadtest.load.prompts import Prompt
 
 INCOMPLETE = "incomplete_answer"
 UNFINISHED = "unfinished"

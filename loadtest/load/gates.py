@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadtest.load.measures import Distribution
-    from loadtest.load.summary import Summary
+    from specdec.loadtest.load.measures import Distribution
+    from specdec.loadtest.load.summary import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

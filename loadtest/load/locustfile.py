@@ -14,10 +14,10 @@ from pathlib import Path  # noqa: E402
 import gevent  # noqa: E402
 from locust.env import Environment  # noqa: E402
 
-from loadtest.load import users  # noqa: E402
-from loadtest.load.plan import Plan  # noqa: E402
-from loadtest.load.samples import Recorder  # noqa: E402
-from loadtest.load.settings import SETTINGS_VARIABLE, LoadSettings  # noqa: E402
+from specdec.loadtest.load import users  # noqa: E402
+from specdec.loadtest.load.plan import Plan  # noqa: E402
+from specdec.loadtest.load.samples import Recorder  # noqa: E402
+from specdec.loadtest.load.settings import SETTINGS_VARIABLE, LoadSettings  # noqa: E402
 
 _PROGRESS_PERIOD_S = 5.0
 

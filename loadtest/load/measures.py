@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from loadtest.load.samples import OK, ChunkSample, RequestSample, Samples
+from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

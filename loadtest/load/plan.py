@@ -7,12 +7,12 @@ import secrets
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from clients import GenerationRequest
-from loadtest.load.exchange import Question
-from loadtest.load.prompts import Prompt, load_prompts, shuffled_rounds
+from specdec.clients import GenerationRequest
+from specdec.loadtest.load.exchange import Question
+from specdec.loadtest.load.prompts import Prompt, load_prompts, shuffled_rounds
 
 if TYPE_CHECKING:
-    from loadtest.load.settings import LoadSettings
+    from specdec.loadtest.load.settings import LoadSettings
 
 REFERENCES_FILE = "references.json"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from loadtest.load.measures import quantile
+from specdec.loadtest.load.measures import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

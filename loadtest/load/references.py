@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clients import GrpcClient, HttpClient
-from loadtest.load.plan import REFERENCES_FILE, make_request, prompts_of_test
+from specdec.clients import GrpcClient, HttpClient
+from specdec.loadtest.load.plan import REFERENCES_FILE, make_request, prompts_of_test
 
 if TYPE_CHECKING:
-    from loadtest.load.settings import LoadSettings
+    from specdec.loadtest.load.settings import LoadSettings
 
 
 def fetch_references(settings: LoadSettings) -> None:

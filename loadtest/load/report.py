@@ -9,17 +9,17 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from loadtest.load.plot import plot_latencies
-from loadtest.load.summary import latency_samples
+from specdec.loadtest.load.plot import plot_latencies
+from specdec.loadtest.load.summary import latency_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtest.load.gates import Violation
-    from loadtest.load.measures import Distribution
-    from loadtest.load.samples import Samples
-    from loadtest.load.settings import LoadSettings
-    from loadtest.load.summary import Summary
+    from specdec.loadtest.load.gates import Violation
+    from specdec.loadtest.load.measures import Distribution
+    from specdec.loadtest.load.samples import Samples
+    from specdec.loadtest.load.settings import LoadSettings
+    from specdec.loadtest.load.summary import Summary
 
 _LATENCIES = {
     "ttft": "time to first token (ms)",

@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadtest.load.references import fetch_references
-from loadtest.load.samples import CHUNKS_FILE, REQUESTS_FILE, Samples, read_samples
-from loadtest.load.settings import SETTINGS_VARIABLE
-from loadtest.load.summary import Summary, summarize
+from specdec.loadtest.load.references import fetch_references
+from specdec.loadtest.load.samples import CHUNKS_FILE, REQUESTS_FILE, Samples, read_samples
+from specdec.loadtest.load.settings import SETTINGS_VARIABLE
+from specdec.loadtest.load.summary import Summary, summarize
 
 if TYPE_CHECKING:
-    from loadtest.load.settings import LoadSettings
-
-_ROOT = Path(__file__).resolve().parents[2]
+    from specdec.loadtest.load.settings import LoadSettings
 
 
 def run_load(settings: LoadSettings) -> tuple[Samples, Summary]:
@@ -32,11 +30,7 @@ def run_load(settings: LoadSettings) -> tuple[Samples, Summary]:
     settings.write(settings_file)
     if settings.is_verified:
         fetch_references(settings)
-    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {
-        SETTINGS_VARIABLE: str(settings_file.resolve()),
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
+    environment = os.environ | {SETTINGS_VARIABLE: str(settings_file.resolve())}
     with (settings.out / "locust.txt").open("w", encoding="utf-8") as output:
         process = subprocess.Popen(_command(settings), env=environment, stdout=output)
         try:

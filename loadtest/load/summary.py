@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadtest.load import measures
-from loadtest.load.measures import Distribution, Window
-from loadtest.load.samples import OK, RequestSample, Samples
+from specdec.loadtest.load import measures
+from specdec.loadtest.load.measures import Distribution, Window
+from specdec.loadtest.load.samples import OK, RequestSample, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

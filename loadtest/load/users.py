@@ -13,15 +13,15 @@ import gevent
 from locust import User, task
 from locust.exception import StopUser
 
-from clients import GrpcClient, HttpClient, SpecdecError
-from loadtest.load.arrivals import keep_pace, poisson_arrivals
-from loadtest.load.exchange import Exchange, Question
-from loadtest.load.samples import OK
+from specdec.clients import GrpcClient, HttpClient, SpecdecError
+from specdec.loadtest.load.arrivals import keep_pace, poisson_arrivals
+from specdec.loadtest.load.exchange import Exchange, Question
+from specdec.loadtest.load.samples import OK
 
 if TYPE_CHECKING:
-    from loadtest.load.plan import Plan
-    from loadtest.load.samples import Recorder
-    from loadtest.load.settings import LoadSettings
+    from specdec.loadtest.load.plan import Plan
+    from specdec.loadtest.load.samples import Recorder
+    from specdec.loadtest.load.settings import LoadSettings
 
 _PAUSE_AFTER_FAILURE_S = 0.5
 _logger = logging.getLogger(__name__)

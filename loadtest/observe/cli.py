@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.observe.page import render
-from loadtest.observe.sources import LiveServer, Prometheus, SourceError
+from specdec.loadtest.observe.page import render
+from specdec.loadtest.observe.sources import LiveServer, Prometheus, SourceError
 
 
 def main(argv: list[str]) -> int:

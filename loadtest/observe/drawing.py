@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from loadtest.observe.figures import Latency
+from specdec.loadtest.observe.figures import Latency
 
 COLOURS = ("#1f4e79", "#e08e0b", "#4f8f3a", "#c0504d", "#8064a2", "#2aa1a8", "#7f6a4f", "#d46fa8")
 MAX_LABEL = 24

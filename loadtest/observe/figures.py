@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loadtest.observe.history import History
+from specdec.loadtest.observe.history import History
 
 ACCEPTED = "specdec_num_accepted_tokens_total"
 DRAFTED = "specdec_num_draft_tokens_total"

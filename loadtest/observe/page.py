@@ -10,10 +10,10 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from loadtest.observe import figures, pictures
-from loadtest.observe.drawing import seconds
-from loadtest.observe.figures import Drafting, Gain
-from loadtest.observe.history import History, Values
+from specdec.loadtest.observe import figures, pictures
+from specdec.loadtest.observe.drawing import seconds
+from specdec.loadtest.observe.figures import Drafting, Gain
+from specdec.loadtest.observe.history import History, Values
 
 _LATENCIES = {
     "time_to_first_token": "time to first token",
@@ -57,7 +57,7 @@ def render(history: History, source: str, now_s: float) -> str:
 
     `source` names the server or the Prometheus. `now_s` is in seconds since the epoch.
     """
-    template = files("loadtest.observe") / "page.html.j2"
+    template = files("specdec.loadtest.observe") / "page.html.j2"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"share": _share, "number": _number, "seconds": seconds}
     parts = figures.draftings(history)

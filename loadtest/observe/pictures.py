@@ -7,10 +7,10 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from loadtest.observe import drawing, figures
-from loadtest.observe.drawing import COLOURS, seconds
-from loadtest.observe.figures import Drafting
-from loadtest.observe.history import History
+from specdec.loadtest.observe import drawing, figures
+from specdec.loadtest.observe.drawing import COLOURS, seconds
+from specdec.loadtest.observe.figures import Drafting
+from specdec.loadtest.observe.history import History
 
 _SPLIT = ("#e08e0b", "#1f4e79", "#c9c9c9")
 """Colours of draft, target and the rest."""

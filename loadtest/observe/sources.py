@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
-from loadtest.observe.history import History, Scrape, Series, parse_page
+from specdec.loadtest.observe.history import History, Scrape, Series, parse_page
 
 _TIMEOUT_S = 30.0
 MAX_SCRAPES = 120

@@ -6,19 +6,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from loadtest.arguments import positive
-from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS
-from loadtest.planning.choosing import Recommendation, Situation, recommend
-from loadtest.planning.costs import Costs
-from loadtest.planning.picture import plot_plan
-from loadtest.planning.tables import (
+from specdec.estimates.formulas import alpha_of_rate, alpha_of_tau
+from specdec.loadtest.arguments import positive
+from specdec.loadtest.lab.kit.guide import NUM_DRAFT_TOKENS
+from specdec.loadtest.planning.choosing import Recommendation, Situation, recommend
+from specdec.loadtest.planning.costs import Costs
+from specdec.loadtest.planning.tables import (
     Question,
     guide_table,
     lengths_table,
     loads_table,
     notions,
 )
-from specdec.estimates.formulas import alpha_of_rate, alpha_of_tau
 
 GUIDE_NOTE = (
     "The guide's formula, (k + (1 − α)) / (k (1 − α) + 1) with accepted ÷ drafted for its α, is "
@@ -48,6 +47,9 @@ def _answer(arguments: argparse.Namespace) -> list[str]:
         question = Question(alphas, costs, tuple(arguments.batch), arguments.tokens, has_times)
         parts += [notions(alphas), *_tables(question), _verdict(question), GUIDE_NOTE]
         if arguments.plot:
+            # It needs matplotlib, and the tables do not.
+            from specdec.loadtest.planning.picture import plot_plan  # noqa: PLC0415
+
             plot_plan(question, notions(alphas), arguments.plot)
             print(f"written: {arguments.plot}", file=sys.stderr)
     elif arguments.plot:

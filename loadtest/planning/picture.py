@@ -8,8 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from loadtest.planning.tables import Question, rate_of
 from specdec.estimates.formulas import article_speed_up, best_draft_length, draft_lengths
+from specdec.loadtest.planning.tables import Question, rate_of
 
 _COLOURS = ("#1f4e79", "#c0504d", "#4f8f3a", "#8064a2", "#e08e0b", "#2aa1a8")
 _ALPHAS = [number / 100 for number in range(100)]

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
-from loadtest.lab.kit.results import markdown_table
-from loadtest.planning.costs import Costs, answer_time
 from specdec.estimates.formulas import (
     DraftLength,
     acceptance_rate,
@@ -17,6 +14,9 @@ from specdec.estimates.formulas import (
     draft_lengths,
     expected_tokens_by_length,
 )
+from specdec.loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
+from specdec.loadtest.lab.kit.results import markdown_table
+from specdec.loadtest.planning.costs import Costs, answer_time
 
 
 @dataclass(frozen=True, slots=True)

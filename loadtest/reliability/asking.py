@@ -12,13 +12,13 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2_grpc
 
-from clients.errors import SpecdecError
-from clients.grpc_client import encode_request
+from specdec.clients.errors import SpecdecError
+from specdec.clients.grpc_client import encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clients.request import GenerationRequest
+    from specdec.clients.request import GenerationRequest
 
 STREAMS_PER_CHANNEL = 64
 """Streams per connection: HTTP/2 servers allow about 100."""

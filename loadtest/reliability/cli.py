@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from loadtest.lab.kit.results import (
+from specdec.folders import default_model_repository
+from specdec.loadtest.lab.kit.results import (
     RESULTS,
     command_line,
     conditions,
     markdown_table,
     write_result,
 )
-from loadtest.reliability import (
+from specdec.loadtest.reliability import (
     deaths,
     flood,
     fuzz,
@@ -30,8 +31,8 @@ from loadtest.reliability import (
     stops,
     surroundings,
 )
-from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.table import Row, one_line
+from specdec.loadtest.reliability.crashes import CrashWatch
+from specdec.loadtest.reliability.table import Row, one_line
 
 SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "stops": stops.rows,
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
     # argparse checks the default of `*`, an empty list, against the choices too.
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO")
     parser.add_argument("--rounds", type=int, default=6, help="default: %(default)s")
-    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--model-repository", type=Path, default=default_model_repository())
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import WHOLE, Answer, Channels
-from loadtest.reliability.faulty_engine import fault_file, with_planted_faults
-from loadtest.reliability.http_answers import CLOSED, ask_over_http
-from loadtest.reliability.readiness import first_answer, probe
-from loadtest.reliability.table import Row, counted, listed, spread
+from specdec.clients import GenerationRequest
 from specdec.health.processes import all_processes, model_run_by
 from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.reliability.asking import WHOLE, Answer, Channels
+from specdec.loadtest.reliability.faulty_engine import fault_file, with_planted_faults
+from specdec.loadtest.reliability.http_answers import CLOSED, ask_over_http
+from specdec.loadtest.reliability.readiness import first_answer, probe
+from specdec.loadtest.reliability.table import Row, counted, listed, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

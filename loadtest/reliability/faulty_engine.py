@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.lab.kit.repository import with_drafts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.parameters import set_parameters
-from clients import GenerationRequest
-from loadtest.lab.kit.repository import with_drafts
-from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.table import Row, spread
-from loadtest.reliability.watched import described, watched_server
+from specdec.builder.parameters import set_parameters
+from specdec.clients import GenerationRequest
+from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.reliability.asking import Answer, Channels
+from specdec.loadtest.reliability.table import Row, spread
+from specdec.loadtest.reliability.watched import described, watched_server
 
 NUM_FLOODING = 96
 """Clients of the flooding tenant, each asking again at once: more than the server's 64 slots."""

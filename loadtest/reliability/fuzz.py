@@ -16,11 +16,11 @@ import numpy as np
 import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from clients.request import INPUTS
-from loadtest.reliability.asking import ANSWER_LIMIT_S
-from loadtest.reliability.table import Row, counted, listed
-from loadtest.reliability.watched import described, watched_server
 from specdec import errors
+from specdec.clients.request import INPUTS
+from specdec.loadtest.reliability.asking import ANSWER_LIMIT_S
+from specdec.loadtest.reliability.table import Row, counted, listed
+from specdec.loadtest.reliability.watched import described, watched_server
 
 FUZZ_PER_ROUND = 850
 TIMEOUT_S = ANSWER_LIMIT_S

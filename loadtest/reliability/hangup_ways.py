@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Channels, tokens_of
-from loadtest.reliability.http_answers import NO_ANSWER, events_of, post_stream, token_ids_of
+from specdec.clients import GenerationRequest
+from specdec.loadtest.reliability.asking import Channels, tokens_of
+from specdec.loadtest.reliability.http_answers import (
+    NO_ANSWER,
+    events_of,
+    post_stream,
+    token_ids_of,
+)
 
 if TYPE_CHECKING:
     from specdec.launch.server_command import ServeSettings
@@ -119,7 +124,14 @@ async def kill_client(url: str, moment: str, seed: int) -> int:
 
     Returns how many of its streams had not failed before; 0 if none came to `moment`.
     """
-    command = [sys.executable, "-m", "loadtest.reliability.hangup_ways", url, moment, str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "specdec.loadtest.reliability.hangup_ways",
+        url,
+        moment,
+        str(seed),
+    ]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

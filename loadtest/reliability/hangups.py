@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from builder.parameters import set_parameters
-from clients import GenerationRequest
-from loadtest.lab.kit.repository import with_drafts
-from loadtest.reliability.asking import WHOLE, Channels
-from loadtest.reliability.hangup_ways import (
+from specdec.builder.parameters import set_parameters
+from specdec.clients import GenerationRequest
+from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.reliability.asking import WHOLE, Channels
+from specdec.loadtest.reliability.hangup_ways import (
     DRAFTERS,
     MOMENTS,
     TEXT,
@@ -29,7 +29,7 @@ from loadtest.reliability.hangup_ways import (
     kill_client,
     plan,
 )
-from loadtest.reliability.resources import (
+from specdec.loadtest.reliability.resources import (
     NO_PAGE,
     Resources,
     requests_by_outcome,
@@ -37,8 +37,8 @@ from loadtest.reliability.resources import (
     settled,
     slopes_per_hour,
 )
-from loadtest.reliability.table import Row, counted
-from loadtest.reliability.watched import described, watched_server
+from specdec.loadtest.reliability.table import Row, counted
+from specdec.loadtest.reliability.watched import described, watched_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

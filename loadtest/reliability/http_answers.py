@@ -13,10 +13,10 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from loadtest.reliability.asking import ANSWER_LIMIT_S, TIMED_OUT, Answer, error_type_of
+from specdec.loadtest.reliability.asking import ANSWER_LIMIT_S, TIMED_OUT, Answer, error_type_of
 
 if TYPE_CHECKING:
-    from clients.request import GenerationRequest
+    from specdec.clients.request import GenerationRequest
     from specdec.launch.server_command import ServeSettings
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

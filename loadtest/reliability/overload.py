@@ -11,13 +11,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from loadtest.reliability.asking import WHOLE, error_type_of
-from loadtest.reliability.http_answers import post
-from loadtest.reliability.resources import settled
-from loadtest.reliability.table import Row, counted, spread
-from loadtest.reliability.watched import described, watched_server
 from specdec.launch.server_command import ServeSettings
 from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.reliability.asking import WHOLE, error_type_of
+from specdec.loadtest.reliability.http_answers import post
+from specdec.loadtest.reliability.resources import settled
+from specdec.loadtest.reliability.table import Row, counted, spread
+from specdec.loadtest.reliability.watched import described, watched_server
 
 NUM_REQUESTS = 640
 NUM_TOKENS = 32

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.table import Row
-from loadtest.reliability.watched import described, watched_server
+from specdec.clients import GenerationRequest
+from specdec.loadtest.reliability.asking import Answer, Channels
+from specdec.loadtest.reliability.table import Row
+from specdec.loadtest.reliability.watched import described, watched_server
 
 DRAFTERS = ("none", "auto")
 NUM_STREAMS = 4

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.table import Row, counted, listed
-from loadtest.reliability.watched import described, watched_server
+from specdec.clients import GenerationRequest
+from specdec.loadtest.reliability.asking import Answer, Channels
+from specdec.loadtest.reliability.table import Row, counted, listed
+from specdec.loadtest.reliability.watched import described, watched_server
 
 POISON_PER_ROUND = 350
 NUM_WITNESSES = 8

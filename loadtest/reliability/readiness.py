@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Channels
+from specdec.clients import GenerationRequest
+from specdec.loadtest.reliability.asking import Channels
 
 if TYPE_CHECKING:
     from specdec.launch.triton_server import TritonServer

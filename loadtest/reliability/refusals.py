@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Answer, Channels
-from loadtest.reliability.resources import settled
-from loadtest.reliability.table import Row, listed, spread
-from loadtest.reliability.watched import described, watched_server
+from specdec.clients import GenerationRequest
+from specdec.loadtest.reliability.asking import Answer, Channels
+from specdec.loadtest.reliability.resources import settled
+from specdec.loadtest.reliability.table import Row, listed, spread
+from specdec.loadtest.reliability.watched import described, watched_server
 
 NUM_STREAMS = 64
 NUM_REFUSED = 576

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import grpc
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Channels, tokens_of
-from loadtest.reliability.http_answers import NO_ANSWER, events_of, post_stream, token_ids_of
-from loadtest.reliability.resources import settled
-from loadtest.reliability.table import Row, counted
-from loadtest.reliability.watched import described, watched_server
+from specdec.clients import GenerationRequest
 from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.reliability.asking import Channels, tokens_of
+from specdec.loadtest.reliability.http_answers import (
+    NO_ANSWER,
+    events_of,
+    post_stream,
+    token_ids_of,
+)
+from specdec.loadtest.reliability.resources import settled
+from specdec.loadtest.reliability.table import Row, counted
+from specdec.loadtest.reliability.watched import described, watched_server
 
 STOPS_READING_S = 60.0
 NUM_TOKENS = 1500

@@ -16,17 +16,17 @@ from pathlib import Path
 import grpc
 from tritonclient.grpc import service_pb2_grpc
 
-from clients import GenerationRequest
-from clients.grpc_client import encode_request
-from loadtest.reliability.asking import ANSWER_LIMIT_S, WHOLE, Answer, Channels, tokens_of
-from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.http_answers import ask_over_http
-from loadtest.reliability.serving import START_LIMIT_S, comes_up, serve_command
-from loadtest.reliability.table import Row, counted, listed, spread
+from specdec.clients import GenerationRequest
+from specdec.clients.grpc_client import encode_request
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of
 from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.launch.supervisor import STOP_GRACE_S
+from specdec.loadtest.reliability.asking import ANSWER_LIMIT_S, WHOLE, Answer, Channels, tokens_of
+from specdec.loadtest.reliability.crashes import CrashWatch
+from specdec.loadtest.reliability.http_answers import ask_over_http
+from specdec.loadtest.reliability.serving import START_LIMIT_S, comes_up, serve_command
+from specdec.loadtest.reliability.table import Row, counted, listed, spread
 
 DRAIN_S = 8.0
 END_LIMIT_S = 60.0

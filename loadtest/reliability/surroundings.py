@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import GenerationRequest
-from loadtest.reliability.asking import Channels
-from loadtest.reliability.refusals import requests_of
-from loadtest.reliability.serving import comes_up, serve_command
-from loadtest.reliability.table import Row, one_line
+from specdec.clients import GenerationRequest
 from specdec.launch.server_command import ServeSettings, with_free_ports
+from specdec.loadtest.reliability.asking import Channels
+from specdec.loadtest.reliability.refusals import requests_of
+from specdec.loadtest.reliability.serving import comes_up, serve_command
+from specdec.loadtest.reliability.table import Row, one_line
 
 NUM_STREAMS = 64
 UNKNOWN_USER = 54321

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.resources import settled
-from loadtest.reliability.table import listed
 from specdec.launch.triton_server import TritonServer
+from specdec.loadtest.reliability.crashes import CrashWatch
+from specdec.loadtest.reliability.resources import settled
+from specdec.loadtest.reliability.table import listed
 
 NOTICE_S = 3.0
 """Seconds with nothing in flight in which the supervisor reports a death.

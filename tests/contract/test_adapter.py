@@ -1,12 +1,15 @@
 """The adapter to an engine: the calls that it makes, and how it reads the responses."""
 
+import threading
 import weakref
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
 from specdec.errors import EngineLostError
+from tests.waiting import wait_for
 
 LOST = "Stub process 'target_0_0' is not healthy."
 CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
@@ -186,20 +189,64 @@ def test_responses_are_kept_after_a_long_call(inside_triton, monkeypatch):
 
 
 def test_error_type_of_an_engine_decides_who_is_at_fault(inside_triton):
-    """`invalid_request` and `unsupported` blame the request; any other message is `engine_failed`.
+    """`invalid_request` and `unsupported` blame the request, `configuration` the deployment.
 
-    A message about an unhealthy stub process is an EngineLostError.
+    Any other message is `engine_failed`; one about an unhealthy stub process is an EngineLostError.
     """
     requests = inside_triton("specdec.engines.bls_requests").BlsRequests("target", "id", list, ())
 
-    texts = ("invalid_request: too long", "unsupported: x", "internal: y", "broken", LOST)
+    texts = ("invalid_request: too long", "unsupported: x", "configuration: no head")
+    texts += ("internal: y", "broken", LOST)
     errors = [requests._failure(text) for text in texts]
 
     assert [str(each) for each in errors] == [
         "invalid_request: target: too long",
         "unsupported: target: x",
+        "configuration: target: no head",
         "engine_failed: target: internal: y",
         "engine_failed: target: broken",
         f"engine_failed: target: {LOST}",
     ]
     assert isinstance(errors[-1], EngineLostError)
+
+
+def test_aborts_at_once_send_one_stop_request(inside_triton, monkeypatch):
+    """The watchdog and the request's own thread may abort a call at the same time."""
+    requests = inside_triton("specdec.engines.bls_requests")
+    calls = requests.BlsRequests("target", "id", list, ())
+    calls._current = "id:1"
+    stops, may_end = [], threading.Event()
+
+    def stop(request_id, *_):
+        stops.append(request_id)
+        may_end.wait(10.0)
+        return iter(())
+
+    monkeypatch.setattr(calls, "_exec", stop)
+    start = threading.Barrier(8)
+    threads = [threading.Thread(target=lambda: (start.wait(), calls.abort())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    may_end.set()
+
+    assert stops == ["id:1"]
+    wait_for(lambda: not calls._is_aborting)
+    assert requests._num_stops["target"] == 0
+
+
+def test_abort_without_a_free_thread_can_be_repeated(inside_triton, monkeypatch):
+    """If no thread can be started, the abort counts as ended, so that the next one is sent."""
+    requests = inside_triton("specdec.engines.bls_requests")
+    calls = requests.BlsRequests("target", "id", list, ())
+    calls._current = "id:1"
+    thread = MagicMock()
+    thread.start.side_effect = RuntimeError("can't start new thread")
+    monkeypatch.setattr(requests, "threading", SimpleNamespace(Thread=lambda **_: thread))
+
+    calls.abort()
+    calls.abort()
+
+    assert thread.start.call_count == 2
+    assert requests._num_stops["target"] == 0

@@ -1,5 +1,6 @@
 """A request that fails just after its admission gets an error, and its slot is free again."""
 
+from operator import attrgetter
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 
 from specdec.errors import ShuttingDownError
-from specdec.serving.admission.in_flight import FlightControl
+from specdec.serving.admission.in_flight import RequestsInFlight
 from specdec.serving.admission.tenant_shares import TenantShares
+from specdec.serving.request.request import RequestLimits
 
 
 class Watch:
@@ -27,15 +29,22 @@ class Watch:
 def model(inside_triton, monkeypatch):
     """Return an orchestrator with one slot, whose error responses are plain texts."""
     orchestrator = inside_triton("specdec.serving.orchestrator")
-    monkeypatch.setattr(orchestrator, "error_response", str)
-    model = orchestrator.TritonPythonModel.__new__(orchestrator.TritonPythonModel)
-    model._inputs = ("text_input", "max_tokens")
-    model._limits = orchestrator.RequestLimits(100, 16, ("auto",), 512, 4096)
-    model._control = FlightControl(TenantShares(1, 1.0), 0.01, lambda _: None)
-    model._watch, model._tracing, model._threads, model._metrics = (MagicMock() for _ in range(4))
-    model._outbox = SimpleNamespace(put_last=lambda sender, make: sender.send(make()))
+    responder = inside_triton("specdec.serving.responder")
+    admission = inside_triton("specdec.serving.admission.admission")
+    monkeypatch.setattr(responder, "error_response", str)
+    requests = RequestsInFlight(TenantShares(1, 1.0), 0.01, lambda _: None)
+    limits = RequestLimits(100, 16, ("auto",), 512, 4096)
+    inputs = ("text_input", "max_tokens")
+    outbox = SimpleNamespace(put_last=lambda sender, make: sender.send(make()))
+    model = orchestrator.TritonPythonModel()
+    model._parts = SimpleNamespace(
+        admission=admission.Admission(inputs, limits, MagicMock(), requests, MagicMock()),
+        requests=requests,
+        responder=responder.Responder(requests, MagicMock(), outbox),
+        threads=MagicMock(),
+    )
     yield model
-    model._control.close()
+    requests.close()
 
 
 def request(sender):
@@ -55,26 +64,26 @@ def request(sender):
 
 def test_stop_that_begins_during_the_admission_refuses_the_request(model):
     """A stop that has not counted the request would not wait for its answer."""
-    model._watch = Watch()
+    model._parts.admission._watch = Watch()
     sender = MagicMock()
 
     model.execute([request(sender)])
 
     assert sender.send.call_args.args == ("shutting_down: the server is stopping",)
-    assert model._control.num_inflight == 0
-    model._threads.submit.assert_not_called()
+    assert model._parts.requests.num_inflight == 0
+    model._parts.threads.submit.assert_not_called()
 
 
-@pytest.mark.parametrize("part", ["_tracing.begin", "_threads.submit"])
+@pytest.mark.parametrize("part", ["admission._tracing.begin", "threads.submit"])
 def test_failure_after_the_admission_frees_the_slot(model, part):
     """After an exception, such as no free thread, the next request gets the only slot."""
-    owner, method = part.split(".")
-    getattr(getattr(model, owner), method).side_effect = [RuntimeError("no thread"), None]
+    failing = attrgetter(part)(model._parts)
+    failing.side_effect = [RuntimeError("no thread"), MagicMock()]
     first, second = MagicMock(), MagicMock()
 
     model.execute([request(first), request(second)])
 
     first.send.assert_called_once()
     second.send.assert_not_called()
-    assert model._control.num_inflight == 1
-    assert model._threads.submit.called
+    assert model._parts.requests.num_inflight == 1
+    assert model._parts.threads.submit.called

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from builder.rendering.tensorrtllm import ENGINE
+from specdec.builder.rendering.tensorrtllm import ENGINE
 from tests.doubles.repository import change_build, compiled_repository
 from tests.doubles.tensorrtllm.built import BuiltEngine, LoadError
 from tests.doubles.tensorrtllm.call import Refusal, read_call

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from specdec.engines.wire import contract
+from specdec.engines.wire import contract, engine_outputs, receipts
+from specdec.torch_engine.task import TaskStats
 from tests.contract.declared import tensors_of
 from tests.contract.tables import NVIDIA_INPUTS, NVIDIA_OUTPUTS, OWN_INPUTS, OWN_OUTPUTS
 
@@ -70,16 +71,14 @@ def test_adapter_and_engine_use_declared_names_only(configurations):
     assert set(contract.REQUIRED_OUTPUTS) == {"output_ids", "sequence_length"}
 
 
-def test_outputs_are_the_declared_ones(configurations, inside_triton):
+def test_outputs_are_the_declared_ones(configurations):
     """The engine's replies have all outputs of config.pbtxt, with their types and dimensions."""
-    reply = inside_triton("specdec.engine_model.reply")
-    scheduler = inside_triton("specdec.torch_engine.task")
-    outputs = reply.token_outputs([1, 2, 3])
-    outputs |= reply.perf_outputs(scheduler.TaskStats())
-    outputs |= reply.log_prob_outputs([-0.5, -1.0, -0.25])
-    outputs[contract.GENERATION_LOGITS] = np.zeros((1, 3, 5), dtype=np.float32)
-    outputs |= reply.next_draft_outputs((4, 5), (-1, -1))
-    outputs |= reply.receipt_outputs("somewhere")
+    outputs = engine_outputs.token_outputs([1, 2, 3])
+    outputs |= engine_outputs.perf_outputs(TaskStats())
+    outputs |= engine_outputs.log_prob_outputs([-0.5, -1.0, -0.25])
+    outputs |= engine_outputs.logits_outputs([np.zeros(5, dtype=np.float32)] * 3)
+    outputs |= engine_outputs.next_draft_outputs((4, 5), (-1, -1))
+    outputs |= receipts.receipt_outputs("somewhere")
     declared = tensors_of(configurations["target"].output)
     types = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "float32": "TYPE_FP32"}
     types["object"] = "TYPE_STRING"

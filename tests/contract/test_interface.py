@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.errors import SpecdecError
-from clients.request import INPUTS
 from specdec import errors
 from specdec.cli import COMMANDS
+from specdec.clients.errors import SpecdecError
+from specdec.clients.request import INPUTS
 from specdec.launch.server_command import PORT_VARIABLES as LAUNCHER_PORTS
 from specdec.launch.server_command import ServeSettings
 from specdec.settings.orchestrator import OrchestratorSettings
@@ -133,11 +133,11 @@ def test_errors_are_the_documented_ones():
 def test_clients_know_the_code_of_each_error(error_type, code):
     """A client derives the code from the text, because a stream carries nothing else.
 
-    It knows no code for the two errors that reach no client.
+    It knows no code for the error that reaches no client.
     """
     known = SpecdecError.from_server(f"{error_type}: text").status
 
-    assert known == (None if error_type in {"configuration", "draft_timeout"} else code)
+    assert known == (None if error_type == "draft_timeout" else code)
 
 
 def test_errors_leave_with_their_code_and_never_with_a_traceback(inside_triton):

@@ -107,7 +107,7 @@ def test_receipt_counts_once(reader):
 
 def test_silent_reader_is_not_waited_for(reader, monkeypatch):
     """A reader that sends no receipt in time counts as gone, and the call ends without it."""
-    monkeypatch.setattr(receipts, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(receipts, "RECEIPT_WAIT_S", 0.05)
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
     call.says(1)
     call.says(is_final=True)

@@ -7,9 +7,9 @@ import yaml
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from builder.description import Limits, Placement, Precision, Runtime, load_description
-from builder.memory import KvShare
-from builder.rendering.llmapi import model_yaml
+from specdec.builder.description import Limits, Placement, Precision, Runtime, load_description
+from specdec.builder.memory import KvShare
+from specdec.builder.rendering.llmapi import model_yaml
 from tests.contract.declared import tensors_of
 from tests.contract.tables import LLMAPI_INPUTS, LLMAPI_OUTPUTS, OWN_OUTPUTS
 from tests.doubles.llmapi.llm_args import SINCE_1_3, UNTIL_1_3, checked

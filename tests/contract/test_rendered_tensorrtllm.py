@@ -9,13 +9,13 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from builder.description import Runtime, load_description
-from builder.description.loading import pair_file
-from builder.rendering.repository import RenderOptions, render
-from builder.tensorrt_llm.flags import BUILD, build_flags
-from builder.tensorrt_llm.installation import described_toolkit
-from builder.tensorrt_llm.plan import plan_steps
-from builder.tensorrt_llm.signatures import CALLS, COMMANDS, accepted
+from specdec.builder.description import Runtime, load_description
+from specdec.builder.description.loading import pair_file
+from specdec.builder.rendering.repository import RenderOptions, render
+from specdec.builder.tensorrt_llm.flags import BUILD, build_flags
+from specdec.builder.tensorrt_llm.installation import described_toolkit
+from specdec.builder.tensorrt_llm.plan import plan_steps
+from specdec.builder.tensorrt_llm.signatures import CALLS, COMMANDS, accepted
 from tests.contract.declared import tensors_of
 from tests.contract.tables import (
     NVIDIA_INPUTS,

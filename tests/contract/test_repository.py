@@ -1,5 +1,10 @@
 """The layout of model_repository/ and backends/, as Triton and its users need it."""
 
+import re
+from pathlib import Path
+
+import pytest
+
 from tests.contract.declared import ROOT
 
 MODELS = ROOT / "model_repository"
@@ -23,4 +28,27 @@ def test_backends_folder_stays_ours():
     """`backends/python` holds only the package, because Triton uses a folder of this name too."""
     names = {path.name for path in (ROOT / "backends" / "python").iterdir()}
 
-    assert names - {"__pycache__"} == {"specdec"}
+    # An editable install leaves its list of files there.
+    assert names - {"__pycache__", "specdec_triton.egg-info"} == {"specdec"}
+
+
+@pytest.mark.parametrize("name", ["builder", "clients", "loadtest", "model_repository"])
+def test_folders_are_linked_into_the_package(name):
+    """The link makes `specdec.builder` and so on, and the checkout can be moved."""
+    link = ROOT / "backends" / "python" / "specdec" / name
+
+    assert link.readlink() == Path("../../..") / name
+    assert link.resolve() == (ROOT / name).resolve()
+
+
+def test_code_imports_the_linked_folders_as_parts_of_the_package():
+    """No module imports `builder` by that name: it would exist twice, and not in a wheel."""
+    pattern = re.compile(r"^\s*(?:from|import) (?:builder|clients|loadtest)\b", re.MULTILINE)
+    folders = ("backends/python/specdec", "builder", "clients", "loadtest", "tests", "docs")
+
+    assert [
+        str(path)
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if pattern.search(path.read_text("utf-8"))
+    ] == []

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from builder.description import PairDescription, Placement, load_description
-from builder.memory import KvShare
-from builder.rendering.launch import plan_launch
-from builder.rendering.pbtxt import parameter_line
-from builder.rendering.repository import RenderOptions, render
-from builder.rendering.tensorrtllm import ENGINE, write_compiled_model
-from builder.tensorrt_llm.compiling import compile_steps
-from builder.tensorrt_llm.installation import find_toolkit
-from builder.tensorrt_llm.plan import plan_steps
+from specdec.builder.description import PairDescription, Placement, load_description
+from specdec.builder.memory import KvShare
+from specdec.builder.parameters import parameter_line
+from specdec.builder.rendering.launch import plan_launch
+from specdec.builder.rendering.repository import RenderOptions, render
+from specdec.builder.rendering.tensorrtllm import ENGINE, write_compiled_model
+from specdec.builder.tensorrt_llm.compiling import compile_steps
+from specdec.builder.tensorrt_llm.installation import find_toolkit
+from specdec.builder.tensorrt_llm.plan import plan_steps
 from specdec.deployment.manifest import MANIFEST_FILE
 from tests.unit.builder.tensorrt_llm_standin import install
 

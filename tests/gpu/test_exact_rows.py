@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
+from specdec.loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.gpu.layers import attention_kernel
 from specdec.torch_engine.gpu.tiles import TILE, product

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.repository.colocate import colocate
-from loadtest.lab.kit.repository import add_front_door
-from loadtest.reliability.crashes import CrashWatch
+from specdec.builder.repository.colocate import colocate
 from specdec.launch.launcher import TritonServer, port_from_environment
+from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.reliability.crashes import CrashWatch
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
 from tests.server.collector import collecting

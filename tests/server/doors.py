@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.parameters import parameters_of, set_parameters
-from builder.repository.add_draft import add_draft
-from clients import GenerationRequest, GrpcClient
-from loadtest.lab.kit.random_weights import random_draft
-from loadtest.lab.kit.repository import add_front_door
+from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.repository.add_draft import add_draft
+from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.random_weights import random_draft
+from specdec.loadtest.lab.kit.repository import add_front_door
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.parameters import set_parameters
-from loadtest.lab.kit.repository import add_front_door
+from specdec.builder.parameters import set_parameters
+from specdec.loadtest.lab.kit.repository import add_front_door
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4

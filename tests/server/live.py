@@ -17,9 +17,9 @@ import urllib3
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
 
-from builder.parameters import set_parameters
-from loadtest.lab.kit.repository import with_drafts
+from specdec.builder.parameters import set_parameters
 from specdec.launch.admin_key import ADMIN_HEADER, read_admin_key
+from specdec.loadtest.lab.kit.repository import with_drafts
 from tests.waiting import PATIENCE_S, wait_for
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from tests.server.doors import AHEAD, Door
 from tests.server.live import is_idle
 from tests.server.prompts import CHATS, COUNT, PLAIN

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
 from tests.server.live import is_idle, metrics, num_inflight
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

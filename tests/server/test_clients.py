@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from tests.server.live import num_inflight
 from tests.server.prompts import CHATS, COUNT, REPEAT
 from tests.waiting import wait_for
@@ -88,7 +88,15 @@ def test_bad_requests_are_refused_with_their_error_type(client, fields, is_strea
 def test_killed_client_frees_the_slot(server, protocol):
     """When a client is killed in mid-stream, its slot is free soon."""
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
-    command = [sys.executable, "-u", "-m", "clients.generate", COUNT, "--max-tokens", "4000"]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "specdec.clients.generate",
+        COUNT,
+        "--max-tokens",
+        "4000",
+    ]
     process = subprocess.Popen(
         [*command, "--protocol", protocol, "--url", url], stdout=subprocess.PIPE
     )
@@ -131,9 +139,9 @@ def test_commands_work_on_a_real_server(server, protocol):
     url = server.grpc_url if protocol == "grpc" else f"http://{server.http_url}"
     where = ("--protocol", protocol, "--url", url, "--max-tokens", "32")
 
-    generated = run_command("clients.generate", REPEAT, "--chat", *where)
-    chatted = run_command("clients.chat", *where, stdin=f"{REPEAT}\n")
-    refused = run_command("clients.generate", "x", *where[:4], "--max-tokens", "0")
+    generated = run_command("specdec.clients.generate", REPEAT, "--chat", *where)
+    chatted = run_command("specdec.clients.chat", *where, stdin=f"{REPEAT}\n")
+    refused = run_command("specdec.clients.generate", "x", *where[:4], "--max-tokens", "0")
 
     assert generated.returncode == 0, generated.stderr
     assert "tokens/s" in generated.stderr
@@ -148,8 +156,12 @@ def test_chat_marks_exactly_the_drafted_tokens(server):
     """With marks, the chat prints the text that it prints without marks, plus the brackets."""
     where = ("--url", server.grpc_url, "--max-tokens", "32", "--drafter", "draft")
 
-    plain = run_command("clients.chat", *where, "--marks", "none", stdin=f"{REPEAT}\n").stdout
-    marked = run_command("clients.chat", *where, "--marks", "text", stdin=f"{REPEAT}\n").stdout
+    plain = run_command(
+        "specdec.clients.chat", *where, "--marks", "none", stdin=f"{REPEAT}\n"
+    ).stdout
+    marked = run_command(
+        "specdec.clients.chat", *where, "--marks", "text", stdin=f"{REPEAT}\n"
+    ).stdout
 
     answer = plain.rpartition("\n[")[0]
     without_legend = marked.partition("\n")[2].rpartition("\n[")[0]

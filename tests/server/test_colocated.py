@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient
+from specdec.clients import GenerationRequest, GrpcClient
 from tests.server.live import num_inflight
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

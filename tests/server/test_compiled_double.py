@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from tests.server.live import Failure, metrics, num_inflight, raw_client, tensor
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

@@ -155,7 +155,7 @@ def test_prefix_is_not_computed_twice(raw):
             "invalid_request",
             "draft_input_ids is empty",
         ),
-        (call(20, draft_input_ids=tensor(*range(17))), BOTH, "invalid_request", "17 .*16"),
+        (call(20, draft_input_ids=tensor(*range(17))), BOTH, "configuration", "17 .*16"),
         (call(draft_input_ids=tensor(5, 50000)), BOTH, "invalid_request", "50000"),
         (call(stop=tensor(True)), BOTH, "invalid_request", "id"),
         (call(0), BOTH, "invalid_request", "request_output_len .*1; given 0"),

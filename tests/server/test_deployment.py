@@ -4,9 +4,9 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from builder.errors import BuildError
-from builder.refresh.triton import Server
-from clients import GenerationRequest, HttpClient
+from specdec.builder.errors import BuildError
+from specdec.builder.refresh.triton import Server
+from specdec.clients import GenerationRequest, HttpClient
 from tests.server.live import ask_http
 from tests.server.prompts import COUNT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError, collect
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from tests.server.faulty import FAILING_DRAFTS
 from tests.server.live import metrics, num_inflight
 from tests.server.prompts import COUNT

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from tests.server.faulty import CACHE_TOKENS
 from tests.server.live import Failure, ask_http, raw_client, tensor
 

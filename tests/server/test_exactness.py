@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from clients import GenerationRequest, GrpcClient
+from specdec.clients import GenerationRequest, GrpcClient
 from specdec.serving.request.request import GenerationRequest as ParsedRequest
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.server.live import MODEL_REPOSITORY, raw_client, tensor

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from builder.repository.colocate import colocate
+from specdec.builder.repository.colocate import colocate
 from specdec.launch.launcher import TritonServer
 from specdec.serving.answer import ROUND_DELAY_VARIABLE
 from tests.server.live import MODEL_REPOSITORY
@@ -21,7 +21,7 @@ def gate(url, out):
     """
     options = ["--requests", "3", "--max-tokens", "12", "--max-p95-icl-ms", str(DELAY_MS)]
     return subprocess.run(
-        [sys.executable, "-m", "loadtest.cli", "--url", url, "--out", str(out), *options],
+        [sys.executable, "-m", "specdec.loadtest.cli", "--url", url, "--out", str(out), *options],
         capture_output=True,
         text=True,
         timeout=240,

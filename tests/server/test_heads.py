@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient
+from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
 from tests.server.untrained import UNTRAINED, repository_with_untrained_head
 

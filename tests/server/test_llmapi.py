@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
-from loadtest.lab.kit.repository import add_front_door
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.repository import add_front_door
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from tests.server.live import load, unload
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, SpecdecError, collect
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from tests.server.live import metrics, num_inflight
 from tests.server.prompts import COUNT, SHIP
 from tests.waiting import wait_for

@@ -9,8 +9,8 @@ import pytest
 import urllib3
 import yaml
 
-from clients import GenerationRequest, GrpcClient, SpecdecError, collect
-from loadtest.observe.cli import main as report
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError, collect
+from specdec.loadtest.observe.cli import main as report
 from tests.manifests import KUBERNETES
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT

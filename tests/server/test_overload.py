@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from tests.server.faulty import INFLIGHT_LIMIT
 from tests.server.live import metrics, num_inflight
 from tests.server.prompts import COUNT

@@ -2,12 +2,12 @@
 
 import json
 
-from builder.cli import main
-from builder.parameters import parameters_of, set_parameters
-from builder.profiling.cli import PROFILE
-from loadtest.lab.kit.random_weights import random_draft
-from loadtest.lab.kit.repository import with_drafts
+from specdec.builder.cli import main
+from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.profiling.cli import PROFILE
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.random_weights import random_draft
+from specdec.loadtest.lab.kit.repository import with_drafts
 from specdec.steering.costs import load_bucket
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from builder.parameters import set_parameters
-from builder.refresh import swapping
-from builder.refresh.trial import TrialSettings, Verdict
-from builder.refresh.triton import Server
-from clients import GenerationRequest, GrpcClient, collect
-from loadtest.lab.kit.random_weights import random_draft
+from specdec.builder.parameters import set_parameters
+from specdec.builder.refresh import swapping
+from specdec.builder.refresh.trial import TrialSettings, Verdict
+from specdec.builder.refresh.triton import Server
+from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.deployment.freshness import trained_on, write_trained_on
 from specdec.deployment.versions import served_version
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.random_weights import random_draft
 from specdec.serving.request.prompt_log import read_log
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 from tests.server.prompts import PLAIN

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import main
-from builder.outputs import link_or_copy
-from builder.parameters import set_parameters
-from clients import GenerationRequest, GrpcClient, collect
+from specdec.builder.cli import main
+from specdec.builder.outputs import link_or_copy
+from specdec.builder.parameters import set_parameters
+from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.launch.launcher import LaunchError, TritonServer
 from tests.server.live import MODEL_REPOSITORY
 from tests.server.prompts import CHATS
@@ -126,7 +126,7 @@ def test_pair_that_cannot_verify_fails_at_load(rendered, tmp_path):
 
     log = refusal(repository, tmp_path, "--model-control-mode=explicit", "--load-model=target")
 
-    # Mostly the log says "failed to run warmup sample 'first_call': invalid_request: draft token
+    # Mostly the log says "failed to run warmup sample 'first_call': configuration: draft token
     # length 2 exceeds …". But tritonserver 2.51.0 may also crash if a warm-up fails (status 139).
     assert "successfully loaded 'target'" not in log
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient
+from specdec.clients import GenerationRequest, GrpcClient
 
 EVERY_ENGINE = pytest.mark.engines("torch", "compiled")
 PROMPT = [{"role": "user", "content": "Tell me about a ship. Then tell me the same story again."}]

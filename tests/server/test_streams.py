@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from clients import GenerationRequest, GrpcClient, collect
+from specdec.clients import GenerationRequest, GrpcClient, collect
 from tests.server.live import ask_http, raw_client, tensor
 from tests.server.prompts import CHATS, COUNT, REPEAT, SHIP
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.acceptance.sampling import Draw, SamplingParams
 from specdec.acceptance.warping import warp
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.server.doors import Door
 from tests.server.live import MODEL_REPOSITORY, is_idle, raw_client, tensor

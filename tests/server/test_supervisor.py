@@ -10,23 +10,23 @@ from contextlib import ExitStack
 
 import pytest
 
-from loadtest.reliability.deaths import (
-    EXCEPTION,
-    NUM_HTTP,
-    TOLD_LIMIT_S,
-    UNREADY_LIMIT_S,
-    inject,
-)
-from loadtest.reliability.faulty_engine import with_planted_faults
-from loadtest.reliability.http_answers import CLOSED
-from loadtest.reliability.serving import serve_command
-from loadtest.reliability.stops import DRAIN_S, stop_in
 from specdec.health.board import SHARED_MEMORY
 from specdec.health.processes import all_processes, environment_of, model_run_by
 from specdec.launch.launcher import TritonServer
 from specdec.launch.leftovers import BOARD_SUFFIX, remove_leftovers
 from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.launch.supervisor import STOP_GRACE_S
+from specdec.loadtest.reliability.deaths import (
+    EXCEPTION,
+    NUM_HTTP,
+    TOLD_LIMIT_S,
+    UNREADY_LIMIT_S,
+    inject,
+)
+from specdec.loadtest.reliability.faulty_engine import with_planted_faults
+from specdec.loadtest.reliability.http_answers import CLOSED
+from specdec.loadtest.reliability.serving import serve_command
+from specdec.loadtest.reliability.stops import DRAIN_S, stop_in
 from tests.server.live import MODEL_REPOSITORY, num_inflight
 from tests.waiting import wait_for
 

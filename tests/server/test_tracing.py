@@ -1,6 +1,6 @@
 """Each request has one trace: Triton's spans, and below them a span for every engine call."""
 
-from clients import GenerationRequest, GrpcClient, collect
+from specdec.clients import GenerationRequest, GrpcClient, collect
 from tests.server.live import ask_http
 from tests.server.prompts import COUNT
 from tests.waiting import wait_for

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import urllib3
 
-from clients import GenerationRequest, GrpcClient, SpecdecError, collect
-from loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError, collect
 from specdec.health.board import UNSUPERVISED_PREFIX
 from specdec.launch.installation import (
     assemble_backend_directory,
@@ -23,6 +22,7 @@ from specdec.launch.installation import (
 )
 from specdec.launch.leftovers import remove_shared_memory
 from specdec.launch.server_command import ServeSettings, server_command, with_free_ports
+from specdec.loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
 from tests.server.live import ask_http, copy_repository
 from tests.server.prompts import COUNT
 from tests.waiting import PATIENCE_S, wait_for

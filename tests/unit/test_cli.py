@@ -89,12 +89,20 @@ def test_missing_package_names_the_extra(monkeypatch, capsys):
     assert "specdec-triton[loadtest]" in message
 
 
+def test_other_missing_modules_keep_their_traceback(replace_module):
+    """A module that no extra installs is a fault of the installation, which is not hidden."""
+    replace_module(ModuleNotFoundError(name="specdec.loop"))
+
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["serve"])
+
+
 def test_subcommands_are_imported_on_use():
     """`specdec --version` imports no subcommand, so that it is instant and needs no extras."""
     code = (
         "import sys; from specdec.cli import main; main(['--version']); "
-        "sys.exit(any(m.split('.')[0] in {'torch', 'builder', 'clients', 'loadtest'} "
-        "for m in sys.modules))"
+        "sys.exit(any(m.startswith(('torch', 'specdec.builder', 'specdec.clients', "
+        "'specdec.loadtest')) for m in sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

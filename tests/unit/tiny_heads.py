@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from builder.heads import checkpoint, eagle3, medusa
-from builder.heads.batch import HeadBatch
+from specdec.builder.heads import checkpoint, eagle3, medusa
+from specdec.builder.heads.batch import HeadBatch
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.tree import add_tree
@@ -65,30 +65,30 @@ class Reference:
         self._taps = [2, NUM_LAYERS // 2, NUM_LAYERS - 3]
 
     @torch.inference_mode()
-    def law(self, context: list[int], next_token: int, said: Sequence[int]) -> Tensor:
-        """Return the head's log-probabilities [VOCAB] float32 of the token after `said`.
+    def distribution(self, context: list[int], next_token: int, drafted: Sequence[int]) -> Tensor:
+        """Return the head's log-probabilities [VOCAB] float32 of the token after `drafted`.
 
-        `next_token` is the target's own token after the context; the draft tokens `said` follow it.
+        `next_token` is the target's own token after the context; the tokens `drafted` follow it.
         Tokens that the head cannot draft get −inf.
         """
         out = self._target.model(torch.tensor([context]), output_hidden_states=True)
         taps = [*(out.hidden_states[n][0] for n in self._taps), out.last_hidden_state[0]]
-        tokens = torch.tensor([*context[1:], next_token, *said, 0])
+        tokens = torch.tensor([*context[1:], next_token, *drafted, 0])
         batch = HeadBatch(
             torch.stack(taps, dim=1), tokens, [len(context)], torch.tensor([len(context) - 1]),
             [1], *(torch.empty(0) for _ in range(4)),
         )  # fmt: skip
-        logits = list(self._head.steps(batch, len(said) + 1))[len(said)]
-        law = torch.full((VOCAB,), float("-inf"))
-        law[self._head.draft_ids] = logits[0].log_softmax(dim=0)
-        return law
+        logits = list(self._head.steps(batch, len(drafted) + 1))[len(drafted)]
+        distribution = torch.full((VOCAB,), float("-inf"))
+        distribution[self._head.draft_ids] = logits[0].log_softmax(dim=0)
+        return distribution
 
-    def guesses(self, context: list[int], next_token: int, num: int) -> list[int]:
+    def draft_tokens(self, context: list[int], next_token: int, num: int) -> list[int]:
         """Return `num` draft tokens that follow `next_token`, the target's own token."""
-        said: list[int] = []
+        drafted: list[int] = []
         for _ in range(num):
-            said.append(int(self.law(context, next_token, said).argmax()))
-        return said
+            drafted.append(int(self.distribution(context, next_token, drafted).argmax()))
+        return drafted
 
 
 def add_one(scheduler: Scheduler, task: Task, receive: Receiver) -> None:

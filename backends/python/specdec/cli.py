@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from specdec import __version__
+from specdec.extras import advice_on
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -30,18 +31,28 @@ COMMANDS = {
         "specdec.launch.launcher", "run tritonserver with the model repository", "server"
     ),
     "health": Command("specdec.health.cli", "ask whether a running server is ready", "server"),
-    "build": Command("builder.cli", "build the default pair, import or distill a model", "server"),
-    "chat": Command("clients.chat", "talk to the model, accepted draft tokens shown", "clients"),
-    "generate": Command("clients.generate", "send one prompt, print the answer", "clients"),
-    "load": Command("loadtest.cli", "Locust load test with gates and reports", "loadtest"),
+    "build": Command(
+        "specdec.builder.cli", "build the default pair, import or distill a model", "torch"
+    ),
+    "chat": Command(
+        "specdec.clients.chat", "talk to the model, accepted draft tokens shown", "clients"
+    ),
+    "generate": Command("specdec.clients.generate", "send one prompt, print the answer", "clients"),
+    "load": Command("specdec.loadtest.cli", "Locust load test with gates and reports", "loadtest"),
     "plan": Command(
-        "loadtest.planning.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"
+        "specdec.loadtest.planning.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"
     ),
     "evaluate": Command(
-        "loadtest.evaluating.cli", "measure prompts by task before deploying: advice", "loadtest"
+        "specdec.loadtest.evaluating.cli",
+        "measure prompts by task before deploying: advice",
+        "loadtest",
     ),
-    "report": Command("loadtest.observe.cli", "a page on acceptance, gain and time", "loadtest"),
-    "bench": Command("loadtest.bench", "side-by-side measurements, exactness check", "loadtest"),
+    "report": Command(
+        "specdec.loadtest.observe.cli", "a page on acceptance, gain and time", "loadtest"
+    ),
+    "bench": Command(
+        "specdec.loadtest.bench", "side-by-side measurements, exactness check", "loadtest"
+    ),
 }
 
 
@@ -82,21 +93,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"specdec: {problem}; one of: {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        return _run(name, command, rest)
+        status: int = importlib.import_module(command.module).main(rest)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-
-
-def _run(name: str, command: Command, argv: list[str]) -> int:
-    try:
-        module = importlib.import_module(command.module)
     except ModuleNotFoundError as error:
-        print(
-            f"specdec {name}: the module {error.name!r} is missing; "
-            f"`make setup` installs everything, `pip install 'specdec-triton[{command.extra}]'` "
-            "what this command needs",
-            file=sys.stderr,
-        )
+        advice = advice_on(error, command.extra)
+        if advice is None:
+            raise
+        print(f"specdec {name}: {advice}", file=sys.stderr)
         return EXIT_FAILURE
-    status: int = module.main(argv)
     return status

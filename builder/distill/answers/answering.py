@@ -28,9 +28,9 @@ from torch.multiprocessing.spawn import spawn
 from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer
 
-from builder.distill.answers.teacher import Teacher
-from builder.distill.answers.writer import Job, WriterSettings, Written, write
-from builder.distill.prompts import Prompt, all_tokens, load
+from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, write
+from specdec.builder.distill.prompts import Prompt, all_tokens, load
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from builder.distill.answers.answering import (
+from specdec.builder.distill.answers.answering import (
     AnswerSettings,
     in_workers,
     user_header_ids,
     worker_device,
 )
-from builder.distill.answers.teacher import Teacher
-from builder.distill.answers.writer import Job, WriterSettings, write
-from builder.distill.prompts import Prompt, load, save, templates
-from builder.distill.seeding import seeded
+from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.writer import Job, WriterSettings, write
+from specdec.builder.distill.prompts import Prompt, load, save, templates
+from specdec.builder.distill.seeding import seeded
 
 MAX_QUESTION = 80
 """Most tokens of a sampled user turn."""

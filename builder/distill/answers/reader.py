@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from builder.distill.answers.teacher import Teacher, top_logprobs
-from builder.distill.data import Example
+from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.data import Example
 
 NUM_TOP = 16
 """Tokens whose probabilities are given at each position."""

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig
 
-from builder.distill.arithmetic import work_dtype
-from builder.distill.rotary import rotary_tables, rotate
+from specdec.builder.distill.arithmetic import work_dtype
+from specdec.builder.distill.rotary import rotary_tables, rotate
 from specdec.torch_engine.layers.linear import can_be_packed
 
 

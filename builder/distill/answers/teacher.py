@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from builder.distill.answers.target_layers import TargetLayers
-from builder.distill.packing import attend, pack
+from specdec.builder.distill.answers.target_layers import TargetLayers
+from specdec.builder.distill.packing import attend, pack
 
 CPU_GROUP = 8
 """Slots that attend together on a CPU."""

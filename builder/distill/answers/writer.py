@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
 
 LOOP_SPAN = 60
 """Tokens that must repeat before an answer is cut."""

@@ -1,18 +1,18 @@
 """Prompts to train on: those that the user gives or that are shipped, and generated ones.
 
 Generated prompts are made of text from package registries (`sources`) and templates, or sampled
-from the target itself (`builder.distill.answers.questions`). Prompts that measure a draft are read
-only to leave similar ones out (`separation`).
+from the target itself (`builder/distill/answers/questions.py`). Prompts that measure a draft are
+read only to leave similar ones out (`separation`).
 """
 
-from builder.distill.prompts.building import (
+from specdec.builder.distill.prompts.building import (
     PromptSettings,
     build,
     follow_ups,
     held_out,
     with_sampled,
 )
-from builder.distill.prompts.prompt import (
+from specdec.builder.distill.prompts.prompt import (
     SHIPPED,
     Prompt,
     all_tokens,

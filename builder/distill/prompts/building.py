@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.distill.data import HELD_OUT_EVERY
-from builder.distill.prompts import separation, sources, templates
-from builder.distill.prompts.prompt import Prompt, shipped
-from builder.distill.seeding import seeded
+from specdec.builder.distill.data import HELD_OUT_EVERY
+from specdec.builder.distill.prompts import separation, sources, templates
+from specdec.builder.distill.prompts.prompt import Prompt, shipped
+from specdec.builder.distill.seeding import seeded
 
 PROSE = ("technical", "speech", "novel")
 MOST_JOINED = 6

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.errors import BuildError
+from specdec.builder.errors import BuildError
 
 SHIPPED = Path(__file__).parents[2] / "prompts"
 """Folder of the shipped prompts, one file for each task."""

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from builder.distill import measure
-from builder.distill.data import Example
+from specdec.builder.distill import measure
+from specdec.builder.distill.data import Example
 
 
 @dataclass(frozen=True)

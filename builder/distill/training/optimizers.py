@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from builder.distill.training.learner import TrainSettings
+from specdec.builder.distill.training.learner import TrainSettings
 
 
 def optimizers(module: nn.Module, settings: TrainSettings) -> list[torch.optim.Optimizer]:

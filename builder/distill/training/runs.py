@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from builder.distill import data
-from builder.distill.data import Example
-from builder.distill.training.learner import Learner
+from specdec.builder.distill import data
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.training.learner import Learner
 
 
 def inherited(module: Any, *, train_head: bool) -> dict[str, Any]:

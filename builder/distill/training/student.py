@@ -8,11 +8,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from builder.distill import data, measure
-from builder.distill.data import Example
-from builder.distill.student import Student, without_weights
-from builder.distill.training import loss, runs
-from builder.distill.training.learner import HeldOut, TrainSettings, device
+from specdec.builder.distill import data, measure
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.student import Student, without_weights
+from specdec.builder.distill.training import loss, runs
+from specdec.builder.distill.training.learner import HeldOut, TrainSettings, device
 
 PAD_STEP = 256
 """Step to a multiple of which the tokens of a batch are padded."""

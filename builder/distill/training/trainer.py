@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from builder.distill import data
-from builder.distill.arithmetic import autocast
-from builder.distill.data import Example
-from builder.distill.seeding import seeded
-from builder.distill.training import curves
-from builder.distill.training.learner import Learner, TrainSettings, device
-from builder.distill.training.optimizers import optimizers, schedule
+from specdec.builder.distill import data
+from specdec.builder.distill.arithmetic import autocast
+from specdec.builder.distill.data import Example
+from specdec.builder.distill.seeding import seeded
+from specdec.builder.distill.training import curves
+from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.optimizers import optimizers, schedule
 
 NUM_CHECKED = 96
 """Most held-out answers in an evaluation."""

@@ -12,7 +12,7 @@ repository=$(cd "$(dirname "$0")/../../.." && pwd)
 export PYTHONPATH="$repository/backends/python:$repository${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONUNBUFFERED=1
 
-build() { "$python" -m builder.cli "$@"; }
+build() { "$python" -m specdec.builder.cli "$@"; }
 
 common=(--target "$target" --work "$work" --seed 20 --num-top 1 ${questions:+--questions "$questions"})
 prompts=(--num-sampled 30000 --num-again 8000 --num-summarise 4000 --num-question 6000

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from loadtest.gpu.decoders.shapes import (
+from specdec.acceptance.sampling import GREEDY, Draw
+from specdec.loadtest.gpu.decoders.shapes import (
     Streams,
     num_cache_bytes,
     num_layer_parameters,
     num_weight_bytes,
 )
-from loadtest.gpu.decoders.timing import DeviceSpeed, median_us, wait
-from specdec.acceptance.sampling import GREEDY, Draw
+from specdec.loadtest.gpu.decoders.timing import DeviceSpeed, median_us, wait
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.gpu.buckets import MAX_GRAPH_ROWS, Bucket, bucket_of, group
 from specdec.torch_engine.gpu.graph_decoder import GraphDecoder

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from loadtest.gpu.decoders.passes import NUM_CONTEXT_TOKENS
-from loadtest.gpu.decoders.timing import median_us
+from specdec.loadtest.gpu.decoders.passes import NUM_CONTEXT_TOKENS
+from specdec.loadtest.gpu.decoders.timing import median_us
 from specdec.torch_engine.config import ModelConfig
 
 

@@ -53,7 +53,7 @@ def _reads(source: torch.Tensor) -> list[Callable[[], object]]:
     if not source.is_cuda:
         return [source.sum]
     try:
-        from loadtest.gpu.decoders.reading import sums_of_blocks  # noqa: PLC0415  needs CUDA
+        from specdec.loadtest.gpu.decoders.reading import sums_of_blocks  # noqa: PLC0415  needs CUDA
 
         sums_of_blocks(source)
     except Exception as error:  # noqa: BLE001  a compiler that fails leaves PyTorch's own kernel

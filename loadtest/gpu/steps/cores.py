@@ -9,14 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from builder.parameters import set_parameters
-from clients import GrpcClient
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from loadtest.gpu.places import Places, home
-from loadtest.lab.kit.arms import AUTO, OFF
-from loadtest.lab.kit.repository import with_drafts
-from loadtest.lab.load.streams import Streams, salted
+from specdec.builder.parameters import set_parameters
+from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.lab.kit.arms import AUTO, OFF
+from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.lab.load.streams import Streams, salted
 
 
 def main(argv: list[str] | None = None) -> int:

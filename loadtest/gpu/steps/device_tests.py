@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 
 DEVICE_VARIABLE = "SPECDEC_TEST_DEVICE"
 """The environment variable that names the device for tests/gpu; without it they use `cuda`."""

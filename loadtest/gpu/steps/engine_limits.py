@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from loadtest.gpu.decoders.passes import (
+from specdec.loadtest.gpu.decoders.passes import (
     NUM_CONTEXT_TOKENS,
     LeapTime,
     PromptTime,
@@ -22,9 +22,9 @@ from loadtest.gpu.decoders.passes import (
     prompt_time,
     step_times,
 )
-from loadtest.gpu.decoders.shapes import SHAPES, random_decoder
-from loadtest.gpu.decoders.timing import DeviceSpeed, measure_device
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.decoders.shapes import SHAPES, random_decoder
+from specdec.loadtest.gpu.decoders.timing import DeviceSpeed, measure_device
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.torch_engine.parts import Parts
 
 DRAFT_LENGTHS = (0, 3, 7)
@@ -198,7 +198,7 @@ class Bench:
             self._report.add("leaps", self.measured.leaps)
 
     def _peer(self, shape: str) -> None:
-        from loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415  takes seconds
+        from specdec.loadtest.gpu.decoders.peer import peer_times  # noqa: PLC0415  takes seconds
 
         found: list[object] = []
         arguments = (SHAPES[shape], self._device, torch.bfloat16, (1, 8), (1, 8))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.decoders.shapes import SHAPES, Streams, random_decoder
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.torch_engine.config import EngineLimits, ModelConfig
 from specdec.torch_engine.layers.kv_cache import KVCache
 from specdec.torch_engine.parts import Parts

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from loadtest.gpu.places import Places, home
-from loadtest.gpu.serving import DRAFTERS, gpu_memory_mib, served_pair
-from loadtest.lab.exactness import exact
-from loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.serving import DRAFTERS, gpu_memory_mib, served_pair
+from specdec.loadtest.lab.exactness import exact
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 NUM_PROMPTS = 48
 SHORT_PROMPTS = SHIPPED_PROMPTS.with_name("short.jsonl")

@@ -7,12 +7,12 @@ import math
 import random
 import sys
 
-from clients import GrpcClient
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from loadtest.gpu.places import Places, home
-from loadtest.gpu.serving import gpu_memory_mib, served_pair
-from loadtest.lab.kit.arms import AUTO, OFF
-from loadtest.lab.load.streams import Pass, Streams, salted
+from specdec.clients import GrpcClient
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.serving import gpu_memory_mib, served_pair
+from specdec.loadtest.lab.kit.arms import AUTO, OFF
+from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 MAX_STREAMS = 128
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from builder import cli as build
-from builder.distill import data, prompts
-from builder.distill.arithmetic import work_dtype
-from builder.distill.evaluate import Conversation
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from loadtest.gpu.places import Places, home
-from loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
-from loadtest.gpu.training.prompts import FILE, SEED
+from specdec.builder import cli as build
+from specdec.builder.distill import data, prompts
+from specdec.builder.distill.arithmetic import work_dtype
+from specdec.builder.distill.evaluate import Conversation
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.training.bundle import FOLDER, Bundle, Contents, held_out_of
+from specdec.loadtest.gpu.training.prompts import FILE, SEED
 
 ANSWERING_SHARE = 0.25
 """Share of the time for the target's answers.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from builder.distill.evaluate import Conversation
+from specdec.builder.distill.evaluate import Conversation
 
 FOLDER = "checkpoints"
 CONTENTS = "contents.json"

@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from builder.distill import checkpoint as drafts
-from builder.distill import evaluate, measure
-from builder.distill.answers.answering import feature_taps
-from builder.distill.evaluate import Conversation
-from builder.distill.measure import Acceptance
-from builder.heads import checkpoint as heads
-from builder.heads.features import with_features
-from builder.heads.learner import accepted
-from loadtest.gpu.training.bundle import read_contents, restore
-from loadtest.lab.kit.ratios import Ratio, resampled
+from specdec.builder.distill import checkpoint as drafts
+from specdec.builder.distill import evaluate, measure
+from specdec.builder.distill.answers.answering import feature_taps
+from specdec.builder.distill.evaluate import Conversation
+from specdec.builder.distill.measure import Acceptance
+from specdec.builder.heads import checkpoint as heads
+from specdec.builder.heads.features import with_features
+from specdec.builder.heads.learner import accepted
+from specdec.loadtest.gpu.training.bundle import read_contents, restore
+from specdec.loadtest.lab.kit.ratios import Ratio, resampled
 
 NUM_DRAFT = 4
 """Draft tokens per round, as in the pair's cards."""

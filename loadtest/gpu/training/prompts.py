@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.distill import prompts
-from builder.distill.prompts import PromptSettings, separation, sources
+from specdec.builder.distill import prompts
+from specdec.builder.distill.prompts import PromptSettings, separation, sources
 
 FILE = "prompts.jsonl"
 SEED = 20

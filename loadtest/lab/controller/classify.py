@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from builder.distill.prompts import PromptSettings, held_out, shipped
-from loadtest.lab.kit.options import bench_parser, finish
-from loadtest.lab.kit.results import markdown_table
+from specdec.builder.distill.prompts import PromptSettings, held_out, shipped
+from specdec.loadtest.lab.kit.options import bench_parser, finish
+from specdec.loadtest.lab.kit.results import markdown_table
 from specdec.tasks.classify import classify
 
 RIGHT, WRONG, NONE = "right", "wrong", "none"

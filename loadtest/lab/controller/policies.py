@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from loadtest.lab.controller.trace import Answer
-from loadtest.lab.controller.world import HEADS, TREES, Outcome
+from specdec.loadtest.lab.controller.trace import Answer
+from specdec.loadtest.lab.controller.world import HEADS, TREES, Outcome
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
 from specdec.steering.controller import Controller

@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from clients import GenerationRequest, GrpcClient
-from loadtest.lab.controller.trace import (
+from specdec.clients import GenerationRequest, GrpcClient
+from specdec.drafting.lookup import LookupDrafter
+from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.controller.trace import (
     DEFAULT_TRACE,
     OFF,
     PLAIN_ROUND,
@@ -31,11 +33,9 @@ from loadtest.lab.controller.trace import (
     Cost,
     Trace,
 )
-from loadtest.lab.kit.options import bench_parser
-from loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
-from loadtest.lab.kit.results import command_line, conditions
-from specdec.drafting.lookup import LookupDrafter
-from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.options import bench_parser
+from specdec.loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.lab.kit.results import command_line, conditions
 
 COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loadtest.lab.controller.trace import Trace
-from loadtest.lab.controller.world import Phase
+from specdec.loadtest.lab.controller.trace import Trace
+from specdec.loadtest.lab.controller.world import Phase
 
 REJECTED = {"draft": 1.0, "eagle3": 1.0, "eagle3_tree": 1.0}
 STALE = {"eagle3": 0.8, "eagle3_tree": 0.8}

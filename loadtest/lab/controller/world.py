@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from loadtest.lab.controller.score import Score
-from loadtest.lab.controller.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
+from specdec.loadtest.lab.controller.score import Score
+from specdec.loadtest.lab.controller.trace import OFF, PLAIN_ROUND, ROWS, Answer, CostTable
 from specdec.steering.choices import COPY, Choice, least_beyond
 
 HEADS = ("eagle3", "eagle3_tree")

@@ -6,8 +6,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
-from loadtest.lab.kit.prompts import TokenPrompt
+from specdec.clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from specdec.loadtest.lab.kit.prompts import TokenPrompt
 
 BEHAVIOURS = {
     "grpc stream": 30,

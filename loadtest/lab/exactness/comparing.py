@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from clients import GenerationRequest, GrpcClient
-from loadtest.lab.kit.arms import Arm, Case
-from loadtest.lab.kit.direct import DirectAnswer, DirectTarget
-from loadtest.lab.kit.prompts import TokenPrompt
+from specdec.clients import GenerationRequest, GrpcClient
+from specdec.loadtest.lab.kit.arms import Arm, Case
+from specdec.loadtest.lab.kit.direct import DirectAnswer, DirectTarget
+from specdec.loadtest.lab.kit.prompts import TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)

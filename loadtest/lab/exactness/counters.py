@@ -15,8 +15,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import GenerationRequest, GrpcClient, HttpClient
-from loadtest.lab.exactness.client_counts import (
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient
+from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.exactness.client_counts import (
     LABELS,
     LEFT,
     OVERDUE,
@@ -25,13 +26,12 @@ from loadtest.lab.exactness.client_counts import (
     ask,
     random_visit,
 )
-from loadtest.lab.kit.options import bench_parser, finish
-from loadtest.lab.kit.prompts import CHECKPOINT, load_token_prompts
-from loadtest.lab.kit.results import table_of
-from loadtest.load.settings import SHIPPED_PROMPTS
-from loadtest.observe.history import History, Scrape
-from loadtest.observe.sources import LiveServer
-from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.options import bench_parser, finish
+from specdec.loadtest.lab.kit.prompts import CHECKPOINT, load_token_prompts
+from specdec.loadtest.lab.kit.results import table_of
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.loadtest.observe.history import History, Scrape
+from specdec.loadtest.observe.sources import LiveServer
 
 
 @dataclass(frozen=True, slots=True)

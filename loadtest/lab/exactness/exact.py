@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.lab.exactness.comparing import Comparison, Examiner
-from loadtest.lab.kit.arms import Arm, Case
-from loadtest.lab.kit.options import bench_parser, finish, progress
-from loadtest.lab.kit.prompts import TokenPrompt, load_token_prompts
-from loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
-from loadtest.lab.kit.results import shown, table_of
-from loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.loadtest.lab.exactness.comparing import Comparison, Examiner
+from specdec.loadtest.lab.kit.arms import Arm, Case
+from specdec.loadtest.lab.kit.options import bench_parser, finish, progress
+from specdec.loadtest.lab.kit.prompts import TokenPrompt, load_token_prompts
+from specdec.loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
+from specdec.loadtest.lab.kit.results import shown, table_of
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 SUMMED = ("num_tokens", "num_steps", "num_drafted", "num_accepted")
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.asking import Asker, Draw
-from loadtest.lab.kit.options import progress
-from loadtest.lab.kit.prompts import WARM_UP, TokenPrompt
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.asking import Asker, Draw
+from specdec.loadtest.lab.kit.options import progress
+from specdec.loadtest.lab.kit.prompts import WARM_UP, TokenPrompt
 
 NUM_WARM_UPS = 2
 

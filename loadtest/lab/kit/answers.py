@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.lab.kit.draft_counts import DraftCounts, count, together
-from loadtest.lab.kit.ratios import Ratio, Timed, rate, ratio
+from specdec.loadtest.lab.kit.draft_counts import DraftCounts, count, together
+from specdec.loadtest.lab.kit.ratios import Ratio, Timed, rate, ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from clients import Final, GenerationRequest, GrpcClient
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.arms import DIRECT, GREEDY, Arm, Case
-from loadtest.lab.kit.direct import DirectTarget
-from loadtest.lab.kit.prompts import TokenPrompt
+from specdec.clients import Final, GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.arms import DIRECT, GREEDY, Arm, Case
+from specdec.loadtest.lab.kit.direct import DirectTarget
+from specdec.loadtest.lab.kit.prompts import TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)

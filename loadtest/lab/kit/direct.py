@@ -14,10 +14,10 @@ import numpy.typing as npt
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
-from loadtest.lab.kit.arms import GREEDY, Case
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.wire import contract
 from specdec.engines.wire.sampling_inputs import Sampling, sampling_inputs
+from specdec.loadtest.lab.kit.arms import GREEDY, Case
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.lab.kit.results import RESULTS, command_line, conditions, write_result
-from loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.folders import default_model_repository
+from specdec.loadtest.lab.kit.results import RESULTS, command_line, conditions, write_result
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 
 def bench_parser(bench: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of every bench: repository, result's folder and name."""
     parser = argparse.ArgumentParser(prog=f"specdec bench {bench}", description=description)
     parser.set_defaults(bench=bench)
-    parser.add_argument("--model-repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--model-repository", type=Path, default=default_model_repository())
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result")
     parser.add_argument("--name", default=bench, help="name of the result's files")
     return parser

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from builder.distill.prompts import PromptSettings, held_out
-from loadtest.lab.kit.guide import TASKS
-from loadtest.load.prompts import Prompt, load_prompts
+from specdec.builder.distill.prompts import PromptSettings, held_out
+from specdec.folders import default_model_repository
+from specdec.loadtest.lab.kit.guide import TASKS
+from specdec.loadtest.load.prompts import Prompt, load_prompts
 
-CHECKPOINT = Path(__file__).parents[3] / "model_repository" / "target" / "1" / "checkpoint"
+CHECKPOINT = default_model_repository() / "target" / "1" / "checkpoint"
 
 # Spec-Bench's reports group MT-bench's eight categories into one column.
 MT_BENCH = frozenset(

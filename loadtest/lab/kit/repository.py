@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from builder.description.engine import TRANSLATIONS
-from builder.parameters import set_parameters
-from builder.repository.add_draft import add_draft
-from builder.repository.colocate import colocate
-from builder.repository.weights import HEAD, WEIGHTS
+from specdec.builder.description.engine import TRANSLATIONS
+from specdec.builder.parameters import set_parameters
+from specdec.builder.repository.add_draft import add_draft
+from specdec.builder.repository.colocate import colocate
+from specdec.builder.repository.weights import HEAD, WEIGHTS
 from specdec.launch.launcher import TritonServer
 
 COLOCATED = "colocated"

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from specdec.deployment.machine import processor
+from specdec.folders import default_results
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = default_results()
 SCRATCH = Path("results/scratch")
 """Folder of single measurements, in the working directory; git ignores it."""
 _RESULTS_IN_TREE = "loadtest/results"

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.lab.kit.answers import (
+from specdec.loadtest.lab.kit.answers import (
     Measurement,
     counts_of,
     first,
@@ -15,10 +15,10 @@ from loadtest.lab.kit.answers import (
     rate_of,
     ratio_of,
 )
-from loadtest.lab.kit.arms import Arm
-from loadtest.lab.kit.draft_counts import DraftCounts
-from loadtest.lab.kit.ratios import Ratio
-from loadtest.lab.kit.results import markdown_table, shown, table_of
+from specdec.loadtest.lab.kit.arms import Arm
+from specdec.loadtest.lab.kit.draft_counts import DraftCounts
+from specdec.loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.lab.kit.results import markdown_table, shown, table_of
 
 TIME_FIELDS = ("total_s", "draft_s", "target_s", "draft_engine_s", "target_engine_s")
 ALL = "all"

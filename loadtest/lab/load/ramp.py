@@ -11,12 +11,12 @@ import itertools
 import random
 import sys
 
-from clients import GrpcClient
-from loadtest.lab.kit.arms import AUTO, OFF
-from loadtest.lab.kit.options import bench_parser, finish, progress
-from loadtest.lab.load.ramp_report import figures, table
-from loadtest.lab.load.streams import Pass, Streams, salted
+from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.lab.kit.arms import AUTO, OFF
+from specdec.loadtest.lab.kit.options import bench_parser, finish, progress
+from specdec.loadtest.lab.load.ramp_report import figures, table
+from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 
 def main(argv: list[str]) -> int:

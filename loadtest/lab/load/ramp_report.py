@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loadtest.lab.kit.arms import AUTO, OFF
-from loadtest.lab.kit.ratios import Ratio, resampled
-from loadtest.lab.kit.results import table_of
-from loadtest.lab.load.streams import Pass
+from specdec.loadtest.lab.kit.arms import AUTO, OFF
+from specdec.loadtest.lab.kit.ratios import Ratio, resampled
+from specdec.loadtest.lab.kit.results import table_of
+from specdec.loadtest.lab.load.streams import Pass
 
 
 @dataclass(frozen=True, slots=True)

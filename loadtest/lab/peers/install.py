@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 
-from loadtest.lab.peers.catalogue import Peer, PeerError
+from specdec.loadtest.lab.peers.catalogue import Peer, PeerError
 
 INSTALL_TIMEOUT_S = 3600
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from loadtest.lab.kit.prompts import TokenPrompt
-from loadtest.lab.kit.ratios import Timed
-from loadtest.lab.peers.catalogue import ArmName, PeerError
-from loadtest.lab.peers.protocol import Question, Reply
+from specdec.loadtest.lab.kit.prompts import TokenPrompt
+from specdec.loadtest.lab.kit.ratios import Timed
+from specdec.loadtest.lab.peers.catalogue import ArmName, PeerError
+from specdec.loadtest.lab.peers.protocol import Question, Reply
 
 WARM_UP_TOKENS = 16
 WARM_UP_LEN = 40

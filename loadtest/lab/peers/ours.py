@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from builder.errors import BuildError
-from builder.repository.colocate import colocate
-from clients import GenerationRequest, GrpcClient, SpecdecError
-from loadtest.lab.kit.arms import Arm
-from loadtest.lab.kit.prompts import TokenPrompt
-from loadtest.lab.kit.repository import COLOCATED
-from loadtest.lab.peers.catalogue import OURS, PeerError
-from loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
 from specdec import __version__
+from specdec.builder.errors import BuildError
+from specdec.builder.repository.colocate import colocate
+from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.drafting.names import AUTO
 from specdec.launch.launcher import LaunchError, TritonServer
+from specdec.loadtest.lab.kit.arms import Arm
+from specdec.loadtest.lab.kit.prompts import TokenPrompt
+from specdec.loadtest.lab.kit.repository import COLOCATED
+from specdec.loadtest.lab.peers.catalogue import OURS, PeerError
+from specdec.loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
 
 LEARNING_TOKENS = 64
 

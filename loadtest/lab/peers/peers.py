@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
-from loadtest.lab.kit.prompts import load_token_prompts, spread
-from loadtest.lab.peers.catalogue import (
+from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.lab.kit.prompts import load_token_prompts, spread
+from specdec.loadtest.lab.peers.catalogue import (
     COMPARED,
     OUR_ARMS,
     PEERS,
@@ -23,18 +23,18 @@ from loadtest.lab.peers.catalogue import (
     Peer,
     PeerError,
 )
-from loadtest.lab.peers.install import ensure_installed, python_of
-from loadtest.lab.peers.measuring import Contest, Contestant
-from loadtest.lab.peers.ours import OurServer
-from loadtest.lab.peers.report import (
+from specdec.loadtest.lab.peers.install import ensure_installed, python_of
+from specdec.loadtest.lab.peers.measuring import Contest, Contestant
+from specdec.loadtest.lab.peers.ours import OurServer
+from specdec.loadtest.lab.peers.report import (
     load_figures,
     load_table,
     one_stream_figures,
     one_stream_table,
 )
-from loadtest.lab.peers.weights import PairPaths, openvino_pair, plain_pair
-from loadtest.lab.peers.worker import Worker, WorkerCommand, num_cores
-from loadtest.load.settings import SHIPPED_PROMPTS
+from specdec.loadtest.lab.peers.weights import PairPaths, openvino_pair, plain_pair
+from specdec.loadtest.lab.peers.worker import Worker, WorkerCommand, num_cores
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 CACHE = Path(".cache/peers")
 

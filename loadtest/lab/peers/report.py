@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.lab.kit.ratios import Ratio, rate, ratio
-from loadtest.lab.kit.results import markdown_table
-from loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
-from loadtest.lab.peers.measuring import Measurement
+from specdec.loadtest.lab.kit.ratios import Ratio, rate, ratio
+from specdec.loadtest.lab.kit.results import markdown_table
+from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
+from specdec.loadtest.lab.peers.measuring import Measurement
 
 NOTHING = "–"
 

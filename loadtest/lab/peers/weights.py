@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.hashes import file_sha256
-from builder.repository.weights import HEAD
-from loadtest.lab.peers.catalogue import PeerError
+from specdec.builder.hashes import file_sha256
+from specdec.builder.repository.weights import HEAD
+from specdec.loadtest.lab.peers.catalogue import PeerError
 
 WEIGHTS = "model.safetensors"
 

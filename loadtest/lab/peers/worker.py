@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.lab.peers import processes
-from loadtest.lab.peers.catalogue import ArmName, Peer, PeerError
-from loadtest.lab.peers.install import python_of
-from loadtest.lab.peers.protocol import Hello, Question, Reply, WorkerSettings
-from loadtest.lab.peers.weights import PairPaths
+from specdec.folders import PACKAGE
+from specdec.loadtest.lab.peers import processes
+from specdec.loadtest.lab.peers.catalogue import ArmName, Peer, PeerError
+from specdec.loadtest.lab.peers.install import python_of
+from specdec.loadtest.lab.peers.protocol import Hello, Question, Reply, WorkerSettings
+from specdec.loadtest.lab.peers.weights import PairPaths
 
-ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 300.0  # vLLM compiles when it is first started.
 ANSWER_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 15.0
@@ -39,7 +39,7 @@ class WorkerCommand:
         given = WorkerSettings(
             self.arm.mode, target, draft, str(head or ""), self.end_id, num_cores()
         )
-        module = f"loadtest.lab.peers.workers.{self.peer.name}"
+        module = f"specdec.loadtest.lab.peers.workers.{self.peer.name}"
         return [str(python_of(self.peer, self.cache)), "-m", module, given.line()]
 
     @property
@@ -56,6 +56,18 @@ class WorkerCommand:
         path = f"{python_of(self.peer, self.cache).parent}:{os.environ.get('PATH', '')}"
         common = {"OMP_NUM_THREADS": str(num_cores()), "HF_HUB_OFFLINE": "1", "PATH": path}
         return {**os.environ, **common, **own}
+
+    def import_folder(self) -> Path:
+        """Make the folder from which the peer's Python imports `specdec`, and nothing else of ours.
+
+        It is the working directory of the worker, and holds only a link to the package.
+        """
+        folder = self.cache / "imports"
+        folder.mkdir(exist_ok=True)
+        link = folder / "specdec"
+        link.unlink(missing_ok=True)
+        link.symlink_to(PACKAGE)
+        return folder
 
 
 class Worker:
@@ -79,7 +91,7 @@ class Worker:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                cwd=ROOT,
+                cwd=self._command.import_folder(),
                 env=self._command.environment,
                 start_new_session=True,
             )

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
 
-from clients import GenerationRequest, GrpcClient
-from loadtest.lab.kit.answers import Measurement, counts_of, of
-from loadtest.lab.kit.arms import Arm, Case
-from loadtest.lab.kit.asking import measure
-from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish, progress
-from loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
-from loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
-from loadtest.lab.kit.speed_tables import acceptance_table, acceptances
+from specdec.clients import GenerationRequest, GrpcClient
+from specdec.loadtest.lab.kit.answers import Measurement, counts_of, of
+from specdec.loadtest.lab.kit.arms import Arm, Case
+from specdec.loadtest.lab.kit.asking import measure
+from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish, progress
+from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
+from specdec.loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
+from specdec.loadtest.lab.kit.speed_tables import acceptance_table, acceptances
 
 ARMS = ("lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typical")
 

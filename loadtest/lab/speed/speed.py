@@ -1,6 +1,6 @@
 """`specdec bench speed`: one stream with speculation on and off, and the target called directly.
 
-No arm profits from what another has computed: see `loadtest.lab.kit.alternating`.
+No arm profits from what another has computed: see `specdec.loadtest.lab.kit.alternating`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.lab.kit.alternating import ask_in_alternation, ask_salted
-from loadtest.lab.kit.answers import Measurement, of, rate_of
-from loadtest.lab.kit.arms import DIRECT, OFF, Arm, Case
-from loadtest.lab.kit.asking import Draw
-from loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
-from loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
-from loadtest.lab.kit.repository import COLOCATED, add_colocated, with_drafts
-from loadtest.lab.kit.speed_tables import (
+from specdec.loadtest.lab.kit.alternating import ask_in_alternation, ask_salted
+from specdec.loadtest.lab.kit.answers import Measurement, of, rate_of
+from specdec.loadtest.lab.kit.arms import DIRECT, OFF, Arm, Case
+from specdec.loadtest.lab.kit.asking import Draw
+from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
+from specdec.loadtest.lab.kit.repository import COLOCATED, add_colocated, with_drafts
+from specdec.loadtest.lab.kit.speed_tables import (
     acceptance_table,
     acceptances,
     gains,

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from loadtest.lab.kit.guide import Range
-from loadtest.lab.kit.pictures import save_picture
-from loadtest.lab.speed.task_tables import Outcomes, expected, label
+from specdec.loadtest.lab.kit.guide import Range
+from specdec.loadtest.lab.kit.pictures import save_picture
+from specdec.loadtest.lab.speed.task_tables import Outcomes, expected, label
 
 _BAND = "#d9d9d9"
 _STYLES = (

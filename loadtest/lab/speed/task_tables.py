@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of, ratio_of
-from loadtest.lab.kit.arms import OFF
-from loadtest.lab.kit.draft_counts import DraftCounts
-from loadtest.lab.kit.guide import ALL_TASKS, TASKS, Expectation, Range
-from loadtest.lab.kit.ratios import Ratio
-from loadtest.lab.kit.results import markdown_table, shown, table_of
 from specdec.estimates.formulas import expected_tokens
+from specdec.loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of, ratio_of
+from specdec.loadtest.lab.kit.arms import OFF
+from specdec.loadtest.lab.kit.draft_counts import DraftCounts
+from specdec.loadtest.lab.kit.guide import ALL_TASKS, TASKS, Expectation, Range
+from specdec.loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.lab.kit.results import markdown_table, shown, table_of
 
 
 @dataclass(frozen=True, slots=True)

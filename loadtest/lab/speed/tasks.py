@@ -1,22 +1,22 @@
 """`specdec bench tasks`: ten kinds of task and each drafter, beside the ranges of a guide.
 
-The prompts are ours that no training saw (`builder.distill.prompts.held_out`). There is one stream,
-and no arm profits from what another has computed: see `loadtest.lab.kit.alternating`.
+The prompts are ours that no training saw (`held_out` in `builder/distill/prompts`). There is one
+stream, and no arm profits from what another has computed: see `loadtest/lab/kit/alternating.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from loadtest.lab.kit.alternating import ask_in_alternation
-from loadtest.lab.kit.arms import DIRECT, OFF
-from loadtest.lab.kit.asking import Draw
-from loadtest.lab.kit.guide import TASKS
-from loadtest.lab.kit.options import bench_parser, finish
-from loadtest.lab.kit.prompts import as_tokens, held_out_prompts
-from loadtest.lab.kit.speed_tables import rates, rates_table
-from loadtest.lab.speed.task_picture import plot_tasks
-from loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
+from specdec.loadtest.lab.kit.alternating import ask_in_alternation
+from specdec.loadtest.lab.kit.arms import DIRECT, OFF
+from specdec.loadtest.lab.kit.asking import Draw
+from specdec.loadtest.lab.kit.guide import TASKS
+from specdec.loadtest.lab.kit.options import bench_parser, finish
+from specdec.loadtest.lab.kit.prompts import as_tokens, held_out_prompts
+from specdec.loadtest.lab.kit.speed_tables import rates, rates_table
+from specdec.loadtest.lab.speed.task_picture import plot_tasks
+from specdec.loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
 
 DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 

@@ -1,4 +1,4 @@
-"""`python -m loadtest.load.perf_analyzer`: compare our load test with Triton's own load tool."""
+"""`python -m specdec.loadtest.load.perf_analyzer`: compare our load test with Triton's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from loadtest.load.perf_analyzer.tool import install, run_tool
-from loadtest.load.run import run_load
-from loadtest.load.samples import Samples
-from loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
-from loadtest.load.summary import Summary, summarize
+from specdec.loadtest.load.perf_analyzer.tool import install, run_tool
+from specdec.loadtest.load.run import run_load
+from specdec.loadtest.load.samples import Samples
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
+from specdec.loadtest.load.summary import Summary, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,7 +153,7 @@ def _settings(args: argparse.Namespace) -> LoadSettings:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest.load.perf_analyzer",
+        prog="python -m specdec.loadtest.load.perf_analyzer",
         description="Measure one gRPC streaming setting with our load test and with Triton's "
         "perf_analyzer, in alternation and with warm caches, and compare. Fetches the tool into "
         "--folder when it is not there (PyPI, and Debian for libb64).",

@@ -12,15 +12,15 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clients.figures import num_trials
-from loadtest.load.exchange import INCOMPLETE
-from loadtest.load.plan import Plan
-from loadtest.load.samples import OK, ChunkSample, RequestSample, Samples
+from specdec.clients.figures import num_trials
+from specdec.loadtest.load.exchange import INCOMPLETE
+from specdec.loadtest.load.plan import Plan
+from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loadtest.load.settings import LoadSettings
+    from specdec.loadtest.load.settings import LoadSettings
 
 # The last client wheel with the binary, and the wheel of a library that the binary needs.
 _WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")

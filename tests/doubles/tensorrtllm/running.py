@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
-from specdec.engine_model.reply import log_prob_outputs, perf_outputs
+from specdec.engines.wire.engine_outputs import log_prob_outputs, perf_outputs
 from specdec.torch_engine.task import TaskOutput
 from specdec.triton_backend.outbox import Outbox
 from tests.doubles.tensorrtllm.built import BuiltEngine

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from builder.tensorrt_llm.signatures import COMMANDS, accepted, choices
+from specdec.builder.tensorrt_llm.signatures import COMMANDS, accepted, choices
 
 MODES = {
     None: 1,

@@ -2,6 +2,6 @@
 
 from enum import Enum
 
-from builder.tensorrt_llm.signatures import quant_algorithms
+from specdec.builder.tensorrt_llm.signatures import quant_algorithms
 
 QuantAlgo = Enum("QuantAlgo", [(name, name) for name in quant_algorithms()])

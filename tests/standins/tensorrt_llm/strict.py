@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import version
 
-from builder.tensorrt_llm.signatures import CALLS, accepted
+from specdec.builder.tensorrt_llm.signatures import CALLS, accepted
 
 
 def only_known(call: str, keywords: Iterable[str]) -> None:

@@ -28,13 +28,13 @@ class Walk:
         assert total > 0, "a draw from nothing"
         return self._decide([Fraction(weight) / total for weight in weights])
 
-    def _decide(self, law):
+    def _decide(self, distribution):
         if self._taken == len(self._path):
-            self.open = [outcome for outcome, share in enumerate(law) if share]
+            self.open = [outcome for outcome, share in enumerate(distribution) if share]
             raise StopIteration
         outcome = self._path[self._taken]
         self._taken += 1
-        self.probability *= law[outcome]
+        self.probability *= distribution[outcome]
         return outcome
 
 
@@ -58,7 +58,7 @@ def all_outcomes(run):
 class Models:
     """A target and a draft model with random distributions after each text.
 
-    `law(name, text)` is the distribution of the model `name` after `text`: [vocab_size] small
+    `distribution(name, text)` is that of the model `name` after `text`: [vocab_size] small
     fractions. Without `zeros` every token has a probability above 0.
     """
 
@@ -67,28 +67,28 @@ class Models:
         self._seed = seed
         self._lowest = 0 if zeros else 1
 
-    def law(self, name, text):
+    def distribution(self, name, text):
         random = np.random.default_rng([self._seed, *name.encode(), len(text), *text])
         weights = random.integers(self._lowest, 5, self._vocab_size)
         weights[random.integers(self._vocab_size)] += 1
         return np.array([Fraction(int(w), int(weights.sum())) for w in weights], dtype=object)
 
 
-def extend(law, models, text, share, length):
-    """Add to `law` the probability of each text of `length` tokens that begins with `text`.
+def extend(distribution, models, text, share, length):
+    """Add to `distribution` the probability of each text of `length` tokens after `text`.
 
     `share` is the probability of `text`. The target draws all tokens after it.
     """
     if len(text) == length:
-        law[text] += share
+        distribution[text] += share
         return
-    for token, probability in enumerate(models.law("target", text)):
+    for token, probability in enumerate(models.distribution("target", text)):
         if probability:
-            extend(law, models, (*text, token), share * probability, length)
+            extend(distribution, models, (*text, token), share * probability, length)
 
 
-def law_of_target(models, length):
+def distribution_of_target(models, length):
     """Return {text: probability} for all texts of `length` tokens that the target generates."""
-    law = defaultdict(Fraction)
-    extend(law, models, (), Fraction(1), length)
-    return law
+    distribution = defaultdict(Fraction)
+    extend(distribution, models, (), Fraction(1), length)
+    return distribution

@@ -1,4 +1,4 @@
-"""Proof that verification rules keep the target's distribution ("law"), in exact fractions.
+"""Proof that verification rules keep the target's distribution, in exact fractions.
 
 Nothing is sampled. Each rule runs unchanged with a `chance` that goes through all outcomes of its
 decisions. The drafter's own draws are enumerated too. The distribution of the first tokens must
@@ -16,34 +16,36 @@ from hypothesis import strategies as st
 
 from specdec.acceptance.exact import Verdict
 from specdec.acceptance.rules import verify_as_block, verify_as_typical, verify_by_rejection
-from tests.unit.acceptance.enumeration import Models, all_outcomes, extend, law_of_target
+from tests.unit.acceptance.enumeration import Models, all_outcomes, distribution_of_target, extend
 
 
-def law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
+def distribution_of_output(models, rule, num_drafts, vocab_size, length, is_drawn):
     """Return {first `length` tokens: probability} of one round that the target continues.
 
     The draft is drawn from the drafter's distributions if `is_drawn`, else it is one fixed text.
     """
-    law = defaultdict(Fraction)
+    distribution = defaultdict(Fraction)
     for draft in product(range(vocab_size), repeat=num_drafts):
         prefixes = [draft[:place] for place in range(num_drafts + 1)]
-        draft_laws = [models.law("draft", text) for text in prefixes[:-1]]
+        draft_distributions = [models.distribution("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
         if is_drawn:
-            for token, each in zip(draft, draft_laws, strict=True):
+            for token, each in zip(draft, draft_distributions, strict=True):
                 share *= each[token]
         elif draft != tuple(place % vocab_size for place in range(num_drafts)):
             continue
         if not share:
             continue
-        target_laws = [models.law("target", text) for text in prefixes]
-        given_laws = draft_laws if is_drawn else None
+        target_distributions = [models.distribution("target", text) for text in prefixes]
+        given_distributions = draft_distributions if is_drawn else None
         for verdict, probability in all_outcomes(
-            lambda chance, d=draft, g=given_laws, t=target_laws: rule(d, g, t, chance)
+            lambda chance, d=draft, g=given_distributions, t=target_distributions: rule(
+                d, g, t, chance
+            )
         ):
             assert verdict.tokens[: verdict.num_accepted] == draft[: verdict.num_accepted]
-            extend(law, models, verdict.tokens[:length], share * probability, length)
-    return law
+            extend(distribution, models, verdict.tokens[:length], share * probability, length)
+    return distribution
 
 
 SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
@@ -57,9 +59,11 @@ def test_lossless_rules_keep_the_targets_distribution(rule, vocab_size, num_draf
     for seed in range(4 if vocab_size == 3 and num_drafts == 3 else 12):
         models, length = Models(seed, vocab_size), num_drafts + 1
 
-        law = law_of_output(models, rule, num_drafts, vocab_size, length, is_drawn)
+        distribution = distribution_of_output(
+            models, rule, num_drafts, vocab_size, length, is_drawn
+        )
 
-        assert law == law_of_target(models, length)
+        assert distribution == distribution_of_target(models, length)
 
 
 @settings(max_examples=60)
@@ -79,15 +83,17 @@ def mean_accepted(models, rule, vocab_size, num_drafts):
     mean = Fraction(0)
     for draft in product(range(vocab_size), repeat=num_drafts):
         prefixes = [draft[:place] for place in range(num_drafts + 1)]
-        draft_laws = [models.law("draft", text) for text in prefixes[:-1]]
+        draft_distributions = [models.distribution("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
-        for token, each in zip(draft, draft_laws, strict=True):
+        for token, each in zip(draft, draft_distributions, strict=True):
             share *= each[token]
         if not share:
             continue
-        target_laws = [models.law("target", text) for text in prefixes]
+        target_distributions = [models.distribution("target", text) for text in prefixes]
         for verdict, probability in all_outcomes(
-            lambda chance, d=draft, g=draft_laws, t=target_laws: rule(d, g, t, chance)
+            lambda chance, d=draft, g=draft_distributions, t=target_distributions: rule(
+                d, g, t, chance
+            )
         ):
             mean += share * probability * verdict.num_accepted
     return mean
@@ -100,7 +106,7 @@ def test_paper_example_of_block_verification():
     """
 
     class Example:
-        def law(self, name, _):
+        def distribution(self, name, _):
             shares = (2, 1) if name == "draft" else (1, 2)
             return np.array([Fraction(share, 3) for share in shares], dtype=object)
 
@@ -111,16 +117,18 @@ def test_paper_example_of_block_verification():
 def test_proof_detects_a_wrong_rule():
     """It detects typical acceptance, and a replacement drawn from the whole distribution."""
     models = Models(5, 3, zeros=False)
-    target = law_of_target(models, 1)
-    assert law_of_output(models, verify_by_rejection, 1, 3, 1, True) == target
-    assert law_of_output(models, verify_as_typical, 1, 3, 1, True) != target
+    target = distribution_of_target(models, 1)
+    assert distribution_of_output(models, verify_by_rejection, 1, 3, 1, True) == target
+    assert distribution_of_output(models, verify_as_typical, 1, 3, 1, True) != target
 
-    def broken(draft, draft_laws, target_laws, chance):
-        if chance.happens(min(1, target_laws[0][draft[0]] / draft_laws[0][draft[0]])):
+    def broken(draft, draft_distributions, target_distributions, chance):
+        if chance.happens(
+            min(1, target_distributions[0][draft[0]] / draft_distributions[0][draft[0]])
+        ):
             return Verdict(tuple(draft), 1)
-        return Verdict((chance.draw(target_laws[0]),), 0)
+        return Verdict((chance.draw(target_distributions[0]),), 0)
 
-    assert law_of_output(models, broken, 1, 3, 1, True) != target
+    assert distribution_of_output(models, broken, 1, 3, 1, True) != target
 
 
 @pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block])
@@ -130,21 +138,26 @@ def test_end_token_must_be_drafted_like_any_other(rule):
     The rules then do not keep the target's distribution.
     """
     models, end, vocab_size = Models(4, 3, zeros=False), 0, 3
-    law = defaultdict(Fraction)
+    distribution = defaultdict(Fraction)
     for drawn in product(range(vocab_size), repeat=2):
-        share = models.law("draft", ())[drawn[0]] * models.law("draft", drawn[:1])[drawn[1]]
+        share = (
+            models.distribution("draft", ())[drawn[0]]
+            * models.distribution("draft", drawn[:1])[drawn[1]]
+        )
         kept = drawn[: drawn.index(end)] if end in drawn else drawn
         prefixes = [kept[:place] for place in range(len(kept) + 1)]
         for verdict, probability in all_outcomes(
             lambda chance, k=kept, p=prefixes: rule(
                 k,
-                [models.law("draft", text) for text in p[:-1]],
-                [models.law("target", text) for text in p],
+                [models.distribution("draft", text) for text in p[:-1]],
+                [models.distribution("target", text) for text in p],
                 chance,
             )
         ):
-            extend(law, models, verdict.tokens[:1], share * probability, 1)
+            extend(distribution, models, verdict.tokens[:1], share * probability, 1)
 
-    assert sum(law.values()) == 1
-    assert law != law_of_target(models, 1)
-    assert law_of_output(models, rule, 2, vocab_size, 1, True) == law_of_target(models, 1)
+    assert sum(distribution.values()) == 1
+    assert distribution != distribution_of_target(models, 1)
+    assert distribution_of_output(models, rule, 2, vocab_size, 1, True) == distribution_of_target(
+        models, 1
+    )

@@ -1,4 +1,4 @@
-"""Proof that trees keep the target's distribution ("law"): every outcome, in exact fractions.
+"""Proof that trees keep the target's distribution: every outcome, in exact fractions.
 
 Each branch is drawn by a drafter of its own, or copied. Branches may begin with the same token.
 """
@@ -12,7 +12,7 @@ import pytest
 from specdec.acceptance.exact import verify_chain
 from specdec.acceptance.rules import verify_by_rejection
 from specdec.acceptance.trees import verify_tree, verify_tree_by_rejection
-from tests.unit.acceptance.enumeration import Models, all_outcomes, extend, law_of_target
+from tests.unit.acceptance.enumeration import Models, all_outcomes, distribution_of_target, extend
 
 DRAWN, LOOKED_UP = "drawn", "looked up"
 SHAPES = [
@@ -29,38 +29,41 @@ SHAPES = [
 
 
 def forests(models, vocab_size, shape):
-    """Yield every forest that the drafters can propose: (tokens, parents, laws, probability).
+    """Yield every forest that the drafters can propose, with its probability.
 
-    `laws` has for each node the distribution that it was drawn from.
+    Each is (tokens, parents, distributions, probability). `distributions` has for each node the one
+    that it was drawn from.
     """
     branches = []
     for number, (kind, length) in enumerate(shape):
         ways = []
         for tokens in product(range(vocab_size), repeat=length):
-            laws = [models.law(f"draft{number}", tokens[:place]) for place in range(length)]
+            distributions = [
+                models.distribution(f"draft{number}", tokens[:place]) for place in range(length)
+            ]
             if kind == LOOKED_UP:
                 if tokens != tuple((number + place) % vocab_size for place in range(length)):
                     continue
-                laws = [
+                distributions = [
                     [Fraction(int(each == token)) for each in range(vocab_size)] for token in tokens
                 ]
             share = Fraction(1)
-            for token, law in zip(tokens, laws, strict=True):
-                share *= law[token]
+            for token, distribution in zip(tokens, distributions, strict=True):
+                share *= distribution[token]
             if share:
-                ways.append((tokens, laws, share))
+                ways.append((tokens, distributions, share))
         branches.append(ways)
     for forest in product(*branches):
-        tokens, parents, laws, share = [], [], [], Fraction(1)
-        for own_tokens, own_laws, own_share in forest:
+        tokens, parents, distributions, share = [], [], [], Fraction(1)
+        for own_tokens, own_distributions, own_share in forest:
             parents += [-1, *range(len(tokens), len(tokens) + len(own_tokens) - 1)]
             tokens += own_tokens
-            laws += own_laws
+            distributions += own_distributions
             share *= own_share
-        yield tokens, parents, laws, share
+        yield tokens, parents, distributions, share
 
 
-def texts_behind(tokens, parents):
+def texts_after(tokens, parents):
     """Return the tokens after the context, first for the root (none), then up to each node."""
     texts = [()]
     for token, parent in zip(tokens, parents, strict=True):
@@ -68,20 +71,22 @@ def texts_behind(tokens, parents):
     return texts
 
 
-def law_of_output(models, vocab_size, shape, rule=verify_tree_by_rejection):
+def distribution_of_output(models, vocab_size, shape, rule=verify_tree_by_rejection):
     """Return {tokens: probability} of one round of forests that the target continues."""
     length = 1 + max(size for _, size in shape)
-    law = defaultdict(Fraction)
-    for tokens, parents, draft_laws, share in forests(models, vocab_size, shape):
-        target_laws = [models.law("target", text) for text in texts_behind(tokens, parents)]
+    distribution = defaultdict(Fraction)
+    for tokens, parents, draft_distributions, share in forests(models, vocab_size, shape):
+        target_distributions = [
+            models.distribution("target", text) for text in texts_after(tokens, parents)
+        ]
 
-        def run(chance, forest=(tokens, parents, draft_laws, target_laws)):
+        def run(chance, forest=(tokens, parents, draft_distributions, target_distributions)):
             return rule(*forest, chance)
 
         for verdict, probability in all_outcomes(run):
             assert len(verdict.tokens) == verdict.num_accepted + 1
-            extend(law, models, verdict.tokens[:length], share * probability, length)
-    return law
+            extend(distribution, models, verdict.tokens[:length], share * probability, length)
+    return distribution
 
 
 @pytest.mark.parametrize(("vocab_size", "shape"), SHAPES)
@@ -91,7 +96,9 @@ def test_rejection_keeps_the_targets_distribution(vocab_size, shape):
     for seed in range(3):
         models = Models(seed, vocab_size)
 
-        assert law_of_output(models, vocab_size, shape) == law_of_target(models, length)
+        assert distribution_of_output(models, vocab_size, shape) == distribution_of_target(
+            models, length
+        )
 
 
 def test_proof_detects_a_rule_that_ignores_earlier_rejections():
@@ -100,17 +107,21 @@ def test_proof_detects_a_rule_that_ignores_earlier_rejections():
     A second candidate must be compared with what is left of it after the first was rejected.
     """
 
-    def broken(tokens, parents, draft_laws, target_laws, chance):
+    def broken(tokens, parents, draft_distributions, target_distributions, chance):
         for node, token in enumerate(tokens):
-            if chance.happens(min(1, target_laws[0][token] / draft_laws[node][token])):
-                return verify_by_rejection((), None, [target_laws[node + 1]], chance)._replace(
-                    tokens=(token, chance.draw(target_laws[node + 1])), num_accepted=1
+            if chance.happens(
+                min(1, target_distributions[0][token] / draft_distributions[node][token])
+            ):
+                return verify_by_rejection(
+                    (), None, [target_distributions[node + 1]], chance
+                )._replace(
+                    tokens=(token, chance.draw(target_distributions[node + 1])), num_accepted=1
                 )
-        return verify_by_rejection((), None, target_laws[:1], chance)
+        return verify_by_rejection((), None, target_distributions[:1], chance)
 
     models, shape = Models(5, 3, zeros=False), ((DRAWN, 1), (DRAWN, 1))
 
-    assert law_of_output(models, 3, shape, broken) != law_of_target(models, 2)
+    assert distribution_of_output(models, 3, shape, broken) != distribution_of_target(models, 2)
 
 
 def test_more_branches_never_accept_fewer_tokens():
@@ -118,10 +129,12 @@ def test_more_branches_never_accept_fewer_tokens():
 
     def mean_accepted(models, shape):
         mean = Fraction(0)
-        for tokens, parents, draft_laws, share in forests(models, 3, shape):
-            laws = [models.law("target", text) for text in texts_behind(tokens, parents)]
+        for tokens, parents, draft_distributions, share in forests(models, 3, shape):
+            distributions = [
+                models.distribution("target", text) for text in texts_after(tokens, parents)
+            ]
 
-            def run(chance, forest=(tokens, parents, draft_laws, laws)):
+            def run(chance, forest=(tokens, parents, draft_distributions, distributions)):
                 return verify_tree_by_rejection(*forest, chance)
 
             mean += sum(share * p * each.num_accepted for each, p in all_outcomes(run))
@@ -151,7 +164,7 @@ def test_exact_verification_gives_the_targets_text_for_every_tree(num_branches):
         for forest in product(chains, repeat=num_branches):
             tokens = [token for chain in forest for token in chain]
             parents = [-1, 0] + [p for n in range(1, num_branches) for p in (-1, 2 * n)]
-            choices = [says[text] for text in texts_behind(tokens, parents)]
+            choices = [says[text] for text in texts_after(tokens, parents)]
 
             verdict = verify_tree(tokens, parents, choices)
 

@@ -20,7 +20,7 @@ from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.acceptance.warping import warp
 from specdec.errors import EngineFailedError, InvalidRequestError
 from specdec.serving.request.request import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
-from specdec.torch_engine.sampler import draw_token, law_of
+from specdec.torch_engine.sampler import distribution_of, draw_token
 
 VOCAB = 40
 END_ID = 3
@@ -144,7 +144,7 @@ def test_noise_is_a_function_of_seed_position_and_token():
 def test_draws_follow_the_distribution(params):
     """10,000 positions of one seed, each drawn once, give the frequencies of the softmax."""
     logits, params = some_logits(4, size=12), {"temperature": 1.0, "seed": 99} | params
-    law = torch.softmax(warp(logits.clone(), draw(**params)).double(), dim=0).numpy()
+    distribution = torch.softmax(warp(logits.clone(), draw(**params)).double(), dim=0).numpy()
     text = np.zeros(10_000, dtype=np.int32)
 
     counts = np.zeros(12)
@@ -152,9 +152,9 @@ def test_draws_follow_the_distribution(params):
         one = Draw(SamplingParams(**params), text[:position], 0)
         counts[draw_token(logits.clone(), one).token] += 1
 
-    possible = law > 0
+    possible = distribution > 0
     assert counts[~possible].sum() == 0
-    assert chisquare(counts[possible], law[possible] * len(text)).pvalue > 1e-4
+    assert chisquare(counts[possible], distribution[possible] * len(text)).pvalue > 1e-4
 
 
 def test_log_probability_is_the_models_own():
@@ -199,25 +199,31 @@ def test_edges_of_all_ranges_give_a_valid_distribution(values, scale, seed):
 
     chosen = draw_token(logits.clone(), replace(one, keeps_logits=True))
 
-    law = law_of(chosen.logits)
+    distribution = distribution_of(chosen.logits)
     assert 0 <= chosen.token < VOCAB
-    assert np.isfinite(law).all()
-    assert law.sum() == pytest.approx(1.0)
+    assert np.isfinite(distribution).all()
+    assert distribution.sum() == pytest.approx(1.0)
     if not one.params.is_greedy:
-        assert law[chosen.token] > 0.0
-        other = law_of(some_logits(seed + 1))
+        assert distribution[chosen.token] > 0.0
+        other = distribution_of(some_logits(seed + 1))
         impossible = np.where(np.arange(VOCAB) == chosen.token, 0.0, other)
-        for draft_law, rule in product((None, law, other, impossible), (*RULES.values(), as_tree)):
-            laws = None if draft_law is None else [draft_law]
-            verdict = rule([chosen.token], laws, [law, law], SeededChance(seed, 5))
+        for draft_probs, rule in product(
+            (None, distribution, other, impossible), (*RULES.values(), as_tree)
+        ):
+            distributions = None if draft_probs is None else [draft_probs]
+            verdict = rule(
+                [chosen.token], distributions, [distribution, distribution], SeededChance(seed, 5)
+            )
             assert all(0 <= token < VOCAB for token in verdict.tokens)
             assert 1 <= len(verdict.tokens) <= 2
 
 
-def as_tree(draft, draft_laws, target_laws, chance):
+def as_tree(draft, draft_distributions, target_distributions, chance):
     """Verify a chain as a tree with one path."""
     parents = range(-1, len(draft) - 1)
-    return verify_tree_by_rejection(draft, parents, draft_laws, target_laws, chance)
+    return verify_tree_by_rejection(
+        draft, parents, draft_distributions, target_distributions, chance
+    )
 
 
 @settings(max_examples=300)
@@ -227,19 +233,22 @@ def test_rules_never_leave_the_vocabulary(data):
     sizes = st.sampled_from([0.0, 5e-324, 1e-300, 1e-17, 0.5, 1.0])
     weights = st.lists(sizes, min_size=4, max_size=4).filter(lambda each: sum(each) > 1e-20)
 
-    def some_law():
-        law = np.asarray(data.draw(weights))
-        return law / law.sum()
+    def some_distribution():
+        distribution = np.asarray(data.draw(weights))
+        return distribution / distribution.sum()
 
     num_drafts = data.draw(st.integers(1, 3))
     draft = data.draw(st.lists(st.integers(0, 3), min_size=num_drafts, max_size=num_drafts))
-    target_laws = [some_law() for _ in range(num_drafts + 1)]
-    draft_laws = [data.draw(st.sampled_from([some_law(), law])) for law in target_laws[:-1]]
+    target_distributions = [some_distribution() for _ in range(num_drafts + 1)]
+    draft_distributions = [
+        data.draw(st.sampled_from([some_distribution(), distribution]))
+        for distribution in target_distributions[:-1]
+    ]
 
     with np.errstate(over="ignore"):
-        for rule, laws in product((*RULES.values(), as_tree), (None, draft_laws)):
+        for rule, distributions in product((*RULES.values(), as_tree), (None, draft_distributions)):
             for seed in range(5):
-                verdict = rule(draft, laws, target_laws, SeededChance(seed, 5))
+                verdict = rule(draft, distributions, target_distributions, SeededChance(seed, 5))
                 assert all(0 <= token < 4 for token in verdict.tokens)
                 assert verdict.tokens[:-1] == tuple(draft[: verdict.num_accepted])
 

@@ -18,10 +18,10 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from builder.checking import ERROR, Finding, check_description
-from builder.description.loading import PAIRS_DIRECTORY, description_from
-from builder.description.reading import read_toml
-from builder.errors import BuildError
+from specdec.builder.checking import ERROR, Finding, check_description
+from specdec.builder.description.loading import PAIRS_DIRECTORY, description_from
+from specdec.builder.description.reading import read_toml
+from specdec.builder.errors import BuildError
 
 DOCUMENT = PAIRS_DIRECTORY / "BROKEN.md"
 ABSENT = object()

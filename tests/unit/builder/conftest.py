@@ -2,7 +2,7 @@
 
 import pytest
 
-from builder.importing import packages
+from specdec.builder.importing import packages
 from tests.unit.builder.registry import Registry
 
 

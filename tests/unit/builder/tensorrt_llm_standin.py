@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.tensorrt_llm import installation
+from specdec.builder.tensorrt_llm import installation
 
 STANDINS = Path(__file__).parents[2] / "standins"
 ROOT = STANDINS.parents[1]

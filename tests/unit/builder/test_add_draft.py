@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from builder import cli
+from specdec.builder import cli
 from specdec.torch_engine.config import ModelConfig
 from tests.unit.builder.tokenizer_files import write_byte_level
 from tests.unit.tiny_llama import save_tiny_llama

@@ -2,8 +2,8 @@
 
 import pytest
 
-from builder.checking import WARNING, check_description
-from builder.description import known_pairs, load_description
+from specdec.builder.checking import WARNING, check_description
+from specdec.builder.description import known_pairs, load_description
 from tests.unit.builder.broken_pairs import BROKEN, DOCUMENT, Broken, document, findings, matching
 
 

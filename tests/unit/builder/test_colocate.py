@@ -7,8 +7,8 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from builder.errors import BuildError
-from builder.repository.colocate import colocate
+from specdec.builder.errors import BuildError
+from specdec.builder.repository.colocate import colocate
 
 REPOSITORY = Path(__file__).parents[3] / "model_repository"
 

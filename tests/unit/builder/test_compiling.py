@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import main
-from builder.description import Limits, Placement, Precision, Runtime, load_description
-from builder.errors import BuildError
-from builder.tensorrt_llm import installation
-from builder.tensorrt_llm.compiling import compile_steps, describe_steps
-from builder.tensorrt_llm.installation import described_toolkit, find_toolkit
-from builder.tensorrt_llm.plan import plan_steps
+from specdec.builder.cli import main
+from specdec.builder.description import Limits, Placement, Precision, Runtime, load_description
+from specdec.builder.errors import BuildError
+from specdec.builder.tensorrt_llm import installation
+from specdec.builder.tensorrt_llm.compiling import compile_steps, describe_steps
+from specdec.builder.tensorrt_llm.installation import described_toolkit, find_toolkit
+from specdec.builder.tensorrt_llm.plan import plan_steps
 from specdec.deployment.compiled_engine import CompiledEngine
 from tests.unit.builder.tensorrt_llm_standin import install, save_checkpoint
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from builder import cli
-from builder.distill import checkpoint, data, evaluate, measure, prompts
-from builder.distill.answers import answering
-from builder.distill.answers.answering import done_indices, save_shard
-from builder.distill.answers.teacher import Teacher, top_logprobs
-from builder.distill.answers.writer import Job, WriterSettings, Written, loops, write
-from builder.distill.prompts import templates
-from builder.distill.seeding import seeded
-from builder.distill.student import Student, start_from_target
-from builder.distill.training import loss
+from specdec.builder import cli
+from specdec.builder.distill import checkpoint, data, evaluate, measure, prompts
+from specdec.builder.distill.answers import answering
+from specdec.builder.distill.answers.answering import done_indices, save_shard
+from specdec.builder.distill.answers.teacher import Teacher, top_logprobs
+from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, loops, write
+from specdec.builder.distill.prompts import templates
+from specdec.builder.distill.seeding import seeded
+from specdec.builder.distill.student import Student, start_from_target
+from specdec.builder.distill.training import loss
 
 VOCAB = 128
 

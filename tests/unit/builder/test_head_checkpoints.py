@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder import cli
-from builder.heads import checkpoint, eagle3, medusa
+from specdec.builder import cli
+from specdec.builder.heads import checkpoint, eagle3, medusa
 from tests.unit.tiny_llama import HIDDEN, VOCAB, save_tiny_llama
 
 DRAFT_IDS = torch.arange(1, VOCAB, 3)

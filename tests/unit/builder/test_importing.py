@@ -11,11 +11,11 @@ from gguf import GGUFWriter
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from builder import cli
-from builder.errors import BuildError
-from builder.importing.gguf import _check_end
-from builder.importing.llama2c import import_llama2c
-from builder.importing.onnx_graph import read_graph
+from specdec.builder import cli
+from specdec.builder.errors import BuildError
+from specdec.builder.importing.gguf import _check_end
+from specdec.builder.importing.llama2c import import_llama2c
+from specdec.builder.importing.onnx_graph import read_graph
 from tests.unit.builder.tokenizer_files import PIECES, write_llama2c
 
 

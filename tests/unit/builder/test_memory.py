@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.checkpoints.files import safetensors_header
-from builder.description import (
+from specdec.builder.checkpoints.files import safetensors_header
+from specdec.builder.description import (
     EngineDescription,
     Gpu,
     Limits,
@@ -21,12 +21,12 @@ from builder.description import (
     Speculation,
     load_description,
 )
-from builder.description.loading import known_gpu, known_shape, known_shapes
-from builder.memory import combination, kv_shares, plan_memory, remedies
-from builder.memory.buffers import activation_bytes, buffer_bytes, kv_bytes_per_token
-from builder.memory.plan import guide_bytes
-from builder.memory.shares import DEFAULT_FRACTION, caches_in_turn
-from builder.memory.weights import head_bytes, weight_bytes
+from specdec.builder.description.loading import known_gpu, known_shape, known_shapes
+from specdec.builder.memory import combination, kv_shares, plan_memory, remedies
+from specdec.builder.memory.buffers import activation_bytes, buffer_bytes, kv_bytes_per_token
+from specdec.builder.memory.plan import guide_bytes
+from specdec.builder.memory.shares import DEFAULT_FRACTION, caches_in_turn
+from specdec.builder.memory.weights import head_bytes, weight_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
 MODELS = Path(__file__).parents[3] / "model_repository"

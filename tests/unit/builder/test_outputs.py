@@ -2,7 +2,7 @@
 
 import pytest
 
-from builder import outputs
+from specdec.builder import outputs
 
 
 def test_output_appears_whole_or_not_at_all(tmp_path):

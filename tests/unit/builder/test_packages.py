@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from builder.errors import BuildError
-from builder.importing import packages
-from builder.importing.models import known_models
-from builder.importing.packages import PackageSource, fetch
+from specdec.builder.errors import BuildError
+from specdec.builder.importing import packages
+from specdec.builder.importing.models import known_models
+from specdec.builder.importing.packages import PackageSource, fetch
 from tests.unit.builder.registry import CONTENT, SOURCE
 
 

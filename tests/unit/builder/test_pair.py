@@ -7,14 +7,14 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from builder import cli
-from builder.checkpoints.compatibility import check_pair
-from builder.distill import checkpoint
-from builder.errors import BuildError
-from builder.importing import conversion
-from builder.importing.models import ImportedModel
-from builder.repository import pair
-from builder.repository.pair_weights import Pair, StoredDraft, load_pair
+from specdec.builder import cli
+from specdec.builder.checkpoints.compatibility import check_pair
+from specdec.builder.distill import checkpoint
+from specdec.builder.errors import BuildError
+from specdec.builder.importing import conversion
+from specdec.builder.importing.models import ImportedModel
+from specdec.builder.repository import pair
+from specdec.builder.repository.pair_weights import Pair, StoredDraft, load_pair
 from tests.unit.builder.registry import CONTENT, SOURCE
 
 
@@ -101,7 +101,7 @@ def test_pair_without_stored_draft_gives_the_target_and_a_notice(small_pair, tmp
 
     assert steps == ["import"]
     assert "no stored draft yet" in capsys.readouterr().out
-    assert not (tmp_path / "repository" / "draft").exists()
+    assert not (tmp_path / "repository" / "draft" / "1" / "checkpoint").exists()
 
 
 def test_building_a_pair_twice_does_the_work_once(small_pair, tmp_path):

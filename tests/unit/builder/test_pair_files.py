@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder import cli
-from builder.checking import check_description
-from builder.description import (
+from specdec.builder import cli
+from specdec.builder.checking import check_description
+from specdec.builder.description import (
     EngineDescription,
     Gpu,
     Limits,
@@ -24,9 +24,9 @@ from builder.description import (
     known_pairs,
     load_description,
 )
-from builder.description.loading import PAIRS_DIRECTORY, known_gpu, known_shape
-from builder.errors import BuildError
-from builder.repository.pair_weights import load_pair
+from specdec.builder.description.loading import PAIRS_DIRECTORY, known_gpu, known_shape
+from specdec.builder.errors import BuildError
+from specdec.builder.repository.pair_weights import load_pair
 
 MODELS = Path(__file__).parents[3] / "model_repository"
 CHECKPOINTS = {name: MODELS / name / "1" / "checkpoint" for name in ("target", "draft")}

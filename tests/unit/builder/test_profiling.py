@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from builder import cli
-from builder.errors import BuildError
-from builder.parameters import parameters_of, set_parameters
-from builder.profiling import server
-from builder.profiling.load import (
+from specdec.builder import cli
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import parameters_of, set_parameters
+from specdec.builder.profiling import server
+from specdec.builder.profiling.load import (
     MIN_REQUESTS,
     REQUESTS_PER_STREAM,
     Choice,
@@ -21,7 +21,7 @@ from builder.profiling.load import (
     prompts_of,
     send_load,
 )
-from builder.profiling.report import report
+from specdec.builder.profiling.report import report
 from specdec.deployment.machine import machine
 from specdec.deployment.manifest import MANIFEST_FILE, Manifest
 from specdec.settings.orchestrator import OrchestratorSettings

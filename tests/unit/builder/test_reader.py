@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from builder.distill import packing
-from builder.distill.answers.reader import NUM_TOP, Reader
-from builder.distill.answers.teacher import Teacher
-from builder.distill.answers.writer import Job, WriterSettings, write
-from builder.distill.data import Example
+from specdec.builder.distill import packing
+from specdec.builder.distill.answers.reader import NUM_TOP, Reader
+from specdec.builder.distill.answers.teacher import Teacher
+from specdec.builder.distill.answers.writer import Job, WriterSettings, write
+from specdec.builder.distill.data import Example
 from tests.unit.tiny_llama import save_tiny_llama
 
 CPU = torch.device("cpu")

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from builder.distill import checkpoint
-from builder.distill.kinds import DraftModel
-from builder.distill.prompts import Prompt, all_tokens
-from builder.distill.student import start_from_target
-from builder.distill.target import embedding_and_output_rows
-from builder.errors import BuildError
-from builder.fingerprint import fingerprint
-from builder.heads import checkpoint as head_checkpoint
-from builder.heads import eagle3, medusa
-from builder.heads.kind import TargetHead
-from builder.refresh import gathering, learning, swapping
-from builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
-from builder.refresh.triton import Counters, Server, counters_of
+from specdec.builder.distill import checkpoint
+from specdec.builder.distill.kinds import DraftModel
+from specdec.builder.distill.prompts import Prompt, all_tokens
+from specdec.builder.distill.student import start_from_target
+from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.errors import BuildError
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.heads import checkpoint as head_checkpoint
+from specdec.builder.heads import eagle3, medusa
+from specdec.builder.heads.kind import TargetHead
+from specdec.builder.refresh import gathering, learning, swapping
+from specdec.builder.refresh.trial import MIN_ROUNDS, TrialSettings, Verdict, judge, watch
+from specdec.builder.refresh.triton import Counters, Server, counters_of
 from specdec.deployment.freshness import trained_on
 from specdec.deployment.versions import served_version
 from specdec.serving.request.prompt_log import PromptLog

@@ -11,12 +11,12 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from builder.cli import main
-from builder.description import TORCH, Placement, known_pairs, load_description
-from builder.description.loading import pair_file
-from builder.errors import BuildError
-from builder.memory import plan_memory
-from builder.rendering.repository import RenderOptions, notices, render
+from specdec.builder.cli import main
+from specdec.builder.description import TORCH, Placement, known_pairs, load_description
+from specdec.builder.description.loading import pair_file
+from specdec.builder.errors import BuildError
+from specdec.builder.memory import plan_memory
+from specdec.builder.rendering.repository import RenderOptions, notices, render
 from specdec.deployment.manifest import load_manifest, record
 from specdec.settings.orchestrator import OrchestratorSettings
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.distill import prompts
-from builder.distill.data import HELD_OUT_EVERY
-from builder.distill.prompts import separation
-from builder.repository.pair_weights import load_pair
+from specdec.builder.distill import prompts
+from specdec.builder.distill.data import HELD_OUT_EVERY
+from specdec.builder.distill.prompts import separation
+from specdec.builder.repository.pair_weights import load_pair
 
 PAIR = load_pair().draft.directory.parent
 TASKS = {

@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from builder import cli
-from builder.distill import checkpoint
-from builder.distill.answers.answering import feature_taps, save_shard
-from builder.distill.answers.writer import Job, Written
-from builder.distill.prompts import Prompt, save
-from builder.distill.student import start_from_target
-from builder.heads import checkpoint as head_checkpoint
-from builder.heads import eagle3, medusa
+from specdec.builder import cli
+from specdec.builder.distill import checkpoint
+from specdec.builder.distill.answers.answering import feature_taps, save_shard
+from specdec.builder.distill.answers.writer import Job, Written
+from specdec.builder.distill.prompts import Prompt, save
+from specdec.builder.distill.student import start_from_target
+from specdec.builder.heads import checkpoint as head_checkpoint
+from specdec.builder.heads import eagle3, medusa
 from tests.unit.tiny_llama import VOCAB, save_tiny_llama
 
 pytestmark = pytest.mark.usefixtures("one_thread")

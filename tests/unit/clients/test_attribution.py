@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients import Chunk, Final
-from clients.attribution import ChunkAttribution, TokenAttribution
-from clients.figures import describe_answer, num_trials
-from clients.marks import legend, render
+from specdec.clients import Chunk, Final
+from specdec.clients.attribution import ChunkAttribution, TokenAttribution
+from specdec.clients.figures import describe_answer, num_trials
+from specdec.clients.marks import legend, render
 
 
 def byte_decoder():

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from clients import Chunk, Final, SpecdecError, chat, collect, generate
+from specdec.clients import Chunk, Final, SpecdecError, chat, collect, generate
 
 FINAL = Final(
     finish_reason="stop",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients import Chunk, Final, GenerationRequest, SpecdecError, collect
-from clients.request import INPUTS
-from clients.response import chunk_from_outputs
+from specdec.clients import Chunk, Final, GenerationRequest, SpecdecError, collect
+from specdec.clients.request import INPUTS
+from specdec.clients.response import chunk_from_outputs
 
 LAST = Final(finish_reason="length", num_output_tokens=3)
 

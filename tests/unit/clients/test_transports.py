@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
+from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError
 
 QUESTION = GenerationRequest(text_input="hi", max_tokens=3, stop_words=["a", "b"], request_id="r1")
 

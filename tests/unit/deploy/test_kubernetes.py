@@ -7,10 +7,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from builder.checking.options import checkpoints
-from builder.cli import parser
-from builder.description import load_description
-from builder.rendering.launch import plan_launch
+from specdec.builder.checking.options import checkpoints
+from specdec.builder.cli import parser
+from specdec.builder.description import load_description
+from specdec.builder.rendering.launch import plan_launch
 from specdec.launch.installation import find_installation, server_environment
 from specdec.launch.launcher import _parser as serve_parser
 from specdec.launch.supervisor import STOP_GRACE_S

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.cli import parser
+from specdec.builder.cli import parser
 
 MANIFEST = Path(__file__).parents[3] / "builder" / "deploy" / "refresh-cronjob.yaml"
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.errors import BuildError
-from builder.fingerprint import fingerprint
-from builder.repository.pair_weights import load_pair
+from specdec.builder.errors import BuildError
+from specdec.builder.fingerprint import fingerprint
+from specdec.builder.repository.pair_weights import load_pair
 from specdec.deployment.freshness import (
     Drifted,
     FreshnessWatch,

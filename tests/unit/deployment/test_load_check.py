@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import main
-from builder.description import load_description
-from builder.description.loading import pair_file
-from builder.errors import BuildError
-from builder.parameters import set_parameters
-from builder.rendering.manifest import check_manifest, rewrite_manifest
-from builder.rendering.repository import RenderOptions, render
+from specdec.builder.cli import main
+from specdec.builder.description import load_description
+from specdec.builder.description.loading import pair_file
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import set_parameters
+from specdec.builder.rendering.manifest import check_manifest, rewrite_manifest
+from specdec.builder.rendering.repository import RenderOptions, render
 from specdec.deployment import load_check, manifest
 from specdec.deployment.load_check import check_repository
 from specdec.deployment.manifest import Manifest, load_manifest, record

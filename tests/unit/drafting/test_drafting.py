@@ -157,6 +157,24 @@ def test_calls_that_fail_together_make_one_pause():
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "ended"])
+def test_call_from_before_a_failure_changes_no_pause(end):
+    """A call that was under way when the engine failed neither ends nor lengthens the pause."""
+    clock = Clock()
+    health = DraftHealth(clock)
+    early_s, late_s = health.begin(), health.begin()
+    clock.now_s += 0.01
+    health.failed(late_s)
+
+    getattr(health, end)(early_s)
+
+    assert health.begin() is None
+    clock.now_s += FIRST_PAUSE_S
+    assert health.begin() is not None
+    getattr(health, end)(early_s)
+    assert health.begin() is None  # The engine is still being tried.
+
+
+@pytest.mark.parametrize("end", ["succeeded", "failed", "ended"])
 def test_after_a_pause_one_call_tries_the_engine(end):
     """Others wait for its end: a hung engine keeps a thread of Triton's for each call."""
     clock = Clock()

@@ -22,7 +22,7 @@ def test_rounds_have_the_mean_length_asked_for(tmp_path, tau, k):
     file = tmp_path / "scripts.jsonl"
     write_script(file, alpha_of_tau(tau, k))
     ids = np.asarray(PROMPT, dtype=np.int32)
-    drafter = ScriptedDrafter("s", 1, k, Scripts.load(file).guesses(ids), len(PROMPT))
+    drafter = ScriptedDrafter("s", 1, k, Scripts.load(file).draft_tokens(ids), len(PROMPT))
     context = Context(ids, len(ANSWER))
 
     rounds = list(speculate(context, KnowingTarget(ANSWER), drafter))
@@ -47,14 +47,14 @@ def test_prompt_without_a_script_gets_no_draft(tmp_path):
     file.write_text(json.dumps({"prompt": [1], "guesses": [2, 3]}) + "\n")
     scripts = Scripts.load(file)
 
-    assert scripts.guesses(np.asarray([1], dtype=np.int32)).tolist() == [2, 3]
-    unknown = scripts.guesses(np.asarray([1, 1], dtype=np.int32))
+    assert scripts.draft_tokens(np.asarray([1], dtype=np.int32)).tolist() == [2, 3]
+    unknown = scripts.draft_tokens(np.asarray([1, 1], dtype=np.int32))
     assert ScriptedDrafter("s", 1, 4, unknown, 2).propose(np.zeros(2, np.int32), 4).tokens == ()
 
 
 def test_impossible_tau_and_missing_scripts_are_refused(tmp_path):
     """A round gives at most k + 1 tokens, and the file must exist."""
-    with pytest.raises(ValueError, match="with 1 guesses a round it is from 1 to 2, not 3"):
+    with pytest.raises(ValueError, match="with 1 draft tokens a round it is from 1 to 2, not 3"):
         alpha_of_tau(3.0, 1)
     with pytest.raises(ConfigurationError, match="holds no scripts"):
         Scripts.load(Path(tmp_path / "none"))

@@ -14,8 +14,8 @@ from specdec.acceptance.sampling import SamplingParams
 from specdec.acceptance.trees import verify_tree_by_rejection
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.tree import merge, side_by_side
-from specdec.errors import InvalidRequestError
-from specdec.torch_engine.sampler import law_of
+from specdec.errors import ConfigurationError, InvalidRequestError
+from specdec.torch_engine.sampler import distribution_of
 from specdec.torch_engine.scheduling.tree import add_tree, paths_of
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB
@@ -186,12 +186,12 @@ def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     def target_law(text):
         params = replace(task.params, seed=0)
         asked = Task("r", ids([*prompt(9), *text]), 1, params=params, wants_logits=True)
-        return law_of(torch.from_numpy(alone(model, asked).outputs[-1].logits[0]))
+        return distribution_of(torch.from_numpy(alone(model, asked).outputs[-1].logits[0]))
 
     expected = verify_tree_by_rejection(
         tokens,
         parents,
-        [law_of(torch.from_numpy(row)) for row in laws],
+        [distribution_of(torch.from_numpy(row)) for row in laws],
         [target_law(text) for text in texts],
         SeededChance(seed, 9),
     )
@@ -279,7 +279,7 @@ def test_draft_limit_counts_all_nodes(model):
     """A wide tree of short paths has as many draft tokens as a long chain."""
     task = Task("r", prompt(5), 20, ids(range(9)), draft_parents=(-1,) * 9)
 
-    with pytest.raises(InvalidRequestError, match=r"9 exceeds .* 8"):
+    with pytest.raises(ConfigurationError, match=r"9 exceeds .* 8"):
         add_tree(new_scheduler(model), task, Receiver())
 
 

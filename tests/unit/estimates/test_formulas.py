@@ -149,7 +149,7 @@ def test_errors_of_the_guides_formula(alpha, k):
     [
         (lambda: expected_tokens(1.2, 4), "α is a probability, from 0 to 1, not 1.2"),
         (lambda: expected_tokens_by_length([0.5, -0.1]), "from 0 to 1, not -0.1"),
-        (lambda: alpha_of_tau(5.5, 4), "with 4 guesses a round it is from 1 to 5, not 5.5"),
+        (lambda: alpha_of_tau(5.5, 4), "with 4 draft tokens a round it is from 1 to 5, not 5.5"),
         (lambda: alpha_of_rate(-0.2, 4), "accepted ÷ drafted is from 0 to 1, not -0.2"),
     ],
 )

@@ -4,18 +4,18 @@ import importlib
 
 import pytest
 
-from loadtest.gpu import __main__ as command
-from loadtest.gpu import unpacking
-from loadtest.gpu.collecting import collect
-from loadtest.gpu.identity import identify, sources_of
-from loadtest.gpu.ledger import Ledger
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from loadtest.gpu.packing import MachinePython, PackingError
-from loadtest.gpu.pieces import pack
-from loadtest.gpu.places import Places
-from loadtest.gpu.programme import PROGRAMME
-from loadtest.gpu.running import LEDGER
-from loadtest.gpu.unpacking import _entries, is_set_up
+from specdec.loadtest.gpu import __main__ as command
+from specdec.loadtest.gpu import unpacking
+from specdec.loadtest.gpu.collecting import collect
+from specdec.loadtest.gpu.identity import identify, sources_of
+from specdec.loadtest.gpu.ledger import Ledger
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.packing import MachinePython, PackingError
+from specdec.loadtest.gpu.pieces import pack
+from specdec.loadtest.gpu.places import Places
+from specdec.loadtest.gpu.programme import PROGRAMME
+from specdec.loadtest.gpu.running import LEDGER
+from specdec.loadtest.gpu.unpacking import _entries, is_set_up
 from tests.unit.gpu_programme.test_ledger import RECORD
 
 
@@ -51,10 +51,10 @@ def test_serving_environment_sees_only_what_its_packages_require():
 def test_checkout_that_has_moved_is_set_up_again(tmp_path, monkeypatch):
     """The search path of the serving environment names the checkout's folder."""
     places = Places(tmp_path)
-    (tmp_path / "ready").write_text(str(unpacking.ROOT))
+    (tmp_path / "ready").write_text(str(unpacking.CHECKOUT))
     assert is_set_up(places)
 
-    monkeypatch.setattr(unpacking, "ROOT", tmp_path / "elsewhere")
+    monkeypatch.setattr(unpacking, "CHECKOUT", tmp_path / "elsewhere")
 
     assert not is_set_up(places)
 
@@ -99,7 +99,7 @@ def test_collecting_merges_ledgers_and_raises_if_none_came_back(tmp_path):
 @pytest.mark.parametrize("step", PROGRAMME, ids=lambda each: each.name)
 def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
     """The runner starts it by the name of its module."""
-    module = importlib.import_module(f"loadtest.gpu.steps.{step.name}")
+    module = importlib.import_module(f"specdec.loadtest.gpu.steps.{step.name}")
 
     assert callable(module.main)
     assert step.least_seconds < step.seconds

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loadtest.gpu.decoders.passes import StepTime
-from loadtest.gpu.decoders.shapes import (
+from specdec.loadtest.gpu.decoders.passes import StepTime
+from specdec.loadtest.gpu.decoders.shapes import (
     SHAPES,
     num_cache_bytes,
     num_layer_parameters,
     num_weight_bytes,
     random_weights,
 )
-from loadtest.gpu.outcome import Verdict
-from loadtest.gpu.steps import engine_limits, exact_rows
-from loadtest.gpu.steps.engine_limits import Measured, judge
+from specdec.loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.steps import engine_limits, exact_rows
+from specdec.loadtest.gpu.steps.engine_limits import Measured, judge
 
 CPU = torch.device("cpu")
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.gpu.decoders.passes import NUM_CONTEXT_TOKENS
-from loadtest.gpu.steps import engine_limits, exact_rows
-from loadtest.gpu.steps.engine_limits import ON_GPU, REHEARSED
-from loadtest.gpu.steps.exact_rows import Comparison
+from specdec.loadtest.gpu.decoders.passes import NUM_CONTEXT_TOKENS
+from specdec.loadtest.gpu.steps import engine_limits, exact_rows
+from specdec.loadtest.gpu.steps.engine_limits import ON_GPU, REHEARSED
+from specdec.loadtest.gpu.steps.exact_rows import Comparison
 
 
 @pytest.fixture

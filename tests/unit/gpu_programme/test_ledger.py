@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from loadtest.gpu.ledger import Ledger, Record
-from loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.ledger import Ledger, Record
+from specdec.loadtest.gpu.outcome import Verdict
 
 RECORD = Record(
     step="hop",

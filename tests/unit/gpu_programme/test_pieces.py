@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from loadtest.gpu.pieces import INDEX, Index, pack, unpack
-from loadtest.gpu.places import Places
-from loadtest.gpu.unpacking import receive
+from specdec.loadtest.gpu.pieces import INDEX, Index, pack, unpack
+from specdec.loadtest.gpu.places import Places
+from specdec.loadtest.gpu.unpacking import receive
 
 MAX_BYTES = 30_000
 

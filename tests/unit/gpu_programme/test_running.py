@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from loadtest.gpu import running
-from loadtest.gpu.identity import Identity
-from loadtest.gpu.ledger import Ledger
-from loadtest.gpu.outcome import Verdict
-from loadtest.gpu.places import Places
-from loadtest.gpu.programme import Step
-from loadtest.gpu.running import LEDGER, SUMMARY, Runner, RunOptions
+from specdec.loadtest.gpu import running
+from specdec.loadtest.gpu.identity import Identity
+from specdec.loadtest.gpu.ledger import Ledger
+from specdec.loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.places import Places
+from specdec.loadtest.gpu.programme import Step
+from specdec.loadtest.gpu.running import LEDGER, SUMMARY, Runner, RunOptions
 from tests.waiting import wait_for
 
 PYTHON = sys.executable
@@ -23,7 +23,7 @@ SOURCES = Identity(sources="aaaa", commit="1234", card="card")
 INTERPRETER = """#!{python}
 import sys, time
 from pathlib import Path
-from loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 
 name = sys.argv[2].rpartition(".")[2]
 options = StepOptions.parse(sys.argv[3:])

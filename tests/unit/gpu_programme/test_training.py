@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from builder.distill import arithmetic, prompts
-from builder.distill.evaluate import Conversation
-from builder.distill.prompts import separation
-from loadtest.gpu.training import bundle, keeping
-from loadtest.gpu.training.bundle import Bundle, Contents, read_contents, restore
-from loadtest.gpu.training.keeping import Comparison, compare, keep_better
-from loadtest.gpu.training.prompts import FILE, NUM_FEW, prepare_prompts
-from loadtest.lab.kit.ratios import Ratio
+from specdec.builder.distill import arithmetic, prompts
+from specdec.builder.distill.evaluate import Conversation
+from specdec.builder.distill.prompts import separation
+from specdec.loadtest.gpu.training import bundle, keeping
+from specdec.loadtest.gpu.training.bundle import Bundle, Contents, read_contents, restore
+from specdec.loadtest.gpu.training.keeping import Comparison, compare, keep_better
+from specdec.loadtest.gpu.training.prompts import FILE, NUM_FEW, prepare_prompts
+from specdec.loadtest.lab.kit.ratios import Ratio
 
 HELD_OUT = (Conversation("short", [1, 2], [3] * 16),)
 

@@ -46,7 +46,7 @@ def test_task_in_the_queue_is_work(directory):
     """A waiting loop has work as soon as a task is queued, until it takes the task."""
     pulse = BoardHeartbeat("target", directory=directory)
     seen = []
-    for step in (lambda: None, pulse.give, pulse.take):
+    for step in (lambda: None, pulse.task_queued, pulse.task_taken):
         step()
         seen += [each.has_work for each in read_board(directory)]
 
@@ -69,7 +69,9 @@ def test_model_that_is_loaded_again_replaces_its_dead_processes(directory):
     """A tritonserver without supervisor may load a dead target again; other models stay listed."""
     script = (
         "from pathlib import Path; import sys, os; from specdec.health.board import BoardHeartbeat;"
-        "[BoardHeartbeat(name, directory=Path(sys.argv[1])) for name in ('target', 'draft')]; os._exit(1)"
+        "directory = Path(sys.argv[1]);"
+        "kept = [BoardHeartbeat(name, directory=directory) for name in ('target', 'draft')];"
+        "os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", script, str(directory)], check=False)
     assert [each.model for each in read_board(directory)] == ["draft", "target"]

@@ -126,11 +126,11 @@ def test_tritonserver_on_path_is_preferred(tmp_path, monkeypatch):
 
 
 def test_missing_tritonserver_is_an_error_with_advice(monkeypatch):
-    """Without any tritonserver the message advises `make setup`."""
+    """Without any tritonserver the message names the extra that has one."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(LaunchError, match="make setup"):
+    with pytest.raises(LaunchError, match=r"specdec-triton\[server\]"):
         find_installation()
 
 
@@ -207,8 +207,8 @@ def test_ports_come_from_the_environment(monkeypatch):
 
 
 def test_missing_weights_are_refused_with_advice(model_repository):
-    """The message advises `make setup`, and no server is started."""
-    with pytest.raises(LaunchError, match=r"no weights for target .* `make setup`"):
+    """The message advises `specdec build pair`, and no server is started."""
+    with pytest.raises(LaunchError, match=r"no weights for target .* `specdec build pair`"):
         check_model_repository(ServeSettings(model_repository))
     with pytest.raises(LaunchError, match="no weights"):
         TritonServer(model_repository).start()

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.description import Placement, load_description
-from builder.rendering.launch import LAUNCH_FILE, plan_launch
+from specdec.builder.description import Placement, load_description
+from specdec.builder.rendering.launch import LAUNCH_FILE, plan_launch
 from specdec.launch.launcher import _parser
 from specdec.launch.server_command import SHM_PREFIX_VARIABLE
 

@@ -4,10 +4,10 @@ import importlib
 
 import pytest
 
-from clients.errors import SpecdecError
-from loadtest import bench
-from loadtest.lab.benches import BENCHES, GONE
-from loadtest.lab.speed import acceptance
+from specdec.clients.errors import SpecdecError
+from specdec.loadtest import bench
+from specdec.loadtest.lab.benches import BENCHES, GONE
+from specdec.loadtest.lab.speed import acceptance
 
 
 def test_refusal_by_the_server_is_one_line_without_a_traceback(monkeypatch, capsys):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clients import Chunk, Final
-from loadtest.demo import __main__ as demo
+from specdec.clients import Chunk, Final
+from specdec.loadtest.demo import __main__ as demo
 
 
 class ScriptedClient:

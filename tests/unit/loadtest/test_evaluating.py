@@ -11,7 +11,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from loadtest.evaluating.advice import (
+from specdec.estimates.acceptance import AcceptanceCounts
+from specdec.estimates.formulas import expected_tokens_by_length
+from specdec.loadtest.evaluating.advice import (
     BETWEEN,
     DEPLOY,
     DO_NOT,
@@ -20,17 +22,15 @@ from loadtest.evaluating.advice import (
     by_gain,
     by_guide,
 )
-from loadtest.evaluating.cli import main
-from loadtest.evaluating.costs import RoundCosts, round_costs
-from loadtest.evaluating.domains import load_domain_prompts
-from loadtest.evaluating.findings import find, predicted_best
-from loadtest.evaluating.picture import plot_findings
-from loadtest.evaluating.probe import Probe, compare, find_tokenizer
-from loadtest.evaluating.report import report
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.ratios import Ratio
-from specdec.estimates.acceptance import AcceptanceCounts
-from specdec.estimates.formulas import expected_tokens_by_length
+from specdec.loadtest.evaluating.cli import main
+from specdec.loadtest.evaluating.costs import RoundCosts, round_costs
+from specdec.loadtest.evaluating.domains import load_domain_prompts
+from specdec.loadtest.evaluating.findings import find, predicted_best
+from specdec.loadtest.evaluating.picture import plot_findings
+from specdec.loadtest.evaluating.probe import Probe, compare, find_tokenizer
+from specdec.loadtest.evaluating.report import report
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.ratios import Ratio
 
 PLAIN_S, BASE_S, PER_DRAFT_TOKEN_S = 0.010, 0.011, 0.001
 ALPHAS = {"sql": (0.8, 0.7, 0.6, 0.5, 0.5), "poems": (0.2, 0.2, 0.2, 0.2, 0.2)}

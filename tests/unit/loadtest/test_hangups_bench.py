@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from loadtest.reliability import hangup_ways, hangups
-from loadtest.reliability.asking import WHOLE
-from loadtest.reliability.resources import Resources, outcomes_on
+from specdec.loadtest.reliability import hangup_ways, hangups
+from specdec.loadtest.reliability.asking import WHOLE
+from specdec.loadtest.reliability.resources import Resources, outcomes_on
 
 
 def samples(**growth):

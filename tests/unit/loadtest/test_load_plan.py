@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from clients import Chunk, Final, SpecdecError
-from loadtest.load.arrivals import LATE_S, keep_pace, poisson_arrivals
-from loadtest.load.exchange import Exchange
-from loadtest.load.plan import Plan, prompts_of_test
-from loadtest.load.prompts import load_prompts, shuffled_rounds
-from loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
+from specdec.clients import Chunk, Final, SpecdecError
+from specdec.loadtest.load.arrivals import LATE_S, keep_pace, poisson_arrivals
+from specdec.loadtest.load.exchange import Exchange
+from specdec.loadtest.load.plan import Plan, prompts_of_test
+from specdec.loadtest.load.prompts import load_prompts, shuffled_rounds
+from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.observe import figures
-from loadtest.observe.cli import main
-from loadtest.observe.history import History, Scrape, Series, parse_page
-from loadtest.observe.page import render
+from specdec.loadtest.observe import figures
+from specdec.loadtest.observe.cli import main
+from specdec.loadtest.observe.history import History, Scrape, Series, parse_page
+from specdec.loadtest.observe.page import render
 
 PAGE = """
 # HELP specdec_num_drafts_total Rounds with a draft

@@ -8,22 +8,36 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.lab.kit.prompts import TokenPrompt, spread
-from loadtest.lab.kit.ratios import Timed, rate, ratio
-from loadtest.lab.peers import install, processes
-from loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, PEERS, REFERENCE, ArmName, PeerError
-from loadtest.lab.peers.measuring import Contest, Measurement
-from loadtest.lab.peers.peers import main
-from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings, without_end
-from loadtest.lab.peers.report import (
+from specdec.loadtest.lab.kit.prompts import TokenPrompt, spread
+from specdec.loadtest.lab.kit.ratios import Timed, rate, ratio
+from specdec.loadtest.lab.peers import install, processes
+from specdec.loadtest.lab.peers.catalogue import (
+    COMPARED,
+    OUR_ARMS,
+    PEERS,
+    REFERENCE,
+    ArmName,
+    PeerError,
+)
+from specdec.loadtest.lab.peers.measuring import Contest, Measurement
+from specdec.loadtest.lab.peers.peers import main
+from specdec.loadtest.lab.peers.protocol import (
+    Answer,
+    Hello,
+    Question,
+    Reply,
+    WorkerSettings,
+    without_end,
+)
+from specdec.loadtest.lab.peers.report import (
     against,
     load_figures,
     load_table,
     one_stream_figures,
     one_stream_table,
 )
-from loadtest.lab.peers.weights import PairPaths
-from loadtest.lab.peers.worker import Worker, WorkerCommand
+from specdec.loadtest.lab.peers.weights import PairPaths
+from specdec.loadtest.lab.peers.worker import Worker, WorkerCommand
 
 PEER_ARM = PEERS["vllm"].arms[0]
 ARMS = [REFERENCE, COMPARED, PEER_ARM]
@@ -312,7 +326,7 @@ class TestWorker:
 
     SCRIPT = """
 import json, sys
-from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply
+from specdec.loadtest.lab.peers.protocol import Answer, Hello, Question, Reply
 print(Hello("echo 1").line(), flush=True)
 for line in sys.stdin:
     question = Question.parse(line)
@@ -361,8 +375,10 @@ for line in sys.stdin:
 
 def test_worker_needs_only_its_own_peers_packages():
     """The loop of a worker and the protocol import nothing beyond the standard library."""
-    root = str(Path(__file__).parents[3])
-    code = f"import sys; sys.path.insert(0, {root!r}); import loadtest.lab.peers.workers.loop"
+    root = str(Path(__file__).parents[3] / "backends" / "python")
+    code = (
+        f"import sys; sys.path.insert(0, {root!r}); import specdec.loadtest.lab.peers.workers.loop"
+    )
 
     subprocess.run([sys.executable, "-S", "-I", "-c", code], check=True)
 

@@ -5,10 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.load.perf_analyzer import __main__ as perf_analyzer
-from loadtest.load.perf_analyzer.tool import command_line, read_export, run_tool, write_inputs
-from loadtest.load.settings import LoadSettings
-from loadtest.load.summary import summarize
+from specdec.loadtest.load.perf_analyzer import __main__ as perf_analyzer
+from specdec.loadtest.load.perf_analyzer.tool import (
+    command_line,
+    read_export,
+    run_tool,
+    write_inputs,
+)
+from specdec.loadtest.load.settings import LoadSettings
+from specdec.loadtest.load.summary import summarize
 
 MS = 1_000_000
 # perf_analyzer fills the last response, which has flags only, with stray memory.

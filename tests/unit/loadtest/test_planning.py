@@ -9,16 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
-from loadtest.planning.choosing import (
-    RequestTraits,
-    guide_memory_gb,
-    recommend,
-    weights_gb,
-)
-from loadtest.planning.cli import main
-from loadtest.planning.costs import Costs, answer_time
-from loadtest.planning.tables import Question, break_even
 from specdec.estimates.formulas import (
     acceptance_rate,
     alpha_of_rate,
@@ -26,6 +16,16 @@ from specdec.estimates.formulas import (
     expected_tokens,
     speed_up,
 )
+from specdec.loadtest.lab.kit.guide import NUM_DRAFT_TOKENS, TASKS
+from specdec.loadtest.planning.choosing import (
+    RequestTraits,
+    guide_memory_gb,
+    recommend,
+    weights_gb,
+)
+from specdec.loadtest.planning.cli import main
+from specdec.loadtest.planning.costs import Costs, answer_time
+from specdec.loadtest.planning.tables import Question, break_even
 
 FLAT = Costs({1: 1.0}, draft_ms=0.1)
 

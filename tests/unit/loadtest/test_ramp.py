@@ -4,10 +4,10 @@ import itertools
 import time
 from types import SimpleNamespace
 
-from loadtest.lab.kit.arms import AUTO
-from loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt
-from loadtest.lab.load.ramp_report import figures, table
-from loadtest.lab.load.streams import Pass, Streams, salted
+from specdec.loadtest.lab.kit.arms import AUTO
+from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt
+from specdec.loadtest.lab.load.ramp_report import figures, table
+from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 WARM_UP_S, SECONDS = 0.1, 0.3
 NUM_OF_TEMPLATE = 40

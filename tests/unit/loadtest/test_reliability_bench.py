@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from loadtest.reliability import cli, deaths, fuzz, poison, refusals, stops
-from loadtest.reliability.asking import WHOLE, Answer
-from loadtest.reliability.crashes import CrashWatch
-from loadtest.reliability.deaths import DeathResult
-from loadtest.reliability.http_answers import CLOSED, ask_over_http
-from loadtest.reliability.table import MAX_LISTED, listed
-from loadtest.reliability.watched import WatchedServer, bad_lines
 from specdec.launch.server_command import ServeSettings
+from specdec.loadtest.reliability import cli, deaths, fuzz, poison, refusals, stops
+from specdec.loadtest.reliability.asking import WHOLE, Answer
+from specdec.loadtest.reliability.crashes import CrashWatch
+from specdec.loadtest.reliability.deaths import DeathResult
+from specdec.loadtest.reliability.http_answers import CLOSED, ask_over_http
+from specdec.loadtest.reliability.table import MAX_LISTED, listed
+from specdec.loadtest.reliability.watched import WatchedServer, bad_lines
 
 REFUSED = Answer(error_type="overloaded", detail="overloaded: 64 requests are in flight")
 MESSAGE = "Failed to process the request(s) for model 'specdec', message: ValueError: x\n\nAt:\n  y"
@@ -82,8 +82,8 @@ class TestWatchedServer:
         async def settled(_server):
             return 0
 
-        monkeypatch.setattr("loadtest.reliability.watched.settled", settled)
-        monkeypatch.setattr("loadtest.reliability.watched.NOTICE_S", 0.0)
+        monkeypatch.setattr("specdec.loadtest.reliability.watched.settled", settled)
+        monkeypatch.setattr("specdec.loadtest.reliability.watched.NOTICE_S", 0.0)
         return WatchedServer(server, tmp_path)
 
     def test_returns_each_fault_once(self, watched):

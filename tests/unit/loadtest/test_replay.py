@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.lab.controller.policies import Controlled, Fixed
-from loadtest.lab.controller.record import Received, gaps_s, how_far_right
-from loadtest.lab.controller.trace import OFF, Answer, Cost, CostTable, Trace
-from loadtest.lab.controller.world import Phase, World
+from specdec.loadtest.lab.controller.policies import Controlled, Fixed
+from specdec.loadtest.lab.controller.record import Received, gaps_s, how_far_right
+from specdec.loadtest.lab.controller.trace import OFF, Answer, Cost, CostTable, Trace
+from specdec.loadtest.lab.controller.world import Phase, World
 from specdec.steering.choices import OFF_CHOICE, Choice
 from specdec.steering.settings import ControlSettings
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from builder.errors import BuildError
-from builder.parameters import set_parameters
-from loadtest.lab.kit.repository import add_front_door
+from specdec.builder.errors import BuildError
+from specdec.builder.parameters import set_parameters
+from specdec.loadtest.lab.kit.repository import add_front_door
 
 
 def test_copied_orchestrator_has_its_own_parameters(tmp_path):

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from loadtest.lab.controller import control
-from loadtest.lab.exactness import exact
-from loadtest.lab.exactness.comparing import Comparison
-from loadtest.lab.kit import results, speed_tables
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.arms import Arm
-from loadtest.lab.load import ramp_report as ramp_figures
-from loadtest.lab.load.streams import Pass
-from loadtest.lab.speed import speed, task_tables
+from specdec.loadtest.lab.controller import control
+from specdec.loadtest.lab.exactness import exact
+from specdec.loadtest.lab.exactness.comparing import Comparison
+from specdec.loadtest.lab.kit import results, speed_tables
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.arms import Arm
+from specdec.loadtest.lab.load import ramp_report as ramp_figures
+from specdec.loadtest.lab.load.streams import Pass
+from specdec.loadtest.lab.speed import speed, task_tables
 
 CONDITIONS = {
     "command": "specdec bench x",

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.load import measures
-from loadtest.load.gates import Thresholds, find_violations
-from loadtest.load.report import describe, write_report
-from loadtest.load.samples import ChunkSample, Recorder, RequestSample, Samples, read_samples
-from loadtest.load.settings import LoadSettings
-from loadtest.load.summary import summarize
+from specdec.loadtest.load import measures
+from specdec.loadtest.load.gates import Thresholds, find_violations
+from specdec.loadtest.load.report import describe, write_report
+from specdec.loadtest.load.samples import (
+    ChunkSample,
+    Recorder,
+    RequestSample,
+    Samples,
+    read_samples,
+)
+from specdec.loadtest.load.settings import LoadSettings
+from specdec.loadtest.load.summary import summarize
 
 # One answer of 7 tokens in 3 chunks, the first after 0.5 s and the end after 2.0 s. It took three
 # rounds of k = 4, with 3, 0 and 1 accepted tokens.

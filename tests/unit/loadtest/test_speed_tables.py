@@ -2,10 +2,10 @@
 
 import pytest
 
-from loadtest.lab.kit.answers import Measurement, later, rate_of, ratio_of
-from loadtest.lab.kit.arms import Arm
-from loadtest.lab.kit.prompts import TokenPrompt, lengthened
-from loadtest.lab.kit.speed_tables import acceptance_table, acceptances
+from specdec.loadtest.lab.kit.answers import Measurement, later, rate_of, ratio_of
+from specdec.loadtest.lab.kit.arms import Arm
+from specdec.loadtest.lab.kit.prompts import TokenPrompt, lengthened
+from specdec.loadtest.lab.kit.speed_tables import acceptance_table, acceptances
 
 
 def measurement(prompt_id, arm, num_tokens=9, num_first=1, first_s=1.0, last_s=3.0):

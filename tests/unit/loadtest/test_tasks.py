@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from builder.distill import prompts
-from loadtest.lab.kit.answers import Measurement
-from loadtest.lab.kit.guide import TASKS
-from loadtest.lab.kit.prompts import held_out_prompts
-from loadtest.lab.speed.task_picture import plot_tasks
-from loadtest.lab.speed.task_tables import distance_table, outcome, outcomes, tables
+from specdec.builder.distill import prompts
+from specdec.loadtest.lab.kit.answers import Measurement
+from specdec.loadtest.lab.kit.guide import TASKS
+from specdec.loadtest.lab.kit.prompts import held_out_prompts
+from specdec.loadtest.lab.speed.task_picture import plot_tasks
+from specdec.loadtest.lab.speed.task_tables import distance_table, outcome, outcomes, tables
 
 STATISTICS = {
     "round_times": {"num_rounds": 3, "total_s": 0.9},

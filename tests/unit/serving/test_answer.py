@@ -9,7 +9,7 @@ import pytest
 
 from specdec.engines.protocol import EngineClock
 from specdec.errors import DeadlineExceededError, InvalidRequestError, RequestCancelledError
-from specdec.serving.admission.in_flight import Flight
+from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.answer import Answerer
 from specdec.serving.job import Job, JobEngines
 from specdec.serving.request.request import GenerationRequest
@@ -58,7 +58,7 @@ class Session:
         guess = right_except(self.song, set(wrong_places)) if wrong_places else None
         return ScriptedDrafter(4, guess or always_right(self.song), prompt=self.prompt)
 
-    def answer(self, drafter=None, flight=None, on_send=None, **fields):
+    def answer(self, drafter=None, in_flight=None, on_send=None, **fields):
         """Answer one request; return all its responses as (outputs, is_last).
 
         Without a drafter there is no speculation. `on_send` is called after each response.
@@ -78,7 +78,7 @@ class Session:
                 request=request,
                 prompt=self._tokenizer.prompt(request, max_seq_len=100),
                 seed=7,
-                flight=flight or Flight(lambda: False, None, time.monotonic()),
+                in_flight=in_flight or RequestInFlight(lambda: False, None, time.monotonic()),
                 engines=JobEngines(self.target, drafter, "exact" if drafter else "off"),
                 target_clock=EngineClock(),
                 draft_clock=EngineClock(),
@@ -189,16 +189,16 @@ def test_context_limit_is_named(session):
 def test_cancelled_request_stops_at_the_next_round(session, off):
     """After the client hangs up, no response is sent and at most one more engine call is made."""
     gone = []
-    flight = Flight(lambda: bool(gone), None, time.monotonic())
+    in_flight = RequestInFlight(lambda: bool(gone), None, time.monotonic())
     drafter = None if off else session.drafter()
 
     def hang_up():
         gone.append(1)
         # In the orchestrator the watchdog polls, every 50 ms.
-        flight.poll()
+        in_flight.poll()
 
     with pytest.raises(RequestCancelledError):
-        session.answer(drafter, flight, on_send=hang_up, stream=True)
+        session.answer(drafter, in_flight, on_send=hang_up, stream=True)
 
     assert len(gone) == 1
     assert session.target.num_passes + session.target.num_streamed == 2
@@ -207,9 +207,9 @@ def test_cancelled_request_stops_at_the_next_round(session, off):
 
 def test_overdue_request_makes_no_call(session):
     """A request whose deadline passed while it waited ends before any engine is called."""
-    flight = Flight(lambda: False, 0.001, time.monotonic() - 1.0)
+    in_flight = RequestInFlight(lambda: False, 0.001, time.monotonic() - 1.0)
 
     with pytest.raises(DeadlineExceededError):
-        session.answer(session.drafter(), flight)
+        session.answer(session.drafter(), in_flight)
 
     assert session.target.num_passes == 0

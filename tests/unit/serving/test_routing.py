@@ -11,7 +11,7 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabels
-from specdec.serving.request.task_labels import Task, TaskLabeler
+from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
@@ -44,7 +44,8 @@ def task(labeler, text="?", **fields):
     [
         ("code=draft_cobol", "code=draft_cobol"),
         ("draft_code", "task=drafter"),
-        ("code=", "lookup, draft_code, draft_chat, suffix"),
+        ("code=", "task=drafter"),
+        ("code=auto", "lookup, draft_code, draft_chat, suffix"),
         ("=draft_code", "task=drafter"),
         ("code=auto", "code=auto"),
         ("code=prediction", "code=prediction"),

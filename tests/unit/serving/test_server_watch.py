@@ -9,7 +9,7 @@ import time
 import pytest
 
 from specdec.errors import EngineLostError, ShuttingDownError
-from specdec.health.board import NO_PULSE, BoardHeartbeat, State, ask_to_drain, read_board
+from specdec.health.board import NO_HEARTBEAT, BoardHeartbeat, State, ask_to_drain, read_board
 from specdec.serving.admission import server_watch
 from specdec.serving.admission.server_watch import ServerWatch
 from tests.waiting import wait_for
@@ -35,7 +35,7 @@ class Engine:
             raise EngineLostError(self.fault)
 
 
-class Flights:
+class Requests:
     """Requests in flight; `target` is None if there are none."""
 
     def __init__(self, target):
@@ -71,10 +71,10 @@ def start(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(server_watch, "PROBE_PERIOD_S", 0.02)
     watches = []
 
-    def start(pulse=NO_PULSE, flush=lambda: None, *, exits_on_dead_engine=False):
-        flights = Flights(engine)
+    def start(pulse=NO_HEARTBEAT, flush=lambda: None, *, exits_on_dead_engine=False):
+        requests = Requests(engine)
         watch = ServerWatch(
-            flights,
+            requests,
             "target",
             tmp_path / "board",
             pulse,
@@ -84,7 +84,7 @@ def start(engine, tmp_path, monkeypatch):
             exits_on_dead_engine=exits_on_dead_engine,
         )
         watches.append(watch)
-        return flights, watch
+        return requests, watch
 
     yield start
     for each in watches:
@@ -110,9 +110,9 @@ def pulse(tmp_path):
 
 def test_requests_are_refused_while_an_engine_hangs(engine, start):
     """Running requests get an error, and later ones too, until the engine answers again."""
-    flights, watch = start()
+    requests, watch = start()
     engine.answers.clear()
-    wait_for(lambda: flights.errors)
+    wait_for(lambda: requests.errors)
     wait_for(lambda: is_refused(watch))
 
     engine.answers.set()
@@ -123,9 +123,9 @@ def test_requests_are_refused_while_an_engine_hangs(engine, start):
 def test_engine_that_is_loaded_again_is_used_again(engine, start):
     """The engine is probed even while all requests are refused, so that none is in flight."""
     engine.fault = "target: its process has died"
-    flights, watch = start()
+    requests, watch = start()
     wait_for(lambda: is_refused(watch))
-    assert "its process has died" in str(flights.errors[0])
+    assert "its process has died" in str(requests.errors[0])
 
     engine.fault = ""
 
@@ -135,23 +135,23 @@ def test_engine_that_is_loaded_again_is_used_again(engine, start):
 def test_stop_waits_for_running_requests_and_then_writes_state(start, pulse, tmp_path):
     """New requests are refused at once; the state is written when the last one has ended."""
     flushes = []
-    flights, watch = start(pulse, lambda: flushes.append(flights.target))
+    requests, watch = start(pulse, lambda: flushes.append(requests.target))
     ask_to_drain(tmp_path / "board", time.monotonic() + 60.0)
     wait_for(lambda: is_refused(watch))
     time.sleep(0.3)
     assert flushes == []
 
-    flights.target = None
+    requests.target = None
 
     wait_for(lambda: flushes == [None])
     wait_for(lambda: [each.state for each in read_board(tmp_path / "board")] == [State.DRAINED])
-    assert flights.errors == []
+    assert requests.errors == []
 
 
 def test_request_that_outlasts_the_drain_gets_an_error(start, pulse, tmp_path):
     """It ends with `shutting_down`, before the state is written."""
     flushes = []
-    flights, _ = start(pulse, lambda: flushes.append(list(flights.errors)))
+    requests, _ = start(pulse, lambda: flushes.append(list(requests.errors)))
 
     ask_to_drain(tmp_path / "board", time.monotonic() + 0.2)
 
@@ -164,8 +164,8 @@ def test_exit_sends_every_error_first(engine, start, monkeypatch):
     events = []
     monkeypatch.setattr(server_watch, "SETTLE_S", 0.0)
     monkeypatch.setattr(server_watch.os, "kill", lambda pid, _: events.append(("kill", pid)))
-    flights, _ = start(
-        flush=lambda: events.append(("flush", len(flights.errors))), exits_on_dead_engine=True
+    requests, _ = start(
+        flush=lambda: events.append(("flush", len(requests.errors))), exits_on_dead_engine=True
     )
 
     engine.fault = "target: its process has died"

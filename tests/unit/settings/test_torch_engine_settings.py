@@ -3,8 +3,8 @@
 import pytest
 
 from specdec.errors import ConfigurationError
+from specdec.settings.lists import VocabSize
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.settings.vocab_sizes import VocabSize
 
 
 def settings(**fields):
@@ -32,10 +32,30 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"engine_vocab_sizes": "target=5"}, "model=tokens:columns; given 'target=5'"),
-        ({"engine_vocab_sizes": "target=5:x"}, "given 'target=5:x'"),
-        ({"engine_vocab_sizes": "target=5:4"}, r"fewer columns \(4\) than tokens \(5\)"),
-        ({"engine_vocab_sizes": "other=5:5"}, "'other', which is no engine; known are draft, tar"),
+        (
+            {"engine_vocab_sizes": "target=5"},
+            "engine_vocab_sizes has 'target=5'; .* model=tokens:c",
+        ),
+        (
+            {"engine_vocab_sizes": "target=5:x"},
+            "'target=5:x'; an item must be model=tokens:columns",
+        ),
+        ({"engine_vocab_sizes": "target=5:4"}, "'target=5:4'; .* as many columns as tokens"),
+        ({"engine_vocab_sizes": "other=5:5"}, "'other'; the engine must be one of draft, target"),
+        ({"engine_vocab_sizes": "draft=5:5,draft=6:6"}, "'draft=6:6'; .* each name only once"),
+        (
+            {"engine_extensions": "trees"},
+            "'trees'; the extension must be one of shared_sampler, dr",
+        ),
+        ({"tensorrt_llm_draft_model_name": "a, a"}, "tensorrt_llm_draft_model_name has 'a'"),
+        ({"tensorrt_llm_draft_model_name": "auto"}, "cannot be named 'auto'"),
+        ({"scripted_drafters": "draft=file"}, "two drafters are named 'draft'"),
+        (
+            {"scripted_drafters": "known"},
+            "scripted_drafters has 'known'; an item must be name=file",
+        ),
+        ({"draft_tokenizer_dirs": "other=a"}, "'other'; the draft model must be one of draft"),
+        ({"draft_tokenizer_dirs": "draft="}, "'draft='; an item must be model=folder"),
         ({"tensorrt_llm_version": "new"}, "1.2.1; given 'new'"),
         ({"inflight_limit": 0}, "inflight_limit must be at least 1; given 0"),
         ({"cancellation_check_period_ms": 0}, "cancellation_check_period_ms must be at least 1"),

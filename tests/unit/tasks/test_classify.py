@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.distill import prompts
+from specdec.builder.distill import prompts
 from specdec.tasks.classify import HEAD, TAIL, classify
 from specdec.tasks.cues import SHAPES, SIGNS, TASKS, WORDS
 

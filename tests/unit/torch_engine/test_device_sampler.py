@@ -140,8 +140,8 @@ def test_nothing_is_drawn_after_a_rejected_draft_token(wrong_at):
     params = SamplingParams(temperature=1.0, seed=9)
     logits = logits_of(4, 7)
     right = SAMPLER.draw(logits, [draw_of(params, 20 + n) for n in range(4)]).tolist()
-    guesses = [(token + 1) % VOCAB if n == wrong_at else token for n, token in enumerate(right[:3])]
-    chain = [draw_of(params, 20 + n, guess=guess) for n, guess in enumerate([*guesses, None])]
+    drafts = [(token + 1) % VOCAB if n == wrong_at else token for n, token in enumerate(right[:3])]
+    chain = [draw_of(params, 20 + n, draft_token=token) for n, token in enumerate([*drafts, None])]
 
     (choices,) = SAMPLER.choose(logits, [chain])
 

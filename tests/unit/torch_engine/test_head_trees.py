@@ -59,7 +59,9 @@ def likeliest(
         cost, text = heapq.heappop(waiting)
         found.add(text)
         if len(text) < max_depth:
-            for token, log_prob in enumerate(reference.law(context, next_token, text).tolist()):
+            for token, log_prob in enumerate(
+                reference.distribution(context, next_token, text).tolist()
+            ):
                 heapq.heappush(waiting, (cost - log_prob, (*text, token)))
     return found - {()}
 
@@ -93,11 +95,11 @@ def test_tree_is_valid_and_within_its_limits(num_nodes: int, max_depth: int, see
     while nodes := tree.deepen():
         assert len(nodes) <= NUM_BRANCHES
         for node in nodes:
-            law = np.log(random.dirichlet(np.full(12, 0.2)) + 1e-9)
-            order = np.argsort(-law)[:NUM_BRANCHES].tolist()
-            tree.add(node, [(token, float(law[token])) for token in order])
+            distribution = np.log(random.dirichlet(np.full(12, 0.2)) + 1e-9)
+            order = np.argsort(-distribution)[:NUM_BRANCHES].tolist()
+            tree.add(node, [(token, float(distribution[token])) for token in order])
 
-    tokens, parents = tree.guesses()
+    tokens, parents = tree.proposal()
     parents = parents or tuple(range(-1, len(tokens) - 1))
     depths: list[int] = []
     for node, parent in enumerate(parents):

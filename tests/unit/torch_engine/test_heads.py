@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_drafts_are_those_of_the_trained_module(
         for place, said in enumerate(run(scheduler, *tasks)):
             *accepted, next_token = said.tokens
             contexts[place] += accepted
-            assert said.next_drafts == tuple(reference.guesses(contexts[place], next_token, 3))
+            assert said.next_drafts == tuple(reference.draft_tokens(contexts[place], next_token, 3))
             contexts[place].append(next_token)
             # The next draft begins with 0, 1 or 2 of the target's tokens, then has the head's.
             plain = run(scheduler, Task("p", np.int32(contexts[place]), 4))[0]
@@ -121,7 +122,7 @@ def test_chain_does_not_depend_on_other_requests(target: Path, heads: dict[str, 
     alone = [run(engines[0], make_task(context))[0].next_drafts for context in contexts]
     together = [each.next_drafts for each in run(engines[1], *map(make_task, contexts))]
     assert alone == together
-    assert all(len(guesses) == 3 for guesses in alone)
+    assert all(len(draft_tokens) == 3 for draft_tokens in alone)
 
 
 def test_a_head_for_another_target_is_refused(
@@ -132,3 +133,18 @@ def test_a_head_for_another_target_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 64}))
     with pytest.raises(ConfigurationError, match=r"vocab_size is 64; this target needs 128"):
         LlamaModel(target, 8192, CPU, head=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("eagle3", "draft_vocab_size"), ("medusa", "medusa_num_heads")]
+)
+def test_a_head_without_a_field_in_its_config_is_refused(
+    target: Path, heads: dict[str, Path], tmp_path: Path, kind: str, field: str
+) -> None:
+    """A head that was copied by hand from elsewhere may lack fields; the message names one."""
+    config = json.loads((heads[kind] / "config.json").read_text())
+    del config[field]
+    shutil.copytree(heads[kind], tmp_path / "head")
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigurationError, match=rf"config.json has no field {field}"):
+        LlamaModel(target, 8192, CPU, head=tmp_path / "head")

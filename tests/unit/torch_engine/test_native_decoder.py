@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -341,6 +343,44 @@ assert [library.load().pool_size(pool) for pool in pools] == [1, 2, 3, 1]
 assert pools[0] == pools[3]
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_pool_that_lacks_threads_ends_those_that_started():
+    """Threads of a pool that nobody got would wait for ever."""
+    script = """
+import resource
+from pathlib import Path
+from specdec.torch_engine.native import library
+
+functions = library.load()
+num_before = len(list(Path("/proc/self/task").iterdir()))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, used + 2**27))
+assert functions.pool_new(4096) is None
+assert len(list(Path("/proc/self/task").iterdir())) == num_before
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_processes_that_start_together_compile_once(tmp_path, monkeypatch):
+    """The second one waits for the first one's file, instead of taking its processor time."""
+    kept = tmp_path / "decoder-0.so"
+    compiling, may_end = threading.Event(), threading.Event()
+
+    def compile_once(path):
+        assert not compiling.is_set()
+        compiling.set()
+        may_end.wait(30)
+        path.touch()
+        return path
+
+    monkeypatch.setattr(library, "_compile", compile_once)
+    with ThreadPoolExecutor(2) as executor:
+        first = executor.submit(library._compile_once, kept)
+        compiling.wait(30)
+        second = executor.submit(library._compile_once, kept)
+        may_end.set()
+        assert first.result() == second.result() == kept
 
 
 def test_without_a_home_the_library_is_loaded_and_leaves_nothing(tmp_path, monkeypatch):

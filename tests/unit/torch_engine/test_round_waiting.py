@@ -35,20 +35,20 @@ def test_pass_waits_for_a_caller_that_is_about_to_return():
     meeting.answered("a:1")
     clock.now_s += 0.0005
 
-    assert meeting.patience_s(1) == pytest.approx(0.0015, abs=0.0005)
+    assert meeting.wait_s(1) == pytest.approx(0.0015, abs=0.0005)
     meeting.arrived("a:2", clock.now_s)
-    assert meeting.patience_s(2) == 0.0
+    assert meeting.wait_s(2) == 0.0
 
 
 def test_many_ready_tasks_do_not_wait_for_one_caller():
     """No task waits for callers that stay away for long, such as those of a draft engine."""
     meeting, _ = used()
     meeting.answered("a:1")
-    assert meeting.patience_s(20) == 0.0
+    assert meeting.wait_s(20) == 0.0
 
     slow, _ = used(away_s=0.9 * MAX_SHARE * 0.012 * 2)
     slow.answered("a:1")
-    assert slow.patience_s(1) == 0.0
+    assert slow.wait_s(1) == 0.0
 
 
 def test_pass_does_not_wait_for_callers_that_never_return():
@@ -59,18 +59,18 @@ def test_pass_does_not_wait_for_callers_that_never_return():
         meeting.passed(0.012)
         meeting.answered(f"{number}:1")
         clock.now_s += 0.02
-    assert meeting.patience_s(1) == 0.0
+    assert meeting.wait_s(1) == 0.0
 
 
 def test_pass_stops_waiting_for_a_client_that_left():
     """A client that hung up costs one wait, and is then forgotten."""
     meeting, clock = used()
     meeting.answered("a:1")
-    assert meeting.patience_s(1) > 0
+    assert meeting.wait_s(1) > 0
     clock.now_s += 0.003
-    assert meeting.patience_s(1) == 0.0
+    assert meeting.wait_s(1) == 0.0
     clock.now_s += FORGOTTEN_AFTER_S
-    meeting.patience_s(1)
+    meeting.wait_s(1)
     assert not meeting._left_s
 
 
@@ -84,4 +84,4 @@ def test_absence_ends_when_a_call_arrives():
         meeting.arrived(f"b:{number + 1}", arrival_s)
     meeting.answered("b:0")
 
-    assert 0 < meeting.patience_s(1) < 0.004
+    assert 0 < meeting.wait_s(1) < 0.004

@@ -51,8 +51,8 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
         place, num_left = len(said), count - len(said)
         if not num_left:
             break
-        guesses = expected[place : place + min(k, num_left - 1)]
-        draft = [(token + (place + n in wrong)) % VOCAB for n, token in enumerate(guesses)]
+        known = expected[place : place + min(k, num_left - 1)]
+        draft = [(token + (place + n in wrong)) % VOCAB for n, token in enumerate(known)]
 
         (result,) = run(scheduler, [task([*start, *said], len(draft) + 1, draft)])
 

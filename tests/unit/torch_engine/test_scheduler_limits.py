@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.torch_engine.task import fit
 from tests.unit.tiny_llama import VOCAB
 from tests.unit.torch_engine.by_hand import (
@@ -67,8 +67,8 @@ def test_all_tasks_of_one_id_are_cancelled(model):
     ("wrong", "told"),
     [
         (task([]), ("input_ids", "at least 1")),
-        (task(prompt(5), 20, prompt(9)), ("draft", "9", "max_draft_len", "8")),
         (task(prompt(1024)), ("1024", "1023")),
+        (task([5], 0), ("request_output_len", "1", "0")),
         (task([5, -1]), ("input_ids", "-1", "128")),
         (task([5, VOCAB]), ("input_ids", "128")),
         (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
@@ -81,6 +81,14 @@ def test_error_for_an_impossible_task_names_limit_and_value(wrong, told):
 
     for part in told:
         assert part in str(caught.value)
+
+
+def test_fault_of_the_deployment_is_no_fault_of_the_request(model):
+    """A client cannot know that the engine allows shorter drafts, or that it has no head."""
+    with pytest.raises(ConfigurationError, match=r"length 9 exceeds .* max_draft_len 8"):
+        fit(task(prompt(5), 20, prompt(9)), LIMITS, VOCAB)
+    with pytest.raises(ConfigurationError, match="no drafting head"):
+        new_scheduler(model).check(replace(task(prompt(5)), num_next=2))
 
 
 def test_request_larger_than_the_cache_is_refused(model):

@@ -99,7 +99,7 @@ def engine_with_pulse(checkpoint, tmp_path):
 def test_pass_that_fails_after_writing_leaves_nothing_in_the_cache(engine, monkeypatch):
     """The keys and values that it wrote are not taken for cached text."""
     expected, _ = last_of(submit(engine, *range(40, 60)))
-    fail_next(monkeypatch, Scheduler, "_draw_and_judge", RuntimeError("late"))
+    fail_next(monkeypatch, Scheduler, "_verify", RuntimeError("late"))
 
     assert last_of(submit(engine, *range(40, 60)))[1].error is not None
     assert last_of(submit(engine, *range(40, 60)))[0] == expected
@@ -176,6 +176,28 @@ def test_closing_ends_running_tasks(checkpoint):
 
     assert isinstance(last_of(outputs)[1].error, EngineFailedError)
     assert not engine._thread.is_alive()
+
+
+def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
+    """A list of bad texts that takes long to prepare must not delay the end of the process."""
+    is_preparing, may_end = threading.Event(), threading.Event()
+
+    def prepare(texts, vocabulary):
+        is_preparing.set()
+        may_end.wait(PATIENCE_S)
+        return BannedText(texts, vocabulary)
+
+    monkeypatch.setattr(engine_module, "read_token_texts", lambda *_: [b"x"] * VOCAB)
+    monkeypatch.setattr(engine_module, "BannedText", prepare)
+    engine = TorchEngine(EngineSettings(checkpoint, LIMITS, device="cpu"))
+    outputs = submit(engine, 5, 2, bad_texts=("new",))
+    assert is_preparing.wait(PATIENCE_S)
+
+    engine.close(timeout_s=0.1)
+
+    assert outputs.empty()
+    may_end.set()
+    assert isinstance(last_of(outputs)[1].error, EngineFailedError)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 
 Number = Any
 """A float, or a fractions.Fraction in tests that prove a rule exactly."""
-Law = Any
+Distribution = Any
 """A distribution: an array [vocab] with a probability (a Number) for each token."""
 
 
@@ -24,7 +24,7 @@ class Chance(Protocol):
     def happens(self, probability: Number) -> bool:
         """Return True with this probability, independently of all earlier decisions."""
 
-    def draw(self, weights: Law) -> int:
+    def draw(self, weights: Distribution) -> int:
         """Return a token with probability proportional to its weight.
 
         At least one weight is above 0.
@@ -46,7 +46,7 @@ class SeededChance:
     def happens(self, probability: Number) -> bool:
         return bool(self._random.random() < float(probability))
 
-    def draw(self, weights: Law) -> int:
+    def draw(self, weights: Distribution) -> int:
         """Return a token with probability proportional to its weight.
 
         Raise ValueError if the sum of the weights is 0, infinite or NaN.

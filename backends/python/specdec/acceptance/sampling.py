@@ -82,7 +82,7 @@ class Draw:
     wants_log_prob: bool = False
     keeps_logits: bool = False
     """Whether the caller needs the logits from which the token is drawn (see warping.py)."""
-    guess: int | None = None
+    draft_token: int | None = None
     """Draft token at this position. If another token is drawn, the sampler skips the draws for
     later positions; None makes them in any case."""
     banned: BannedText | None = None

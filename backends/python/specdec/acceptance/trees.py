@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.acceptance.chance import Chance, Law
+from specdec.acceptance.chance import Chance, Distribution
 from specdec.acceptance.exact import Verdict
-from specdec.acceptance.rules import acceptance_of, law_at, residual_of
+from specdec.acceptance.rules import acceptance_of, distribution_at, residual_of
 
 ROOT = -1
 """Parent of the nodes that follow the context."""
@@ -23,48 +23,48 @@ def verify_tree(tokens: Sequence[int], parents: Sequence[int], choices: Sequence
 
     `choices` [nodes + 1] are the target's tokens after the context and after each node.
     """
-    said: list[int] = []
+    confirmed: list[int] = []
     nodes = [ROOT]
     while nodes:
         choice = choices[nodes[0] + 1]
-        said.append(choice)
-        nodes = [node for node in following(nodes, parents) if tokens[node] == choice]
-    return Verdict(tuple(said), len(said) - 1)
+        confirmed.append(choice)
+        nodes = [node for node in children_of(nodes, parents) if tokens[node] == choice]
+    return Verdict(tuple(confirmed), len(confirmed) - 1)
 
 
 def verify_tree_by_rejection(
     tokens: Sequence[int],
     parents: Sequence[int],
-    draft_laws: Sequence[Law] | None,
-    target_laws: Sequence[Law],
+    draft_distributions: Sequence[Distribution] | None,
+    target_distributions: Sequence[Distribution],
     chance: Chance,
 ) -> Verdict:
     """Try the candidates for each position in turn, and accept by probability.
 
     After a rejection, the residual replaces the target's distribution for the next candidate.
-    `draft_laws[i]` is the distribution [vocab] from which node i was drawn, independently of its
-    siblings. `draft_laws` is None if all tokens were copied instead of drawn. `target_laws` are
-    the target's [nodes + 1] distributions. The tokens follow the target's distribution
+    `draft_distributions[i]` [vocab] is the distribution from which node i was drawn, independently
+    of its siblings. They are None if all tokens were copied instead of drawn.
+    `target_distributions` [nodes + 1] are the target's. The tokens follow the target's distribution
     (multi-step speculative sampling; Miao et al. 2024, SpecInfer, algorithm 2).
     """
-    said: list[int] = []
+    confirmed: list[int] = []
     nodes = [ROOT]
     while True:
-        law = target_laws[nodes[0] + 1]
-        candidates = following(nodes, parents)
+        target_probs = target_distributions[nodes[0] + 1]
+        candidates = children_of(nodes, parents)
         for node in candidates:
             token = tokens[node]
-            draft_law = law_at(draft_laws, node, token, len(law))
-            if chance.happens(acceptance_of(law[token], draft_law[token])):
+            draft_probs = distribution_at(draft_distributions, node, token, len(target_probs))
+            if chance.happens(acceptance_of(target_probs[token], draft_probs[token])):
                 break
-            law = residual_of(law, draft_law)
-            law = law / law.sum()
+            target_probs = residual_of(target_probs, draft_probs)
+            target_probs = target_probs / target_probs.sum()
         else:
-            return Verdict((*said, chance.draw(law)), len(said))
-        said.append(token)
+            return Verdict((*confirmed, chance.draw(target_probs)), len(confirmed))
+        confirmed.append(token)
         nodes = [node for node in candidates if tokens[node] == token]
 
 
-def following(nodes: Sequence[int], parents: Sequence[int]) -> list[int]:
+def children_of(nodes: Sequence[int], parents: Sequence[int]) -> list[int]:
     """Return the children of `nodes` in the order of the draft."""
     return [node for node, parent in enumerate(parents) if parent in nodes]

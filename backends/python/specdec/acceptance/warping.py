@@ -91,15 +91,15 @@ def _nucleus_floor(logits: Tensor, top_p: float) -> Tensor:
 def _penalize(logits: Tensor, draw: Draw) -> None:
     params = draw.params
     if params.repetition_penalty != 1.0:
-        said = torch.from_numpy(np.unique(draw.text).astype(np.int64)).to(logits.device)
-        own = logits[said]
+        seen = torch.from_numpy(np.unique(draw.text).astype(np.int64)).to(logits.device)
+        own = logits[seen]
         factor = params.repetition_penalty
-        logits[said] = torch.where(own > 0, own / factor, own * factor)
+        logits[seen] = torch.where(own > 0, own / factor, own * factor)
     if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
         ids, counts = np.unique(draw.text[draw.num_prompt_tokens :], return_counts=True)
         cost = params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
-        said = torch.from_numpy(ids.astype(np.int64)).to(logits.device)
-        logits[said] -= torch.from_numpy(cost.astype(np.float32)).to(logits.device)
+        seen = torch.from_numpy(ids.astype(np.int64)).to(logits.device)
+        logits[seen] -= torch.from_numpy(cost.astype(np.float32)).to(logits.device)
 
 
 def _ban(logits: Tensor, draw: Draw) -> None:

@@ -1,1 +1,1 @@
-"""What is deployed: where engines run, which files and versions they have, whether they fit."""
+"""Facts about the deployment: where engines run, their files, versions and weights."""

@@ -45,7 +45,7 @@ class Drifted:
     def __str__(self) -> str:
         return (
             f"draft {self.drafter} is stale: it was trained on the target {self.trained_on[:12]}, "
-            f"served is {self.target[:12]}. Answers stay right, fewer guesses are accepted; "
+            f"served is {self.target[:12]}. Answers stay right, fewer drafts are accepted. "
             "`specdec build refresh` trains a draft on, `build eagle3` or `build medusa` a head"
         )
 

@@ -7,5 +7,7 @@
 - The target's head: `head.py`.
 - Several drafters: `first.py` takes the first proposal, `tree.py` combines all in a tree, `vote.py`
   takes a vote at each position, and `steered.py` carries out the controller's choice.
+- `registry.py` has all kinds: a new drafter is a module and an entry there. Its function `build`
+  takes a `DrafterContext` (`context.py`).
 - `late.py` lets a drafter begin in the second round, and `scripted.py` replays drafts from a file.
 """

@@ -54,23 +54,27 @@ class DraftHealth:
     def failed(self, begun_s: float) -> None:
         """Begin a pause, unless the call began before the last failure."""
         with self._lock:
+            if self._is_old(begun_s):
+                return
             if self._failed_s is not None:
-                if begun_s <= self._failed_s:
-                    return
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._failed_s, self._is_tried = self._clock(), False
 
-    def succeeded(self, _begun_s: float) -> None:
-        """End all pauses."""
+    def succeeded(self, begun_s: float) -> None:
+        """End the pause, unless the call began before the last failure."""
         with self._lock:
-            self._failed_s, self._is_tried = None, False
-            self._pause_s = FIRST_PAUSE_S
+            if not self._is_old(begun_s):
+                self._failed_s, self._is_tried = None, False
+                self._pause_s = FIRST_PAUSE_S
 
     def ended(self, begun_s: float) -> None:
         """Record the end of a call that shows neither a failure nor a success of the engine."""
         with self._lock:
-            if self._failed_s is not None and begun_s > self._failed_s:
+            if not self._is_old(begun_s):
                 self._is_tried = False
+
+    def _is_old(self, begun_s: float) -> bool:
+        return self._failed_s is not None and begun_s <= self._failed_s
 
 
 class EngineDrafter:
@@ -105,8 +109,8 @@ class EngineDrafter:
             return NO_PROPOSAL
         try:
             num_tokens = min(self._num_tokens, max_tokens)
-            guess = self._engine.draft(context, num_tokens)
-            tokens = guess.tokens[:num_tokens]
+            draft = self._engine.draft(context, num_tokens)
+            tokens = draft.tokens[:num_tokens]
             self._check(tokens)
         except RequestCancelledError:
             self._health.ended(begun_s)
@@ -125,7 +129,7 @@ class EngineDrafter:
         if not tokens:
             return NO_PROPOSAL
         return Proposal(
-            tokens, self._name, self._source, guess.logits, log_probs=guess.log_probs[: len(tokens)]
+            tokens, self._name, self._source, draft.logits, log_probs=draft.log_probs[: len(tokens)]
         )
 
     def _check(self, tokens: tuple[int, ...]) -> None:

@@ -37,7 +37,7 @@ class HeadDrafter:
         self.shape = shape
         """Chain or tree for which the next calls of `propose` ask the head."""
         self._asked = shape
-        self._guesses = NO_PROPOSAL
+        self._ready = NO_PROPOSAL
         self._is_first_round = True
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:  # noqa: ARG002
@@ -54,11 +54,11 @@ class HeadDrafter:
         self._is_first_round = False
         tokens, parents = confirmed.next_drafts, confirmed.next_parents
         name = self._asked.name if tokens else None
-        self._guesses = Proposal(tokens, name, self._asked.source, parents=parents)
+        self._ready = Proposal(tokens, name, self._asked.source, parents=parents)
 
     def _cut(self, max_depth: int) -> Proposal:
         """Return the draft without tokens deeper than `max_depth`. They are sorted by depth."""
-        guesses = self._guesses
-        num_kept = sum(depth <= max_depth for depth in guesses.depths)
-        parents = guesses.parents[:num_kept]
-        return replace(guesses, tokens=guesses.tokens[:num_kept], parents=parents)
+        ready = self._ready
+        num_kept = sum(depth <= max_depth for depth in ready.depths)
+        parents = ready.parents[:num_kept]
+        return replace(ready, tokens=ready.tokens[:num_kept], parents=parents)

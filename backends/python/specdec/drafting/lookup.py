@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.late import LateDrafter
 from specdec.drafting.matching import longest_matches
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.choices import SHORT_COPY
@@ -45,3 +47,10 @@ class LookupDrafter:
         if matched == 1:
             return min(SHORT_COPY, self._num_tokens)
         return self._num_tokens if matched < LONG_MATCH else self._max_tokens
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return the lookup drafter of a request."""
+    return LateDrafter(
+        LookupDrafter(context.name, context.source, context.num_tokens, context.max_tokens)
+    )

@@ -18,14 +18,16 @@ ENGINE = "engine"
 """Name of both drafter and verification mode of an engine that speculates inside, for outputs and
 metrics."""
 
-RESERVED = (LOOKUP, SUFFIX, PREDICTION, AUTO, NONE, TREE, VOTE, ENGINE)
-"""Names that no draft model, head or scripted drafter may have."""
-
 HEAD_TREE = "_tree"
 """Suffix of a head's name, for the drafter in which the head drafts a tree instead of a chain."""
 
 JOIN = "+"
 """Separator of drafters in a joined name, such as `lookup+draft`."""
+
+
+def joined(asked: str) -> tuple[str, ...]:
+    """Return the drafters in a joined name; a single name is returned as it is."""
+    return tuple(asked.split(JOIN))
 
 
 def check_drafter(asked: str, drafters: Sequence[str]) -> str:
@@ -36,7 +38,7 @@ def check_drafter(asked: str, drafters: Sequence[str]) -> str:
     known = (AUTO, NONE, *drafters, TREE, VOTE)
     if asked in known:
         return asked
-    names = asked.split(JOIN)
+    names = joined(asked)
     if len(names) > 1 and len(set(names)) == len(names) and set(names) <= set(drafters):
         return asked
     raise InvalidRequestError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from specdec.drafting.context import DrafterContext
 from specdec.drafting.matching import longest_matches
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
@@ -27,25 +28,36 @@ class PredictionDrafter:
         self._num_tokens = num_tokens
         self._prediction = prediction
         self._num_prompt = num_prompt
-        self._place: int | None = 0
+        self._position: int | None = 0
         """Index in the prediction of the next token to propose; None after a deviation."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
-        if self._place is None:
-            self._place = self._met_again(context[self._num_prompt :])
-        if self._place is None:
+        if self._position is None:
+            self._position = self._find_again(context[self._num_prompt :])
+        if self._position is None:
             return NO_PROPOSAL
         size = min(self._num_tokens, max_tokens)
-        tokens = tuple(self._prediction[self._place : self._place + size].tolist())
+        tokens = tuple(self._prediction[self._position : self._position + size].tolist())
         return Proposal(tokens, self._name, self._source) if tokens else NO_PROPOSAL
 
     def observe(self, confirmed: Round) -> None:
-        if self._place is None:
+        if self._position is None:
             return
-        end = self._place + len(confirmed.tokens)
-        follows = tuple(self._prediction[self._place : end].tolist()) == confirmed.tokens
-        self._place = end if follows else None
+        end = self._position + len(confirmed.tokens)
+        follows = tuple(self._prediction[self._position : end].tolist()) == confirmed.tokens
+        self._position = end if follows else None
 
-    def _met_again(self, output: TokenIds) -> int | None:
+    def _find_again(self, output: TokenIds) -> int | None:
         ends, _ = longest_matches(self._prediction, output)
         return int(ends[0]) if len(ends) else None
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return the prediction drafter of a request."""
+    return PredictionDrafter(
+        context.name,
+        context.source,
+        context.num_tokens,
+        context.prediction(),
+        len(context.prompt),
+    )

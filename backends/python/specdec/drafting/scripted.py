@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError
 from specdec.rounds import Round
@@ -36,7 +37,7 @@ class Scripts:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{file} holds no scripts: {error!r}") from error
 
-    def guesses(self, prompt: TokenIds) -> TokenIds:
+    def draft_tokens(self, prompt: TokenIds) -> TokenIds:
         """Return the draft tokens [n] int32 for `prompt`, or an empty array if it is unknown."""
         return self._by_prompt.get(prompt.tobytes(), _ids([]))
 
@@ -49,21 +50,28 @@ class ScriptedDrafter:
     """A drafter that proposes a script's tokens by position, whatever was accepted before."""
 
     def __init__(
-        self, name: str, source: int, num_tokens: int, guesses: TokenIds, num_prompt: int
+        self, name: str, source: int, num_tokens: int, draft_tokens: TokenIds, num_prompt: int
     ) -> None:
-        """Take the script `guesses` [n] int32 and the number of tokens of the prompt."""
+        """Take the script's `draft_tokens` [n] int32 and the number of tokens of the prompt."""
         self._name = name
         self._source = source
         self._num_tokens = num_tokens
-        self._guesses = guesses
+        self._draft_tokens = draft_tokens
         self._num_prompt = num_prompt
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         place = len(context) - self._num_prompt
-        tokens = self._guesses[place : place + min(self._num_tokens, max_tokens)]
+        tokens = self._draft_tokens[place : place + min(self._num_tokens, max_tokens)]
         if not len(tokens):
             return NO_PROPOSAL
         return Proposal(tuple(tokens.tolist()), self._name, self._source)
 
     def observe(self, confirmed: Round) -> None:
         """Do nothing: the script is fixed."""
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return a scripted drafter of a request."""
+    return ScriptedDrafter(
+        context.name, context.source, context.num_tokens, context.script(), len(context.prompt)
+    )

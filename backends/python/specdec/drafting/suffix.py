@@ -12,8 +12,10 @@ from collections import OrderedDict, deque
 
 import numpy as np
 
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.late import LateDrafter
 from specdec.drafting.matching import longest_matches
-from specdec.drafting.protocol import NO_PROPOSAL, Proposal
+from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 
@@ -85,7 +87,7 @@ class SuffixDrafter:
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         own, elsewhere = (
-            _guess(text, context, min(self._num_tokens, max_tokens))
+            _continuation(text, context, min(self._num_tokens, max_tokens))
             for text in (context, self._remembered)
         )
         tokens = own[0] if own[1] >= elsewhere[1] else elsewhere[0]
@@ -95,7 +97,9 @@ class SuffixDrafter:
         """Do nothing: the confirmed tokens are in the next context."""
 
 
-def _guess(text: TokenIds, context: TokenIds, max_tokens: int) -> tuple[tuple[int, ...], int]:
+def _continuation(
+    text: TokenIds, context: TokenIds, max_tokens: int
+) -> tuple[tuple[int, ...], int]:
     """Return the most frequent continuation of the longest matches, and the matches' length.
 
     Search in `text` for the end of `context`, both [n] int32. The continuation may be empty.
@@ -113,3 +117,10 @@ def _guess(text: TokenIds, context: TokenIds, max_tokens: int) -> tuple[tuple[in
         ends = ends[following == candidates[best]] + 1
         ends = ends[ends < len(text)]
     return tuple(tokens), matched
+
+
+def build(context: DrafterContext) -> Drafter:
+    """Return the suffix drafter of a request."""
+    return LateDrafter(
+        SuffixDrafter(context.name, context.source, context.num_tokens, context.remembered())
+    )

@@ -75,23 +75,25 @@ class TranslatingDraft:
         own = own[-(-num_over // CONTEXT_STEP) * CONTEXT_STEP :]
         if not len(own):
             return Draft(())
-        guess = self._engine.draft(own, num_tokens).tokens
+        drafted = self._engine.draft(own, num_tokens).tokens
         translate = self._by_text if self._target_ids is None else self._by_tokens
-        return Draft(translate(context, own, guess)[:num_tokens])
+        return Draft(translate(context, own, drafted)[:num_tokens])
 
     def _by_tokens(
-        self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]
+        self, context: TokenIds, own: TokenIds, drafted: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Translate token by token, up to the first token that the target does not have."""
         del context, own
         assert self._target_ids is not None
-        ids = self._target_ids[list(guess)]
+        ids = self._target_ids[list(drafted)]
         unknown = np.flatnonzero(ids < 0)
         return tuple(ids[: unknown[0] if len(unknown) else None].tolist())
 
-    def _by_text(self, context: TokenIds, own: TokenIds, guess: tuple[int, ...]) -> tuple[int, ...]:
+    def _by_text(
+        self, context: TokenIds, own: TokenIds, drafted: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Translate the draft's text; return no tokens if the draft begins within a character."""
-        said = np.concatenate((own[-NUM_TAIL:], np.asarray(guess, dtype=np.int32)))
+        said = np.concatenate((own[-NUM_TAIL:], np.asarray(drafted, dtype=np.int32)))
         before, after = self._draft.text(own[-NUM_TAIL:]), self._draft.text(said)
         if not after.startswith(before):
             return ()  # The draft completes a character that began before it.

@@ -1,4 +1,4 @@
-"""Sends requests to other models of this server over BLS, reads the responses, and ends them."""
+"""Send requests to other models of this server over BLS, read the responses, and end them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 from specdec.engines.wire import contract
 from specdec.engines.wire.receipts import send_receipt
 from specdec.errors import (
+    ConfigurationError,
     EngineFailedError,
     EngineLostError,
     InvalidRequestError,
@@ -56,9 +57,11 @@ _FINISHED = FinishedCalls()
 LOST = "is not healthy"
 """Part of Triton's message for a dead Python model: Stub process 'target_0_0' is not healthy."""
 
-REQUESTS_FAULTS = {each.error_type: each for each in (InvalidRequestError, UnsupportedError)}
-"""Errors by which our engines blame the request, by `error_type`; all others blame the engine."""
-
+_PASSED_ON: dict[str, type[SpecdecError]] = {
+    each.error_type: each for each in (InvalidRequestError, UnsupportedError, ConfigurationError)
+}
+"""Errors by which our engines blame the request or the deployment, by `error_type`; all others
+blame the engine."""
 
 MAX_STOPS = 8
 """Most unanswered stop requests to one model. A model that hangs answers none, and each keeps one
@@ -66,6 +69,7 @@ of Triton's threads, which calls to other models need."""
 
 _num_stops: Counter[str] = Counter()
 _stops_lock = threading.Lock()
+"""Lock of `_num_stops` and of each request's `_is_aborting`."""
 
 
 class BlsRequests:
@@ -99,8 +103,9 @@ class BlsRequests:
 
         More than one response is safe only if `outputs` has contract.RECEIPT_ADDRESS: the model
         then waits for a receipt of each response (receipts.py). Raise InvalidRequestError or
-        UnsupportedError if the model blames the request, EngineLostError if the model's process has
-        died, and EngineFailedError for any other failure.
+        UnsupportedError if the model blames the request, ConfigurationError if it blames the
+        deployment, EngineLostError if its process has died, and EngineFailedError for any other
+        failure.
         """
         self._number += 1
         request_id = f"{self._prefix}:{self._number}"
@@ -127,14 +132,18 @@ class BlsRequests:
         client's request nor the watchdog of all requests may hang with it.
         """
         request_id = self._current
-        if request_id is None or self._is_aborting:
+        if request_id is None:
             return
         with _stops_lock:
-            if _num_stops[self._model] >= MAX_STOPS:
+            if self._is_aborting or _num_stops[self._model] >= MAX_STOPS:
                 return
+            self._is_aborting = True
             _num_stops[self._model] += 1
-        self._is_aborting = True
-        threading.Thread(target=self._stop, args=(request_id,), name="stop", daemon=True).start()
+        stop = threading.Thread(target=self._stop, args=(request_id,), name="stop", daemon=True)
+        try:
+            stop.start()
+        except RuntimeError:  # The system has no thread left; the watchdog tries again.
+            self._stop_ended()
 
     def check(self) -> None:
         """Raise EngineLostError if the model's process has died; may wait for a slow model."""
@@ -150,8 +159,8 @@ class BlsRequests:
 
     def _failure(self, message: str) -> SpecdecError:
         error_type, _, text = message.partition(": ")
-        if error_type in REQUESTS_FAULTS:
-            return REQUESTS_FAULTS[error_type](f"{self._model}: {text}")
+        if error_type in _PASSED_ON:
+            return _PASSED_ON[error_type](f"{self._model}: {text}")
         # Triton's answer to new calls of a dead Python model contains LOST. Calls that were running
         # when it died get no answer.
         kind = EngineLostError if LOST in message else EngineFailedError
@@ -164,9 +173,12 @@ class BlsRequests:
         except pb_utils.TritonModelException:
             pass  # The calls of a dead engine have ended with it.
         finally:
+            self._stop_ended()
+
+    def _stop_ended(self) -> None:
+        with _stops_lock:
             self._is_aborting = False
-            with _stops_lock:
-                _num_stops[self._model] -= 1
+            _num_stops[self._model] -= 1
 
     def _exec(
         self, request_id: str, inputs: Sequence[Any], outputs: Sequence[str]

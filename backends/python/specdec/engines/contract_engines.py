@@ -81,9 +81,9 @@ class ContractTarget:
         while max_tokens:
             call = Call(context, min(self._part_len, max_tokens), self._end_id)
             self._part_len = min(2 * self._part_len, MAX_PART_LEN)
-            said = [*self._calls.run(call)]
-            tokens = tuple(token for part in said for token in part.tokens)
-            log_probs = tuple(value for part in said for value in part.log_probs)
+            parts = [*self._calls.run(call)]
+            tokens = tuple(token for part in parts for token in part.tokens)
+            log_probs = tuple(value for part in parts for value in part.log_probs)
             ended = len(tokens) < call.max_new_tokens
             yield Verification(tokens, ended, log_probs)
             if ended:

@@ -62,14 +62,14 @@ class LocalCalls:
         try:
             is_over = False
             while not is_over:
-                said: list[TaskOutput] = []
-                while not is_over and not (call.streaming and said):
+                unread: list[TaskOutput] = []
+                while not is_over and not (call.streaming and unread):
                     output = outputs.get()
                     if output.error is not None:
                         raise _of_model(self._model, output.error)
-                    said.append(output)
+                    unread.append(output)
                     is_over = output.is_final
-                yield self._joined(said)
+                yield self._joined(unread)
         finally:
             # An abandoned call may end after the next one has begun.
             if self._current == call_id:

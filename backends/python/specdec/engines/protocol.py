@@ -149,5 +149,5 @@ def num_accepted_of(draft: Draft, verification: Verification) -> int:
 
 def num_drafted_of(draft: Draft, verification: Verification) -> int:
     """Return the number of draft tokens that were verified."""
-    said = verification.num_drafted
-    return len(draft.tokens) if said is None else said
+    num_verified = verification.num_drafted
+    return len(draft.tokens) if num_verified is None else num_verified

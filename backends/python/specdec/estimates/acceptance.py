@@ -61,8 +61,8 @@ def acceptance_by_position(histograms: Mapping[int, Sequence[int]]) -> tuple[Acc
     """
     positions = [AcceptanceCounts()] * max(histograms, default=0)
     for num_draft_tokens, counts in histograms.items():
-        for place in range(num_draft_tokens):
+        for position in range(num_draft_tokens):
             # Compared here if all before were accepted; accepted here if more than those were.
-            own = AcceptanceCounts(sum(counts[place + 1 :]), sum(counts[place:]))
-            positions[place] += own
+            own = AcceptanceCounts(sum(counts[position + 1 :]), sum(counts[position:]))
+            positions[position] += own
     return tuple(positions)

@@ -104,8 +104,8 @@ def alpha_of_tau(tau: float, num_draft_tokens: int) -> float:
     """Return the α at which E(α, k) is τ. Raises ValueError for a τ outside [1, k + 1]."""
     if not 1.0 <= tau <= num_draft_tokens + 1.0:
         raise ValueError(
-            f"τ counts the target's own token: with {num_draft_tokens} guesses a round it is from "
-            f"1 to {num_draft_tokens + 1}, not {tau:g}"
+            f"τ counts the target's own token: with {num_draft_tokens} draft tokens a round it is "
+            f"from 1 to {num_draft_tokens + 1}, not {tau:g}"
         )
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):

@@ -29,7 +29,7 @@ _DRAIN_FILE = "drain"
 _FORMAT = struct.Struct("=qqdqq")
 """Fields of a file: state, 1 while the loop works, time.monotonic() of the last beat, number of
 tasks put into the loop's queue, number of tasks taken out of it."""
-_STATE, _IS_WORKING, _BEAT, _GIVEN, _TAKEN = range(5)
+_STATE, _IS_WORKING, _BEAT, _QUEUED, _TAKEN = range(5)
 """Indices of the fields, each of eight bytes."""
 _MAX_READS = 10
 """Most times to read a file again until two reads are equal; a reader must not see half of a
@@ -92,10 +92,10 @@ class Heartbeat(Protocol):
     def beat(self, *, is_working: bool) -> None:
         """Report that the loop begins a turn, and whether it will work or wait in it."""
 
-    def give(self) -> None:
+    def task_queued(self) -> None:
         """Count a task that was put into the loop's queue; calls must not overlap."""
 
-    def take(self) -> None:
+    def task_taken(self) -> None:
         """Count a task that the loop has taken out of its queue; calls must not overlap."""
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class BoardHeartbeat:
         self._integers, self._times_s = memory.cast("q"), memory.cast("d")
         # The file gets its name only now, so that readers see complete files.
         hidden.rename(self._file)
-        self._num_given = self._num_taken = 0
+        self._num_queued = self._num_taken = 0
 
     def enter(self, state: State) -> None:
         """Report the state that the process now has."""
@@ -150,12 +150,12 @@ class BoardHeartbeat:
         self._times_s[_BEAT] = time.monotonic()
         self._integers[_IS_WORKING] = is_working
 
-    def give(self) -> None:
+    def task_queued(self) -> None:
         """Count a task that was put into the loop's queue; calls must not overlap."""
-        self._num_given += 1
-        self._integers[_GIVEN] = self._num_given
+        self._num_queued += 1
+        self._integers[_QUEUED] = self._num_queued
 
-    def take(self) -> None:
+    def task_taken(self) -> None:
         """Count a task that the loop has taken out of its queue; calls must not overlap."""
         self._num_taken += 1
         self._integers[_TAKEN] = self._num_taken
@@ -167,21 +167,21 @@ class BoardHeartbeat:
             self._directory.rmdir()
 
 
-class _NoPulse:
+class _NoHeartbeat:
     """The heartbeat of an engine that no server watches: it reports nothing."""
 
     def enter(self, state: State) -> None: ...
 
     def beat(self, *, is_working: bool) -> None: ...
 
-    def give(self) -> None: ...
+    def task_queued(self) -> None: ...
 
-    def take(self) -> None: ...
+    def task_taken(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-NO_PULSE: Heartbeat = _NoPulse()
+NO_HEARTBEAT: Heartbeat = _NoHeartbeat()
 
 
 def read_board(directory: Path) -> list[Beat]:
@@ -193,7 +193,7 @@ def read_board(directory: Path) -> list[Beat]:
             if len(parts) != 5:
                 continue
             with suppress(FileNotFoundError, struct.error):
-                state, is_working, beat_s, given, taken = _FORMAT.unpack(_settled(file))
+                state, is_working, beat_s, queued, taken = _FORMAT.unpack(_settled(file))
                 beats.append(
                     Beat(
                         parts[0],
@@ -203,7 +203,7 @@ def read_board(directory: Path) -> list[Beat]:
                         tuple(filter(None, parts[4].split("+"))),
                         State(state),
                         beat_s,
-                        bool(is_working) or given != taken,
+                        bool(is_working) or queued != taken,
                     )
                 )
     return beats

@@ -4,7 +4,7 @@ These APIs load models and change shared memory, trace and log settings. A clien
 model can run code in the server, so the APIs are never open. Each HTTP request to them must carry
 the key in the header `admin-key`, each gRPC request in `triton-grpc-protocol-admin-key`.
 
-The key comes from a file. Without a file it is random and told to nobody, which closes the APIs.
+The key comes from a file. Without a file it is random and secret, which closes the APIs.
 Triton takes the key only on its command line, so anyone who can list the processes of this machine
 can read it.
 """
@@ -73,7 +73,7 @@ def restricting_options(file: Path | None, extra_args: tuple[str, ...]) -> list[
     """Return the options of tritonserver that demand the key for the administrative APIs.
 
     APIs that `extra_args` already restrict are left out. Without `file` the key is random, so
-    nobody can use the APIs. Raises LaunchError if the key in `file` cannot be used.
+    the APIs are closed. Raises LaunchError if the key in `file` cannot be used.
     """
     key = secrets.token_urlsafe(32) if file is None else read_admin_key(file)
     options = []

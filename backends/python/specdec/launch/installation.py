@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from specdec.extras import installation_of
+
 MAX_NUMPY_MAJOR = 1
 """The newest major version of NumPy that works with the Python backend of nvidia-pytriton."""
 
@@ -61,8 +63,8 @@ def find_installation() -> TritonInstallation:
         if binary.is_file():
             return TritonInstallation(binary, wheel_directory)
     raise LaunchError(
-        "no tritonserver: neither on PATH nor in the package nvidia-pytriton; run `make setup`, "
-        "or work inside NVIDIA's container"
+        "no tritonserver: neither on PATH nor in the package nvidia-pytriton; "
+        f"{installation_of('server')} installs it, and NVIDIA's container has it"
     )
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from specdec.folders import default_model_repository
 from specdec.launch.admin_key import check_admin_key
 from specdec.launch.installation import LaunchError
 from specdec.launch.leftovers import remove_leftovers
@@ -88,7 +89,7 @@ def _settings(arguments: argparse.Namespace, extra_args: tuple[str, ...]) -> Ser
         for kind, default in DEFAULTS.ports.items()
     }
     repository = arguments.model_repository or (
-        arguments.launch.parent if arguments.launch else Path("model_repository")
+        arguments.launch.parent if arguments.launch else default_model_repository()
     )
     return ServeSettings(
         model_repository=repository.resolve(),
@@ -125,7 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         "--model-repository",
         type=Path,
         metavar="PATH",
-        help="default: model_repository, or the folder of --launch",
+        help="default: the folder of --launch, or model_repository if it exists, or the one that "
+        "`specdec build pair` fills",
     )
     parser.add_argument(
         "--launch",
@@ -190,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="holds the key (HTTP header admin-key) for loading models, shared memory, trace and "
-        "log settings; made if it is missing (default: nobody may do these)",
+        "log settings; made if it is missing (default: these are closed)",
     )
     parser.add_argument(
         "--pid-file", type=Path, metavar="FILE", help="write tritonserver's process id there"

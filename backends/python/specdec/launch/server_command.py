@@ -162,13 +162,17 @@ def with_free_ports(settings: ServeSettings) -> ServeSettings:
 def check_model_repository(settings: ServeSettings) -> None:
     """Raise LaunchError if there is no model, or if weights that a configuration names are missing.
 
-    A config.pbtxt with the parameter `checkpoint_dir: checkpoint` means that `make setup` fills
-    weights into its version directory. In explicit mode only models named by --load-model count.
+    A config.pbtxt with the parameter `checkpoint_dir: checkpoint` means that `specdec build pair`
+    fills weights into its version directory. In explicit mode only models named by --load-model
+    count.
     """
     model_repository = settings.model_repository
     configurations = sorted(model_repository.glob("*/config.pbtxt"))
     if not configurations:
-        raise LaunchError(f"no model in {model_repository}: no */config.pbtxt there")
+        raise LaunchError(
+            f"no model in {model_repository}: no */config.pbtxt there; "
+            "`specdec build pair` fills it"
+        )
     missing = [
         path.parent.name
         for path in configurations
@@ -180,8 +184,8 @@ def check_model_repository(settings: ServeSettings) -> None:
     ]
     if missing:
         raise LaunchError(
-            f"no weights for {', '.join(missing)} in {model_repository}: run `make setup` "
-            "(or `specdec build pair`), which fills <model>/1/checkpoint"
+            f"no weights for {', '.join(missing)} in {model_repository}: run "
+            "`specdec build pair`, which fills <model>/1/checkpoint"
         )
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from specdec.folders import default_model_repository
 from specdec.health.assessment import DEFAULT_HANG_S
 from specdec.launch.installation import LaunchError
 from specdec.launch.server_command import (
@@ -48,7 +49,7 @@ class TritonServer:
 
     def __init__(
         self,
-        model_repository: Path | str = Path("model_repository"),
+        model_repository: Path | str | None = None,
         *,
         http_port: int = 0,
         grpc_port: int = 0,
@@ -65,7 +66,7 @@ class TritonServer:
         extra_args: tuple[str, ...] = (),
     ) -> None:
         self._wanted = ServeSettings(
-            model_repository=Path(model_repository).resolve(),
+            model_repository=Path(model_repository or default_model_repository()).resolve(),
             http_port=http_port,
             grpc_port=grpc_port,
             metrics_port=metrics_port,

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from specdec.drafting.names import ENGINE, PREDICTION
+from specdec.drafting.names import ENGINE
 from specdec.engines.protocol import TokenIds
+from specdec.errors import ConfigurationError
 from specdec.loop import Context, speculate, stream_target
 from specdec.rounds import Round
+from specdec.serving.answer_metrics import AnswerMetrics
 from specdec.serving.job import Job
-from specdec.serving.metrics.definitions import Counter, Histogram, MetricsSink
-from specdec.serving.metrics.statistics import RoundTimes, summarize, summary_of
+from specdec.serving.metrics.definitions import MetricsSink
+from specdec.serving.metrics.statistics import (
+    RoundTimes,
+    SpeculationSummary,
+    summarize,
+    summary_of,
+)
+from specdec.serving.outputs import Outputs, end_outputs, statistics_outputs, token_outputs
 from specdec.serving.text.text_stream import Piece, TextStream, Token
 from specdec.serving.text.tokenizing import Tokenizer
 
-Outputs = Mapping[str, npt.NDArray[Any]]
-"""A response's arrays by output name, without the batch dimension."""
 Send = Callable[[Outputs, bool], None]
 """Function that sends one response; its flag marks the last one."""
 
 ROUND_DELAY_VARIABLE = "SPECDEC_INJECT_ROUND_DELAY_MS"
 """Environment variable with the milliseconds to wait after each round but the last. Tests use it to
 check that performance gates and alerts notice slower rounds."""
+
+
+def read_round_delay_s() -> float:
+    """Return the delay in ROUND_DELAY_VARIABLE, in seconds.
+
+    Raises ConfigurationError if the variable is no number.
+    """
+    given = os.environ.get(ROUND_DELAY_VARIABLE, "0")
+    try:
+        return float(given) / 1000
+    except ValueError:
+        raise ConfigurationError(
+            f"{ROUND_DELAY_VARIABLE} must be a number of milliseconds; given {given!r}"
+        ) from None
 
 
 @dataclass(slots=True)
@@ -38,8 +55,6 @@ class _Progress:
     rounds: list[Round] = field(default_factory=list)
     num_sent: int = 0
     """Number of tokens sent."""
-    first_sent_s: float | None = None
-    """time.perf_counter() just after the first response was sent; None before."""
     first_round: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Clock readings in seconds at the end of the first round: time.perf_counter(), then the busy
     time of the draft engines and that of the target."""
@@ -69,7 +84,7 @@ class Answerer:
         """
         request = job.request
         prompt = job.prompt
-        self._metrics.add(Counter.prompt_tokens_total, len(prompt))
+        metrics = AnswerMetrics(self._metrics, job)
         text = self._text_stream(job)
         progress = _Progress()
         head = "" if request.exclude_input_in_output else self._tokenizer.text(prompt)
@@ -81,18 +96,18 @@ class Answerer:
                 progress.rounds.append(confirmed)
                 if len(progress.rounds) == 1:
                     progress.first_round = _clock_readings(job)
-                self._count_round(confirmed, job)
+                metrics.count_round(confirmed)
                 unsent.append(text.push(_tokens_of(confirmed)))
                 is_last = confirmed.ended or text.stopped or not context.num_left
                 if is_last:
                     break
                 if request.stream and any(piece.tokens for piece in unsent):
-                    self._send(send, unsent, job, progress)
+                    self._send(send, unsent, job, progress, metrics)
                     unsent = []
         unsent.append(text.finish())
-        self._count_inside(job)
+        metrics.count_inside()
         ended = text.stopped or progress.rounds[-1].ended
-        self._send(send, unsent, job, progress, "stop" if ended else "length")
+        self._send(send, unsent, job, progress, metrics, "stop" if ended else "length")
         return context.tokens
 
     def _text_stream(self, job: Job) -> TextStream:
@@ -111,29 +126,13 @@ class Answerer:
             rounds = stream_target(context, job.engines.target)
         else:
             rounds = speculate(context, job.engines.target, job.engines.drafter)
-        job.flight.check()
+        job.in_flight.check()
         with closing(rounds):
             for confirmed in rounds:
-                job.flight.check()
+                job.in_flight.check()
                 yield confirmed
                 if self._round_delay_s:
                     time.sleep(self._round_delay_s)
-
-    def _count_round(self, confirmed: Round, job: Job) -> None:
-        self._metrics.observe(Histogram.target_step_seconds, confirmed.target_s)
-        if confirmed.drafter is not None:
-            task, drafter, drafted = job.task_label, confirmed.drafter, confirmed.num_drafted
-            self._metrics.observe(Histogram.draft_step_seconds, confirmed.draft_s)
-            self._metrics.add(Counter.num_drafts_total, task=task, drafter=drafter)
-            self._metrics.add(Counter.num_draft_tokens_total, drafted, task=task, drafter=drafter)
-
-    def _count_inside(self, job: Job) -> None:
-        if job.engines.counts is not None:
-            counts, labels = job.engines.counts, {"task": job.task_label, "drafter": ENGINE}
-            self._metrics.add(Counter.num_draft_tokens_total, counts.num_draft_tokens, **labels)
-            self._metrics.add(
-                Counter.num_accepted_tokens_total, counts.num_accepted_tokens, **labels
-            )
 
     def _send(
         self,
@@ -141,75 +140,26 @@ class Answerer:
         pieces: list[Piece],
         job: Job,
         progress: _Progress,
+        metrics: AnswerMetrics,
         finish_reason: str | None = None,
     ) -> None:
         tokens = [token for piece in pieces for token in piece.tokens]
-        outputs: dict[str, npt.NDArray[Any]] = {
-            "text_output": _texts("".join(piece.text for piece in pieces)),
-            "output_ids": np.asarray([token.id for token in tokens], dtype=np.int32),
-            "output_sources": np.asarray([token.source for token in tokens], dtype=np.int32),
-        }
-        if job.request.return_log_probs:
-            log_probs = [token.log_prob for token in tokens]
-            outputs["output_log_probs"] = np.asarray(log_probs, dtype=np.float32)
+        text = "".join(piece.text for piece in pieces)
+        outputs = token_outputs(text, tokens, has_log_probs=job.request.return_log_probs)
         progress.num_sent += len(tokens)
         if finish_reason is not None:
-            outputs |= self._final_outputs(job, progress, finish_reason)
+            outputs |= end_outputs(job, progress.num_sent, finish_reason)
+            if job.request.return_perf_metrics:
+                times = _round_times(job, progress)
+                outputs |= statistics_outputs(job, _summary_of(job, progress), times)
         send(outputs, finish_reason is not None)
+        metrics.count_sent(tokens, is_last=finish_reason is not None)
 
-        now_s = time.perf_counter()
-        self._count_sent(tokens, job)
-        if progress.first_sent_s is None:
-            progress.first_sent_s = now_s
-            self._metrics.observe(Histogram.time_to_first_token_seconds, now_s - job.arrival_s)
-        if finish_reason is not None:
-            self._metrics.observe(Histogram.e2e_request_latency_seconds, now_s - job.arrival_s)
-            if progress.num_sent > 1 and job.request.stream:
-                gap_s = (now_s - progress.first_sent_s) / (progress.num_sent - 1)
-                self._metrics.observe(Histogram.inter_token_latency_seconds, gap_s)
 
-    def _count_sent(self, tokens: list[Token], job: Job) -> None:
-        self._metrics.add(Counter.generation_tokens_total, len(tokens), task=job.task_label)
-        for token in tokens:
-            if token.drafter is not None:
-                self._metrics.add(
-                    Counter.num_accepted_tokens_total, task=job.task_label, drafter=token.drafter
-                )
-                self._metrics.add(
-                    Counter.num_accepted_tokens_per_pos_total,
-                    drafter=token.drafter,
-                    position=str(token.position),
-                )
-
-    def _final_outputs(self, job: Job, progress: _Progress, finish_reason: str) -> Outputs:
-        outputs: dict[str, npt.NDArray[Any]] = {
-            "finish_reason": _texts(finish_reason),
-            "num_input_tokens": np.asarray([len(job.prompt)], dtype=np.int32),
-            "num_output_tokens": np.asarray([progress.num_sent], dtype=np.int32),
-            "seed": np.asarray([job.seed], dtype=np.uint64),
-            "verification": _texts(job.engines.verification),
-        }
-        if job.request.return_perf_metrics:
-            summary = (
-                summarize(progress.rounds, progress.num_sent)
-                if job.engines.counts is None
-                else summary_of(ENGINE, job.engines.counts)
-            )
-            outputs |= {
-                "total_draft_tokens": np.asarray([summary.num_draft_tokens], dtype=np.int32),
-                "total_accepted_draft_tokens": np.asarray(
-                    [summary.num_accepted_tokens], dtype=np.int32
-                ),
-                "acceptance_rate": np.asarray([summary.acceptance_rate], dtype=np.float32),
-                "speculative_decoding": _texts(summary.to_json(_round_times(job, progress))),
-            }
-            if job.request.prediction:
-                drafted, accepted = summary.counts_of(PREDICTION)
-                outputs |= {
-                    "accepted_prediction_tokens": np.asarray([accepted], dtype=np.int32),
-                    "rejected_prediction_tokens": np.asarray([drafted - accepted], dtype=np.int32),
-                }
-        return outputs
+def _summary_of(job: Job, progress: _Progress) -> SpeculationSummary:
+    if job.engines.counts is None:
+        return summarize(progress.rounds, progress.num_sent)
+    return summary_of(ENGINE, job.engines.counts)
 
 
 def _clock_readings(job: Job) -> tuple[float, float, float]:
@@ -238,8 +188,3 @@ def _tokens_of(confirmed: Round) -> Iterator[Token]:
     ):
         log_prob = confirmed.log_probs[position] if confirmed.log_probs else None
         yield Token(token, source, position, confirmed.drafter if source else None, log_prob)
-
-
-def _texts(*texts: str) -> npt.NDArray[np.object_]:
-    """Return the texts as a STRING tensor: an array [n] of UTF-8 bytes."""
-    return np.asarray([text.encode() for text in texts], dtype=np.object_)

@@ -37,14 +37,14 @@ class CrossVocabularyDraft:
         target_ids = np.load(file) if file.exists() else None
         if target_ids is not None and len(target_ids) < tokenizer.vocab_size:
             raise ConfigurationError(
-                f"{file} has {len(target_ids)} entries; the tokenizer beside it knows "
+                f"{file} has {len(target_ids)} entries; the tokenizer beside it has "
                 f"{tokenizer.vocab_size} tokens"
             )
         return cls(tokenizer, target_ids)
 
     def __str__(self) -> str:
-        way = "by text" if self.target_ids is None else "by the tokens that both know"
-        return f"another vocabulary ({self.tokenizer.vocab_size} tokens), met {way}"
+        way = "by text" if self.target_ids is None else "by the tokens that both have"
+        return f"another vocabulary ({self.tokenizer.vocab_size} tokens), translated {way}"
 
     def translating(
         self, engine: DraftEngine, target: Tokenizer, max_seq_len: int

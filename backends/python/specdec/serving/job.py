@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specdec.drafting.protocol import Drafter
 from specdec.engines.protocol import EngineClock, EngineCounts, TargetEngine, TokenIds
-from specdec.serving.admission.in_flight import Flight
+from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.text.text_stream import Decode
 
@@ -35,7 +35,8 @@ class Job:
     """Token ids of the prompt, [n ≥ 1] int32."""
     seed: int
     """The seed of the request, or one that was drawn for it."""
-    flight: Flight
+    in_flight: RequestInFlight
+    """The request as the watchdog sees it; says whether the answer may go on."""
     engines: JobEngines
     target_clock: EngineClock
     draft_clock: EngineClock

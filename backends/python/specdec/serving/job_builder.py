@@ -11,21 +11,21 @@ from specdec.engines.contract_engines import ContractTarget
 from specdec.engines.protocol import EngineClock, EngineCounts, TokenIds
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
 from specdec.errors import UnsupportedError
-from specdec.serving.admission.in_flight import Flight
+from specdec.serving.admission.admission import AdmittedRequest
 from specdec.serving.drafters import DrafterFactory
 from specdec.serving.job import Job, JobEngines
 from specdec.serving.llmapi_requests import llmapi_target
 from specdec.serving.request.prompt_log import PromptLog
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.request.task_labels import Task, TaskLabeler
 from specdec.serving.request.verification import choose_verification
 from specdec.serving.request_context import RequestContext
+from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
 
 
-class JobMaker:
-    """Makes the jobs of all requests to one orchestrator."""
+class JobBuilder:
+    """Builds the jobs of all requests to one orchestrator."""
 
     def __init__(
         self,
@@ -43,15 +43,13 @@ class JobMaker:
         self._prompt_log = prompt_log
         self._labeler = labeler
 
-    def make(
-        self, request: GenerationRequest, flight: Flight, request_id: str, arrival_s: float
-    ) -> Job:
+    def build(self, admitted: AdmittedRequest) -> Job:
         """Return the job of an admitted request.
 
-        `arrival_s`: time.perf_counter() when the request arrived. Raises InvalidRequestError for a
-        prompt that is too long or that the chat template refuses.
+        Raises InvalidRequestError for a prompt that is too long or that the chat template refuses.
         Raises UnsupportedError if the request asks for something that these engines cannot do.
         """
+        request = admitted.request
         prompt = self._tokenizer.prompt(request, self._settings.max_seq_len)
         if self._prompt_log is not None:
             self._prompt_log.offer(request.tenant, request.task, prompt)
@@ -59,78 +57,67 @@ class JobMaker:
         target_clock, draft_clock = EngineClock(), EngineClock()
         task = self._labeler.task(request, prompt)
         engines = (
-            self._one_engine(request, request_id, seed, flight, target_clock)
+            self._one_engine(admitted, seed, target_clock)
             if self._settings.is_llmapi
-            else self._pair(
-                request, request_id, prompt, seed, flight, target_clock, draft_clock, task
-            )
+            else self._pair(admitted, prompt, seed, target_clock, draft_clock, task)
         )
         return Job(
             request=request,
             prompt=prompt,
             seed=seed,
-            flight=flight,
+            in_flight=admitted.in_flight,
             engines=engines,
             target_clock=target_clock,
             draft_clock=draft_clock,
             task_label=task.label,
-            arrival_s=arrival_s,
+            arrival_s=admitted.arrival_s,
         )
 
     def _pair(
         self,
-        request: GenerationRequest,
-        request_id: str,
+        admitted: AdmittedRequest,
         prompt: TokenIds,
         seed: int,
-        flight: Flight,
         target_clock: EngineClock,
         draft_clock: EngineClock,
         task: Task,
     ) -> JobEngines:
         """Return the target and the drafter of a request."""
+        request, in_flight = admitted.request, admitted.in_flight
         end_id = self._tokenizer.end_id if request.end_id is None else request.end_id
         sampling = self._sampling(request, len(prompt), seed)
         request_context = RequestContext(
-            request, request_id, prompt, sampling, end_id, flight, draft_clock, task
+            request, admitted.request_id, prompt, sampling, end_id, in_flight, draft_clock, task
         )
         drafter = self._drafters.make(request_context)
         if drafter is None:
             sampling = replace(sampling, verification=OFF)
-            drafter = self._drafters.nobody(request_context)
+            drafter = self._drafters.plain(request_context)
         calls = self._engines.calls(
             self._settings.tensorrt_llm_model_name,
-            request_id,
+            admitted.request_id,
             "target",
             sampling,
             target_clock if request.return_perf_metrics else None,
         )
-        calls = flight.trace.calls("target", calls)
-        flight.watch(calls, is_target=True)
+        calls = in_flight.trace.calls("target", calls)
+        in_flight.watch(calls, is_target=True)
         return JobEngines(ContractTarget(calls, end_id), drafter, sampling.verification)
 
-    def _one_engine(
-        self,
-        request: GenerationRequest,
-        request_id: str,
-        seed: int,
-        flight: Flight,
-        clock: EngineClock,
-    ) -> JobEngines:
+    def _one_engine(self, admitted: AdmittedRequest, seed: int, clock: EngineClock) -> JobEngines:
         """Return a target that speculates by itself, for a request."""
         counts = EngineCounts()
-        model = self._settings.tensorrt_llm_model_name
         target = llmapi_target(
-            model,
-            request,
-            request_id,
+            self._settings.tensorrt_llm_model_name,
+            admitted.request,
+            admitted.request_id,
             seed,
             self._tokenizer,
             clock,
             counts,
             has_receipts=self._settings.has_receipts,
         )
-        flight.watch(target, is_target=True)
+        admitted.in_flight.watch(target, is_target=True)
         return JobEngines(target, None, ENGINE, target.text_of, counts)
 
     def _sampling(self, request: GenerationRequest, num_prompt: int, seed: int) -> Sampling:

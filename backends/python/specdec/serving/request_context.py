@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from specdec.engines.protocol import EngineClock, TokenIds
 from specdec.engines.wire.sampling_inputs import Sampling
-from specdec.serving.admission.in_flight import Flight
+from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request.request import GenerationRequest
-from specdec.serving.request.task_labels import Task
+from specdec.serving.task_labels import Task
 
 BANDS = ((0.5, "cool"), (0.85, "warm"), (math.inf, "hot"))
 """Temperature ranges as pairs (upper limit, name); each range has its own acceptance estimates."""
@@ -27,7 +27,7 @@ class RequestContext:
     sampling: Sampling
     end_id: int | None
     """Token that ends the answer; None if there is none."""
-    flight: Flight
+    in_flight: RequestInFlight
     clock: EngineClock
     """Sum of the times that draft engines report for this request."""
     task: Task

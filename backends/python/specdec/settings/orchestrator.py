@@ -1,219 +1,64 @@
-"""Define the settings of the orchestrator, which are the parameters in its config.pbtxt."""
+"""Define the settings of the orchestrator: its parameters, read and checked."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from specdec.drafting.names import HEAD_TREE, JOIN, LOOKUP, PREDICTION, RESERVED, SUFFIX
+from specdec.drafting import registry
+from specdec.drafting.names import HEAD_TREE, JOIN, PREDICTION
+from specdec.drafting.registry import RESERVED, DrafterId, drafter_ids
 from specdec.errors import ConfigurationError
+from specdec.settings.lists import VocabSize, item_error, read_names, read_pairs, read_vocab_sizes
+from specdec.settings.orchestrator_parameters import CONTRACT, LLMAPI, OrchestratorParameters
 from specdec.settings.prompt_log import PromptLogSettings
-from specdec.settings.vocab_sizes import VocabSize, read_vocab_sizes
-from specdec.steering.modes import AUTO
 from specdec.steering.settings import ControlSettings
 
-CONTRACT, LLMAPI = "contract", "llmapi"
-"""Values of `engine_kind`."""
 SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS = "shared_sampler", "draft_logits", "receipts"
 """Names that `engine_extensions` may list."""
+AT_LEAST_ONE = ("inflight_limit", "draft_timeout_ms", "cancellation_check_period_ms")
+"""Parameters whose numbers must be at least 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrchestratorSettings:
-    """The orchestrator's parameters, with their names in config.pbtxt.
-
-    Parameters that NVIDIA's model `tensorrt_llm_bls` has too keep its names. Lists are
-    comma-separated. Relative paths start at the model's version directory.
-    """
-
-    tokenizer_dir: str
-    """Folder with the target's tokenizer."""
-    tensorrt_llm_model_name: str = "target"
-    """Name of the target's model."""
-    tensorrt_llm_draft_model_name: str = "draft"
-    """List of the draft models' names; may be empty."""
-    draft_tokenizer_dirs: str = ""
-    """Tokenizer folders of cross-vocabulary draft models: list of `model=folder`."""
-    target_head_name: str = ""
-    """Drafter name of the target's head; empty for no head. Its weights are in the folder that the
-    target's parameter `head_dir` names."""
-    scripted_drafters: str = ""
-    """Drafters that replay draft tokens from a file, for measurements: list of `name=file`. These
-    relative paths start at the folder in which the server was started."""
-    engine_extensions: str = "shared_sampler"
-    """List of what the engines can do beyond NVIDIA's tensors. `shared_sampler`: they draw with
-    noise that depends on the position, and take our optional inputs, such as trees. `draft_logits`:
-    the draft model returns its logits and the target takes them; compiled engines must be built for
-    it. `receipts`: streams of an `llmapi` target wait for their reader, as those of our engines do.
-    If the list is empty, only greedy requests are speculated on."""
-    engine_kind: str = CONTRACT
-    """Kind of engines. `contract`: they take tokens and drafts. `llmapi`: the target is a model of
-    TensorRT-LLM's LLM API, which speculates inside."""
-    tensorrt_llm_version: str = "1.2"
-    """TensorRT-LLM release that compiled the engines. Before 0.20 two inputs had other names; our
-    own engines take both names."""
-    engine_vocab_sizes: str = ""
-    """Vocabulary sizes of compiled engines, where logits do not have one column for each token of
-    the target's tokenizer: list of `model=tokens:columns`. Columns may be padded for tensor
-    parallelism, and models of one family may have different numbers of tokens."""
-    num_draft_tokens: int = 2
-    """Draft tokens of a draft model in a round if neither request nor controller decides."""
-    head_num_draft_tokens: int = 3
-    """Draft tokens of the head's chain in a round if neither request nor controller decides."""
-    head_tree_num_draft_tokens: int = 8
-    """Draft tokens of the head's tree in a round, unless the request decides."""
-    lookup_num_draft_tokens: int = 7
-    """Draft tokens of copy and scripted drafters in a round, unless the request decides. They cost
-    no pass."""
-    lookup_max_draft_tokens: int = 11
-    """Draft tokens of lookup after a match of at least 8 tokens, unless the request decides. Our
-    native kernels read each weight once for up to 12 rows, so 11 draft tokens cost little."""
-    max_draft_len: int = 16
-    """Most draft tokens in a round that the target takes; a request may not ask for more."""
-    max_seq_len: int = 8192
-    """Most tokens of prompt and output together; at most the limit of each engine. For compiled
-    engines at most `max_input_len` + 1 too, because a round sends prompt and output as input."""
-    inflight_limit: int = 64
-    """Most requests in flight; further ones are refused. The Python backend's `thread-pool-size`
-    must be at least twice as large."""
-    max_tenant_share: float = 0.75
-    """Share of `inflight_limit` that a tenant can hold while it is the only one, above 0; 1 sets no
-    bound. Each of several tenants gets less, so that some slots stay free (tenant_shares.py)."""
-    draft_timeout_ms: int = 1000
-    """Milliseconds after which a round stops waiting for a draft and goes on without it."""
-    draft_ahead: bool = False
-    """Whether a draft model works on the next draft while the target verifies. It should then have
-    its own device. It drafts `num_draft_tokens`, unless the request decides. Applies only in rounds
-    in which one draft model drafts alone, and only if drafts are verified by equality."""
-    cancellation_check_period_ms: int = 50
-    """Milliseconds between two checks of the requests in flight, for clients that have gone and
-    deadlines that have passed."""
-    exit_on_dead_engine: bool = False
-    """Whether to end tritonserver when the target is dead or hung, once clients have their errors.
-    Only for a tritonserver that Kubernetes restarts; `specdec serve` restarts it by itself."""
-
-    speculation: str = AUTO
-    """Mode for requests that leave drafter and k open. `auto`: choices by measurement. `fixed`: the
-    default drafter with its configured k. `off`: no speculation. `schedule`: the default drafter
-    with k from `speculation_schedule`. `article`: the default drafter, switched on above 0.6
-    accepted ÷ drafted, off below 0.5, and unchanged between."""
-    speculation_schedule: str = ""
-    """Rules of the mode `schedule`, such as `load<=2:6, 22-6h:4, 12-14h:2, else:1`. Each rule has a
-    condition and k; 0 is off. The first rule whose condition holds decides."""
-    control_share: float = 0.01
-    """Share of requests in the control group, which runs without speculation for comparison."""
-    control_state_file: str = ""
-    """File that keeps the controller's measurements over a restart; empty for none."""
-    control_profile: str = ""
-    """File from `specdec build profile` with which the controller begins; empty for none. If
-    `control_state_file` has the same measured times, those in the newer file are used."""
-    classify_tasks: bool = True
-    """Whether rules derive the task, `auto:<task>`, of a request that names none."""
-    task_drafters: str = ""
-    """Drafter to begin with for a task: list of `task=drafter`. It drafts until it was measured on
-    the task; in a mode that does not measure, always. An entry also holds for `auto:<task>`."""
-    acceptance_by_tenant: bool = False
-    """Whether each tenant has its own acceptance estimates; task labels are then `tenant/task`."""
-
-    prompt_log_dir: str = ""
-    """Folder that keeps a sample of prompts for `specdec build refresh`; empty for no log."""
-    prompt_log_tenants: str = ""
-    """List of tenants that agreed; `*` for all requests, those without a tenant included."""
-    prompt_log_share: float = 0.01
-    """Probability that a request of these tenants is logged."""
-    prompt_log_max_mb: int = 64
-    """MiB that the log may take on disk; the oldest prompts are dropped first."""
+@dataclass(frozen=True)
+class OrchestratorSettings(OrchestratorParameters):
+    """The orchestrator's settings; each list among the parameters is read once, by a property."""
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that are wrong or contradict one another."""
-        if unknown := sorted(self._extensions - {SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS}):
-            raise ConfigurationError(
-                f"engine_extensions knows {SHARED_SAMPLER}, {DRAFT_LOGITS} and {RECEIPTS}; given "
-                f"{unknown[0]!r}"
-            )
-        for name in (*self.draft_models, *self.heads, *self.scripts):
-            if name in RESERVED or JOIN in name:
-                raise ConfigurationError(
-                    f"a drafter cannot be named {name!r}: requests would mean another drafter"
-                )
-        for name in ("inflight_limit", "draft_timeout_ms", "cancellation_check_period_ms"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(
-                    f"{name} must be at least 1; given {getattr(self, name):g}"
-                )
-        if not 0 < self.max_tenant_share <= 1:
-            raise ConfigurationError(
-                f"max_tenant_share must be above 0 and at most 1; given {self.max_tenant_share:g}"
-            )
-        self._check_engine_kind()
-        self._check_routes()
-        known = {self.tensorrt_llm_model_name, *self.draft_models}
-        if unknown := sorted(set(read_vocab_sizes(self.engine_vocab_sizes)) - known):
-            raise ConfigurationError(
-                f"engine_vocab_sizes names {unknown[0]!r}, which is no engine; known are "
-                f"{', '.join(sorted(known))}"
-            )
-        if not re.match(r"\d+\.\d+", self.tensorrt_llm_version):
-            raise ConfigurationError(
-                "tensorrt_llm_version must be a release such as 1.2.1; given "
-                f"{self.tensorrt_llm_version!r}"
-            )
-        if unknown := sorted(set(self.draft_tokenizers) - set(self.draft_models)):
-            raise ConfigurationError(
-                f"draft_tokenizer_dirs names {unknown[0]!r}, which is no draft model; known are "
-                f"{', '.join(self.draft_models) or 'none'}"
-            )
-
-    def _check_engine_kind(self) -> None:
-        if self.engine_kind not in {CONTRACT, LLMAPI}:
-            raise ConfigurationError(
-                f"engine_kind must be {CONTRACT} or {LLMAPI}; given {self.engine_kind!r}"
-            )
-        if self.has_receipts and not self.is_llmapi:
-            raise ConfigurationError(
-                f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
-            )
-        if self.is_llmapi and (names := (*self.draft_models, *self.heads, *self.scripts)):
-            raise ConfigurationError(
-                f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
-                "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
-            )
-
-    def _check_routes(self) -> None:
-        known = () if self.is_llmapi else tuple(n for n in self.drafters if n != PREDICTION)
-        for entry in filter(None, (each.strip() for each in self.task_drafters.split(","))):
-            task, _, drafter = (part.strip() for part in entry.partition("="))
-            if not task or drafter not in known:
-                raise ConfigurationError(
-                    f"task_drafters has {entry!r}; an entry is task=drafter, with one of the "
-                    f"drafters {', '.join(known) or 'of this engine: it has none'}"
-                )
+        _check(self)
 
     @property
     def is_llmapi(self) -> bool:
         """Whether the target is an `llmapi` engine, which speculates inside."""
         return self.engine_kind == LLMAPI
 
-    @property
-    def _extensions(self) -> set[str]:
-        return {name.strip() for name in self.engine_extensions.split(",")} - {""}
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """Names of what the engines can do beyond NVIDIA's tensors."""
+        return read_names("engine_extensions", self.engine_extensions)
 
-    @property
+    @cached_property
     def draft_models(self) -> tuple[str, ...]:
         """Names of the draft models, in their configured order."""
-        names = (name.strip() for name in self.tensorrt_llm_draft_model_name.split(","))
-        return tuple(name for name in names if name)
+        return read_names("tensorrt_llm_draft_model_name", self.tensorrt_llm_draft_model_name)
 
-    @property
+    @cached_property
     def draft_tokenizers(self) -> dict[str, str]:
         """Tokenizer folders of cross-vocabulary draft models, by model name."""
-        return _pairs(self.draft_tokenizer_dirs)
+        return read_pairs("draft_tokenizer_dirs", self.draft_tokenizer_dirs, "model=folder")
+
+    @cached_property
+    def vocab_sizes(self) -> dict[str, VocabSize]:
+        """The configured vocabulary sizes of engines, by model name."""
+        return read_vocab_sizes("engine_vocab_sizes", self.engine_vocab_sizes)
 
     def vocab_size(self, model: str, num_tokens: int) -> VocabSize:
         """Return an engine's configured vocabulary size, else `num_tokens` tokens and columns."""
-        sizes = read_vocab_sizes(self.engine_vocab_sizes)
-        return sizes.get(model, VocabSize(num_tokens, num_tokens))
+        return self.vocab_sizes.get(model, VocabSize(num_tokens, num_tokens))
 
     @property
     def has_old_names(self) -> bool:
@@ -231,15 +76,15 @@ class OrchestratorSettings:
         """Drafter name of the head's trees; empty without a head."""
         return tuple(name + HEAD_TREE for name in self.heads)
 
-    @property
+    @cached_property
     def routes(self) -> dict[str, str]:
         """The configured drafter of each task."""
-        return _pairs(self.task_drafters)
+        return read_pairs("task_drafters", self.task_drafters, "task=drafter")
 
-    @property
+    @cached_property
     def scripts(self) -> dict[str, str]:
         """The file of each scripted drafter, by drafter name."""
-        return _pairs(self.scripted_drafters)
+        return read_pairs("scripted_drafters", self.scripted_drafters, "name=file")
 
     @property
     def control(self) -> ControlSettings:
@@ -250,10 +95,9 @@ class OrchestratorSettings:
         """Return the prompt log's settings, or None without a log. Raises ConfigurationError."""
         if not self.prompt_log_dir:
             return None
-        tenants = {name.strip() for name in self.prompt_log_tenants.split(",")} - {""}
         return PromptLogSettings(
             (version_directory / self.prompt_log_dir).resolve(),
-            frozenset(tenants),
+            frozenset(read_names("prompt_log_tenants", self.prompt_log_tenants)),
             self.prompt_log_share,
             self.prompt_log_max_mb << 20,
         )
@@ -261,25 +105,105 @@ class OrchestratorSettings:
     @property
     def has_shared_sampler(self) -> bool:
         """Whether the engines draw with the shared noise and take our optional inputs."""
-        return SHARED_SAMPLER in self._extensions
+        return SHARED_SAMPLER in self.extensions
 
     @property
     def has_receipts(self) -> bool:
         """Whether the streams of an `llmapi` target wait for receipts."""
-        return RECEIPTS in self._extensions
+        return RECEIPTS in self.extensions
 
     @property
     def has_draft_logits(self) -> bool:
         """Whether compiled draft models return logits and the target takes them."""
-        return DRAFT_LOGITS in self._extensions
+        return DRAFT_LOGITS in self.extensions
+
+    @cached_property
+    def drafter_ids(self) -> tuple[DrafterId, ...]:
+        """All drafters that requests can name, in the order of `output_sources`."""
+        return drafter_ids(
+            {
+                registry.DRAFT_MODEL: self.draft_models,
+                registry.HEAD: self.heads,
+                registry.HEAD_TREE: self.head_trees,
+                registry.SCRIPTED: tuple(self.scripts),
+            }
+        )
 
     @property
     def drafters(self) -> tuple[str, ...]:
         """Names of all drafters; `output_sources` numbers them from 1 in this order."""
-        heads = (*self.heads, *self.head_trees)
-        return (LOOKUP, *self.draft_models, SUFFIX, PREDICTION, *heads, *self.scripts)
+        return tuple(each.name for each in self.drafter_ids)
 
 
-def _pairs(text: str) -> dict[str, str]:
-    pairs = (each.partition("=") for each in text.split(",") if each)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def _check(settings: OrchestratorSettings) -> None:
+    _check_values(settings)
+    _check_engine_kind(settings)
+    _check_drafters(settings)
+    models = sorted({settings.tensorrt_llm_model_name, *settings.draft_models})
+    _check_known("engine_vocab_sizes", settings.vocab_sizes, "the engine", models)
+
+
+def _check_values(settings: OrchestratorSettings) -> None:
+    extensions = (SHARED_SAMPLER, DRAFT_LOGITS, RECEIPTS)
+    _check_known("engine_extensions", settings.extensions, "the extension", extensions)
+    for name in AT_LEAST_ONE:
+        if (value := getattr(settings, name)) < 1:
+            raise ConfigurationError(f"{name} must be at least 1; given {value:g}")
+    if not 0 < settings.max_tenant_share <= 1:
+        raise ConfigurationError(
+            f"max_tenant_share must be above 0 and at most 1; given {settings.max_tenant_share:g}"
+        )
+    if not re.match(r"\d+\.\d+", settings.tensorrt_llm_version):
+        raise ConfigurationError(
+            "tensorrt_llm_version must be a release such as 1.2.1; given "
+            f"{settings.tensorrt_llm_version!r}"
+        )
+
+
+def _check_engine_kind(settings: OrchestratorSettings) -> None:
+    if settings.engine_kind not in {CONTRACT, LLMAPI}:
+        raise ConfigurationError(
+            f"engine_kind must be {CONTRACT} or {LLMAPI}; given {settings.engine_kind!r}"
+        )
+    if settings.has_receipts and not settings.is_llmapi:
+        raise ConfigurationError(
+            f"engine_extensions has {RECEIPTS}, which is for engine_kind = {LLMAPI} alone"
+        )
+    names = (*settings.draft_models, *settings.heads, *settings.scripts)
+    if settings.is_llmapi and names:
+        raise ConfigurationError(
+            f"an {LLMAPI} engine has its drafter inside; leave {names[0]!r} out of "
+            "tensorrt_llm_draft_model_name, target_head_name and scripted_drafters"
+        )
+
+
+def _check_drafters(settings: OrchestratorSettings) -> None:
+    """Check the names of drafters, and the lists that refer to them."""
+    names = settings.drafters
+    configured = (each.name for each in settings.drafter_ids if each.kind.is_configured)
+    for name in configured:
+        if name in RESERVED or JOIN in name:
+            raise ConfigurationError(
+                f"a drafter cannot be named {name!r}: requests would mean another drafter"
+            )
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"two drafters are named {name!r}; each needs a name of its own"
+            )
+    _check_known(
+        "draft_tokenizer_dirs", settings.draft_tokenizers, "the draft model", settings.draft_models
+    )
+    known = () if settings.is_llmapi else tuple(each for each in names if each != PREDICTION)
+    for task, drafter in settings.routes.items():
+        if drafter not in known:
+            allowed = f"one of the drafters {', '.join(known)}" if known else "no drafter here"
+            raise item_error("task_drafters", f"{task}={drafter}", f"task=drafter, with {allowed}")
+
+
+def _check_known(parameter: str, given: Iterable[str], what: str, known: Iterable[str]) -> None:
+    """Raise ConfigurationError if `given` has a name that is not in `known`."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            allowed = f"one of {', '.join(known)}" if known else "left out: there is none"
+            raise ConfigurationError(f"{parameter} has {name!r}; {what} must be {allowed}")

@@ -145,7 +145,8 @@ def solve(products: Array, prior: Array, *, num_loose: int = 0, is_signed: bool 
     """
     squares, sums = np.diag(products)[1:], products[1, 1:]
     usual = np.divide(squares, sums, out=np.ones_like(sums), where=sums > 0)
-    ridge: Array = PRIOR_ROUNDS * np.maximum(usual**2, np.finfo(float).eps)
+    squared = np.maximum(usual**2, np.finfo(np.float64).eps)
+    ridge: Array = np.asarray(PRIOR_ROUNDS * squared, dtype=np.float64)
     ridge[:num_loose] = ridge[:num_loose] / DECAY_ROUNDS
     system, right = products[1:, 1:] + np.diag(ridge), products[1:, 0] + ridge * prior
     kept = np.ones(len(prior), dtype=bool)

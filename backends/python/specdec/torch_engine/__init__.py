@@ -3,10 +3,10 @@
 Read in this order:
 
 - `engine.py`: one thread, which takes requests and hands out tokens.
-- `scheduler.py`: the rows that run in the next pass.
+- `scheduling/scheduler.py`: the rows that run in the next pass.
 - `model.py`: the pass.
-- `attention.py` and `linear.py`: why a row's result does not depend on other rows.
-- `kv_cache.py`: the tokens that need no pass.
+- `layers/attention.py`, `layers/linear.py`: why a row's result does not depend on other rows.
+- `layers/kv_cache.py`: the tokens that need no pass.
 
 `native/` is the same pass compiled for a CPU, and `gpu/` runs it as CUDA graphs. `heads/` holds
 the EAGLE-3 and Medusa heads, which draft from the target's hidden states.

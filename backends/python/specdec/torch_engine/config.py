@@ -13,6 +13,21 @@ from torch import Tensor
 from specdec.errors import ConfigurationError
 
 
+class ConfigFields(dict[str, Any]):
+    """The fields of a config.json; a missing one raises ConfigurationError when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; raises ConfigurationError if it is missing or is not JSON."""
+        try:
+            super().__init__(json.loads(path.read_text()))
+        except (OSError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"cannot read {path}: {error}") from error
+        self._path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise ConfigurationError(f"{self._path} has no field {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a Llama-family decoder, read from a Hugging Face `config.json`."""
@@ -35,15 +50,12 @@ class ModelConfig:
     def from_directory(cls, directory: Path) -> ModelConfig:
         """Read `directory/config.json`.
 
-        Raises ConfigurationError if the file is missing or is not JSON, or for another
+        Raises ConfigurationError if the file cannot be read or lacks a field, or for another
         architecture. The same goes for biases and scaled RoPE, which would change the arithmetic
-        and are not implemented. Raises KeyError if a required field is missing.
+        and are not implemented.
         """
         path = directory / "config.json"
-        try:
-            raw: dict[str, Any] = json.loads(path.read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise ConfigurationError(f"cannot read the checkpoint's {path}: {error}") from error
+        raw = ConfigFields(path)
         if raw.get("model_type") != "llama":
             raise ConfigurationError(
                 f"{path}: model_type is {raw.get('model_type')!r}; the torch engine serves 'llama'"

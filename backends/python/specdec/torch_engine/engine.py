@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 
 from specdec.acceptance.banned_text import BannedText, Vocabulary
 from specdec.errors import ConfigurationError, EngineFailedError, EngineLostError, SpecdecError
-from specdec.health.board import NO_PULSE, Heartbeat, State
+from specdec.health.board import NO_HEARTBEAT, Heartbeat, State
 from specdec.token_texts import read_token_texts
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.model import LlamaModel
@@ -67,7 +68,7 @@ class TorchEngine:
     thread "bad texts" if the task fails before it is queued.
     """
 
-    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_PULSE) -> None:
+    def __init__(self, settings: EngineSettings, pulse: Heartbeat = NO_HEARTBEAT) -> None:
         """Load the checkpoint; `pulse` reports to the server's supervisor that the loop still runs.
 
         Raises ConfigurationError if the checkpoint cannot be served.
@@ -84,6 +85,7 @@ class TorchEngine:
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="bad texts")
         self._num_preparing = 0
         """Tasks given to `_preparer` and not yet queued; guarded by `_entry`."""
+        self._prepared = threading.Condition(self._entry)
         loaded: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(settings, loaded), name="torch-engine", daemon=True
@@ -125,6 +127,7 @@ class TorchEngine:
         finally:
             with self._entry:
                 self._num_preparing -= 1
+                self._prepared.notify_all()
 
     def _enqueue(self, task: Task, receive: Receiver) -> None:
         def add(scheduler: Scheduler) -> None:
@@ -175,16 +178,14 @@ class TorchEngine:
                 self._preparer.submit(self._post, cancel)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all tasks and threads.
-
-        Waits for the list of bad texts in preparation, if any, and at most `timeout_s` seconds for
-        the engine's thread.
-        """
+        """End all tasks and threads, and wait for them at most `timeout_s` seconds."""
+        end_s = time.monotonic() + timeout_s
         with self._entry:
             self._stopping = True
             self._put(lambda _: None)
-        self._preparer.shutdown()
-        self._thread.join(timeout_s)
+            self._preparer.shutdown(wait=False)
+            self._prepared.wait_for(lambda: not self._num_preparing, timeout_s)
+        self._thread.join(max(0.0, end_s - time.monotonic()))
         self._pulse.close()
 
     def _post(self, action: _Action) -> None:
@@ -195,13 +196,13 @@ class TorchEngine:
             self._put(action)
 
     def _put(self, action: _Action) -> None:
-        self._pulse.give()
+        self._pulse.task_queued()
         self._inbox.put(action)
 
     def _take(self, scheduler: Scheduler, timeout_s: float | None = None) -> None:
         """Run the next action; raise queue.Empty if none comes within `timeout_s` seconds."""
         action = self._inbox.get(timeout=timeout_s)
-        self._pulse.take()
+        self._pulse.task_taken()
         action(scheduler)
 
     def _run(self, settings: EngineSettings, loaded: Future[None]) -> None:
@@ -251,11 +252,11 @@ class TorchEngine:
         while True:
             while not self._inbox.empty():
                 self._take(scheduler)
-            patience_s = scheduler.patience_s
-            if patience_s <= 0.0:
+            wait_s = scheduler.wait_s
+            if wait_s <= 0.0:
                 return
             try:
-                self._take(scheduler, patience_s)
+                self._take(scheduler, wait_s)
             except queue.Empty:
                 return
 

@@ -67,15 +67,15 @@ class LlamaModel:
         self.device = device
         chosen = choose_kernels(kernels, weight_dtype, self.config, device, dtype)
         loaded = weights.load(directory, self.config, device, dtype)
-        guessing = None
+        head_weights = None
         if head is not None:
-            guessing = load_head(head, self.config, loaded.head_rows, device, dtype)
+            head_weights = load_head(head, self.config, loaded.head_rows, device, dtype)
         self._parts = assemble(
-            chosen, self.config, loaded, device, weight_dtype, num_threads, guessing
+            chosen, self.config, loaded, device, weight_dtype, num_threads, head_weights
         )
         self._decoder, self.head = self._parts.decoder, self._parts.head
         size = self._decoder.block_size
-        num_more = isinstance(guessing, Eagle3Weights)
+        num_more = isinstance(head_weights, Eagle3Weights)
         self.cache = KVCache(self.config, num_cache_tokens, device, dtype, size, num_more)
         self.drafting_head = self._parts.drafting_head
         self.sampler = self._parts.sampler
@@ -115,10 +115,10 @@ class LlamaModel:
         # Zeros stand in for tokens that the host does not know until all steps have run.
         for sequence in sequences:
             self.cache.extend(sequence, np.zeros(num_tokens - 1, dtype=np.int32))
-        behind = leaper.run(first, sequences, draws, num_tokens - 1)
-        tokens: list[list[int]] = torch.cat((first[:, None], behind), dim=1).tolist()
-        for sequence, said in zip(sequences, tokens, strict=True):
-            sequence.tokens[1 - num_tokens :] = said[:-1]
+        rest = leaper.run(first, sequences, draws, num_tokens - 1)
+        tokens: list[list[int]] = torch.cat((first[:, None], rest), dim=1).tolist()
+        for sequence, drawn in zip(sequences, tokens, strict=True):
+            sequence.tokens[1 - num_tokens :] = drawn[:-1]
         return tokens
 
     def run(self, segments: list[Segment]) -> Tensor:

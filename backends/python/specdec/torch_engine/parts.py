@@ -72,19 +72,19 @@ def assemble(
     device: torch.device,
     weight_dtype: str = "auto",
     num_threads: int = 0,
-    guessing: Eagle3Weights | MedusaWeights | None = None,
+    head_weights: Eagle3Weights | MedusaWeights | None = None,
 ) -> Parts:
     """Build the parts of a model from its weights.
 
     `kernels` is the result of `choose_kernels`. `num_threads` counts threads on a CPU; 0 is
-    PyTorch's choice. `guessing` holds the weights of a drafting head. Raises ConfigurationError if
+    PyTorch's choice. `head_weights` are those of a drafting head. Raises ConfigurationError if
     there is a drafting head and the kernels are `graph`.
     """
     if kernels == "graph":
-        if guessing is not None:
+        if head_weights is not None:
             raise ConfigurationError("kernels is graph, which runs no drafting head; use torch")
         return _with_graphs(config, weights, device)
-    taps = guessing.taps if isinstance(guessing, Eagle3Weights) else ()
+    taps = head_weights.taps if isinstance(head_weights, Eagle3Weights) else ()
     decoder: Decoder
     if kernels == "native":
         decoder = native.NativeDecoder(config, weights, weight_dtype, num_threads, taps)
@@ -95,8 +95,8 @@ def assemble(
     rows, tokens = weights.head_rows, weights.token_of_head_row
     head = Head(rows, tokens, config.vocab_size, decoder.output(rows))
     drafting = None
-    if guessing is not None:
-        drafting = _drafting_head(kernels, config, weights, guessing, num_threads)
+    if head_weights is not None:
+        drafting = _drafting_head(kernels, config, weights, head_weights, num_threads)
     return Parts(decoder, head, Sampler(head), drafting_head=drafting)
 
 
@@ -104,22 +104,22 @@ def _drafting_head(
     kernels: str,
     config: ModelConfig,
     weights: ModelWeights,
-    guessing: Eagle3Weights | MedusaWeights,
+    head_weights: Eagle3Weights | MedusaWeights,
     num_threads: int,
 ) -> DraftingHead:
-    rows, tokens = guessing.head_rows, guessing.token_of_head_row
-    if isinstance(guessing, MedusaWeights):
+    rows, tokens = head_weights.head_rows, head_weights.token_of_head_row
+    if isinstance(head_weights, MedusaWeights):
         output: Output = TorchOutput(rows)
         if kernels == "native":
             output = native.quantised_output(rows, num_threads)
-        return MedusaHead(guessing, Sampler(Head(rows, tokens, config.vocab_size, output)))
+        return MedusaHead(head_weights, Sampler(Head(rows, tokens, config.vocab_size, output)))
     layer: native.NativeEagle3 | TorchEagle3
     if kernels == "native":
-        layer = native.NativeEagle3(config, guessing, weights.embedding, num_threads)
+        layer = native.NativeEagle3(config, head_weights, weights.embedding, num_threads)
     else:
-        layer = TorchEagle3(config, guessing, weights.embedding)
+        layer = TorchEagle3(config, head_weights, weights.embedding)
     head = Head(rows, tokens, config.vocab_size, layer.output(rows))
-    return Eagle3Head(layer, Sampler(head), guessing.taps)
+    return Eagle3Head(layer, Sampler(head), head_weights.taps)
 
 
 def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.device) -> Parts:

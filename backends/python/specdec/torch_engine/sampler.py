@@ -41,10 +41,10 @@ NOT_DRAWN = Choice(-1)
 """The choice at positions after a rejected draft token."""
 
 
-def law_of(logits: Tensor) -> npt.NDArray[np.float64]:
+def distribution_of(logits: Tensor) -> npt.NDArray[np.float64]:
     """Return the probabilities [vocab] float64 of warped logits [vocab], on the host."""
-    law: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
-    return law
+    probs: npt.NDArray[np.float64] = torch.softmax(logits.double(), dim=-1).cpu().numpy()
+    return probs
 
 
 class Sampler:
@@ -136,7 +136,7 @@ def _draw_chain(rows: Sequence[Tensor], draws: Sequence[Draw]) -> list[Choice]:
     choices: list[Choice] = []
     for row, draw in zip(rows, draws, strict=True):
         choices.append(draw_token(row, draw))
-        if draw.guess is not None and draw.guess != choices[-1].token:
+        if draw.draft_token is not None and draw.draft_token != choices[-1].token:
             break
     return choices + [NOT_DRAWN] * (len(draws) - len(choices))
 
@@ -197,10 +197,10 @@ class _NoiseCache:
         """Return the scores [vocab] float32; the token with the largest score is drawn."""
         if draw.params.is_greedy:
             return warped
-        place = (draw.params.seed, draw.position)
-        if place not in self._noise:
-            self._noise[place] = gumbel(*place, len(warped)).to(warped.device)
-        return warped + self._noise[place]
+        key = (draw.params.seed, draw.position)
+        if key not in self._noise:
+            self._noise[key] = gumbel(*key, len(warped)).to(warped.device)
+        return warped + self._noise[key]
 
 
 def _at_least_two(numbers: list[int]) -> list[int]:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from specdec.acceptance.banned_text import BannedText
+from specdec.acceptance.exact import Verdict
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.errors import InvalidRequestError
+from specdec.errors import ConfigurationError, InvalidRequestError
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.layers.kv_cache import TokenIds
-
-if TYPE_CHECKING:
-    from specdec.torch_engine.scheduling.verification import TreeVerifier
+from specdec.torch_engine.sampler import Choice
 
 NO_TOKENS: TokenIds = np.zeros(0, dtype=np.int32)
 
 
-class Branch(NamedTuple):
-    """A path of a tree, with the object that verifies the tree once all its paths have run."""
+class PathVerifier(Protocol):
+    """The verification of a tree, once all its paths have run."""
 
-    verifier: TreeVerifier
+    def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
+        """Add a path that has run; return the verdict after the last path, else None.
+
+        `choices` are the target's draws after the context and after each node of `path`. Nodes
+        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
+        logits are no distribution.
+        """
+        ...
+
+
+class Branch(NamedTuple):
+    """A path of a tree, with the object that verifies the tree."""
+
+    verifier: PathVerifier
     path: tuple[int, ...]
     """The nodes of the path from the root on, as indices into the tree's draft tokens."""
     verifies_by_probability: bool
@@ -146,7 +158,7 @@ class TaskOutput:
         return self.stats is not None or self.error is not None
 
 
-NO_OUTPUT = TaskOutput(())
+EMPTY_OUTPUT = TaskOutput(())
 """An output without tokens."""
 
 Receiver = Callable[[TaskOutput], None]
@@ -157,16 +169,21 @@ def fit(task: Task, limits: EngineLimits, vocab_size: int) -> Task:
     """Return the task cut to the engine's limits, as the tensorrtllm backend would run it.
 
     Output and draft are cut to the rest of max_seq_len. Raises InvalidRequestError for an empty or
-    too long context, for a draft longer than max_draft_len, for draft logits of another shape than
-    [drafts, vocab], and for tokens outside the vocabulary.
+    too long context, for no tokens of output, for draft logits of another shape than [drafts,
+    vocab], and for tokens outside the vocabulary. Raises ConfigurationError for a draft longer than
+    max_draft_len, because the orchestrator drafts as its own configuration allows.
 
     Source: LlmRequest::validate of TensorRT-LLM 1.2.
     """
     num_input, num_drafts = len(task.input_ids), len(task.draft_ids)
     if num_input == 0:
         raise InvalidRequestError("input_ids is empty; at least 1 token is needed")
-    if num_drafts > limits.max_draft_len:
+    if task.max_new_tokens < 1:
         raise InvalidRequestError(
+            f"request_output_len must be at least 1; given {task.max_new_tokens}"
+        )
+    if num_drafts > limits.max_draft_len:
+        raise ConfigurationError(
             f"draft token length {num_drafts} exceeds the engine's max_draft_len "
             f"{limits.max_draft_len}"
         )

@@ -1,1 +1,1 @@
-"""What each of our Triton models needs of Triton's Python backend."""
+"""Helpers for all Triton models: tensors, responses, the log and the end of the process."""

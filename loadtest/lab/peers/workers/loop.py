@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings
+from specdec.loadtest.lab.peers.protocol import Answer, Hello, Question, Reply, WorkerSettings
 
 PR_SET_PDEATHSIG = 1
 

@@ -10,8 +10,8 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
-from loadtest.lab.peers.workers.loop import serve
+from specdec.loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
+from specdec.loadtest.lab.peers.workers.loop import serve
 
 CACHE_GB = 1
 NUM_DRAFT_TOKENS = 4

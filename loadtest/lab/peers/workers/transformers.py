@@ -9,8 +9,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
-from loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
-from loadtest.lab.peers.workers.loop import serve
+from specdec.loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
+from specdec.loadtest.lab.peers.workers.loop import serve
 
 NUM_LOOKUP_TOKENS = 10  # There is no default; the code that introduced the idea uses 10.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import vllm
 
-from loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
-from loadtest.lab.peers.workers.loop import serve
+from specdec.loadtest.lab.peers.protocol import Answer, Question, WorkerSettings, without_end
+from specdec.loadtest.lab.peers.workers.loop import serve
 
 CONTEXT = 2048
 SPECULATION: dict[str, dict[str, Any]] = {

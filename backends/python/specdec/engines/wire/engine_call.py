@@ -50,6 +50,11 @@ class EngineCall:
     requested_outputs: frozenset[str]
     """Names of the outputs that the caller asks for."""
 
+    @property
+    def gives_receipts(self) -> bool:
+        """Whether the caller sends a receipt of each response (receipts.py)."""
+        return self.streaming and contract.RECEIPT_ADDRESS in self.requested_outputs
+
 
 def parse_call(request_id: str, arrays: Arrays, requested_outputs: frozenset[str]) -> EngineCall:
     """Return the call that the inputs `arrays` describe; they have no batch dimension.

@@ -31,7 +31,7 @@ from specdec.engines.wire import contract
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 1.0
+RECEIPT_WAIT_S = 1.0
 """Seconds without a receipt after which a reader counts as gone, and the stream goes on."""
 
 _CHECK_S = 0.25
@@ -59,12 +59,12 @@ class ReceiptDesk:
     def expect(self, when_read: Callable[[], None]) -> str:
         """Return the address to which the reader must send the receipt of a response.
 
-        `when_read` is called once on the desk's thread: when the receipt comes, or after PATIENCE_S
-        seconds without it. An exception that it raises is logged.
+        `when_read` is called once on the desk's thread: when the receipt comes, or after
+        RECEIPT_WAIT_S without it. An exception that it raises is logged.
         """
         number = str(next(self._numbers))
         with self._lock:
-            self._expected[number] = time.monotonic() + PATIENCE_S, when_read
+            self._expected[number] = time.monotonic() + RECEIPT_WAIT_S, when_read
         return f"{self._name}/{number}"
 
     def close(self) -> None:

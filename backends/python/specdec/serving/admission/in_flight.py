@@ -13,7 +13,7 @@ from specdec.errors import (
     RequestCancelledError,
     SpecdecError,
 )
-from specdec.health.board import NO_PULSE, Heartbeat
+from specdec.health.board import NO_HEARTBEAT, Heartbeat
 from specdec.serving.admission.tenant_shares import TenantShares
 from specdec.serving.tracing import NOT_TRACED
 
@@ -29,7 +29,7 @@ class Watched(Protocol):
     def check(self) -> None: ...
 
 
-class Flight:
+class RequestInFlight:
     """One admitted request; the watchdog polls it, and its own thread checks it every round."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Flight:
                 call.abort()
 
 
-class FlightControl:
+class RequestsInFlight:
     """Admits requests while there are free slots, and aborts those that must end.
 
     Triton 24.10 cannot cancel a BLS call, and a thread that waits in one notices nothing. So a
@@ -162,64 +162,64 @@ class FlightControl:
         shares: TenantShares,
         period_s: float,
         on_change: Callable[[int], None],
-        pulse: Heartbeat = NO_PULSE,
+        heartbeat: Heartbeat = NO_HEARTBEAT,
     ) -> None:
-        """Start the watchdog, which beats `pulse` in each turn.
+        """Start the watchdog, which beats `heartbeat` in each turn.
 
         `on_change` is called with the number of requests in flight whenever it changes.
         """
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._shares = shares
         self._period_s = period_s
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._flights: set[Flight] = set()
+        self._requests: set[RequestInFlight] = set()
         self._closing = threading.Event()
         self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._watchdog.start()
 
-    def admit(self, flight: Flight) -> None:
-        """Take a slot for a flight.
+    def admit(self, request: RequestInFlight) -> None:
+        """Take a slot for a request.
 
-        Raises OverloadedError if no slot is free or the flight's tenant may have no more.
+        Raises OverloadedError if no slot is free or the request's tenant may have no more.
         """
         with self._lock:
-            self._shares.enter(flight.tenant)
-            self._flights.add(flight)
-            flight.num_at_start = len(self._flights)
-            self._on_change(len(self._flights))
+            self._shares.enter(request.tenant)
+            self._requests.add(request)
+            request.num_at_start = len(self._requests)
+            self._on_change(len(self._requests))
 
-    def release(self, flight: Flight) -> bool:
-        """Give a flight's slot back, just before its last response is sent.
+    def release(self, request: RequestInFlight) -> bool:
+        """Give a request's slot back, just before its last response is sent.
 
         So a client that sends its next request at once finds the slot free. Returns False if the
         slot was given back before, because then there is a last response already.
         """
-        flight.mark_ended()
+        request.mark_ended()
         with self._lock:
-            if flight not in self._flights:
+            if request not in self._requests:
                 return False
-            self._flights.remove(flight)
-            self._shares.leave(flight.tenant)
-            self._on_change(len(self._flights))
+            self._requests.remove(request)
+            self._shares.leave(request.tenant)
+            self._on_change(len(self._requests))
         return True
 
     @property
     def num_inflight(self) -> int:
         """Requests that were admitted and whose last response has not been sent."""
-        return len(self._flights)
+        return len(self._requests)
 
     def fail_all(self, error: SpecdecError) -> None:
         """End every request in flight with `error`, as after the target's death or a drain."""
         with self._lock:
-            for flight in self._flights:
-                flight.fail(error)
+            for request in self._requests:
+                request.fail(error)
 
     def any_target(self) -> Watched | None:
         """Return the calls to the target of any request in flight; None if there are none."""
         with self._lock:
-            flights = list(self._flights)
-        return next((each.target for each in flights if each.target is not None), None)
+            requests = list(self._requests)
+        return next((each.target for each in requests if each.target is not None), None)
 
     def close(self) -> None:
         """End the watchdog."""
@@ -229,12 +229,12 @@ class FlightControl:
     def _watch(self) -> None:
         while not self._closing.wait(self._period_s):
             with self._lock:
-                flights = list(self._flights)
-            self._pulse.beat(is_working=bool(flights))
-            for flight in flights:
+                requests = list(self._requests)
+            self._heartbeat.beat(is_working=bool(requests))
+            for request in requests:
                 try:
-                    flight.poll()
-                    if (error := flight.reason_to_end()) is not None:
-                        flight.abort(error)
+                    request.poll()
+                    if (error := request.reason_to_end()) is not None:
+                        request.abort(error)
                 except Exception:  # noqa: BLE001, S112 - a dead engine ends its own calls
                     continue

@@ -15,7 +15,7 @@ from pathlib import Path
 from specdec.errors import EngineLostError, ShuttingDownError, SpecdecError
 from specdec.health.assessment import ANSWER_S, SETTLE_S, Watch
 from specdec.health.board import Heartbeat, State, drain_deadline_s, read_board
-from specdec.serving.admission.in_flight import FlightControl, Watched
+from specdec.serving.admission.in_flight import RequestsInFlight, Watched
 
 PERIOD_S = 0.1
 """Seconds between two readings of the heartbeat board."""
@@ -36,10 +36,10 @@ class ServerWatch:
 
     def __init__(
         self,
-        flights: FlightControl,
+        requests: RequestsInFlight,
         target: str,
         board: Path,
-        pulse: Heartbeat,
+        heartbeat: Heartbeat,
         hang_s: float,
         flush: Callable[[], None],
         warn: Callable[[str], None],
@@ -51,7 +51,8 @@ class ServerWatch:
         `flush` sends queued responses and writes state to disk before the server ends. With
         `exits_on_dead_engine`, tritonserver is killed if the target is dead or hung.
         """
-        self._flights, self._target, self._board, self._pulse = flights, target, board, pulse
+        self._requests, self._heartbeat = requests, heartbeat
+        self._target, self._board = target, board
         self._hang_s, self._flush, self._warn = hang_s, flush, warn
         self._processes = Watch(hang_s)
         self._exits = exits_on_dead_engine
@@ -88,14 +89,14 @@ class ServerWatch:
     def _drain(self, deadline_s: float) -> bool:
         """Refuse new requests; return whether the others are answered or the deadline is over."""
         self._is_draining = True
-        if self._flights.num_inflight and time.monotonic() < deadline_s:
+        if self._requests.num_inflight and time.monotonic() < deadline_s:
             return False
-        self._flights.fail_all(
+        self._requests.fail_all(
             ShuttingDownError("the server is stopping, and the time for its last answers is over")
         )
         self._wait_until_answered()
         self._flush()
-        self._pulse.enter(State.DRAINED)
+        self._heartbeat.enter(State.DRAINED)
         return True
 
     def _look_at_target(self) -> None:
@@ -110,9 +111,9 @@ class ServerWatch:
 
     def _fail_requests(self, error: SpecdecError, fault: str) -> None:
         if not self._target_fault:
-            self._warn(f"{fault}; {self._flights.num_inflight} requests in flight get an error")
+            self._warn(f"{fault}; {self._requests.num_inflight} requests in flight get an error")
         self._target_fault = fault
-        self._flights.fail_all(error)
+        self._requests.fail_all(error)
         if self._exits:
             self._wait_until_answered()
             # Done on a thread, because a full or hanging disk must not keep the server alive.
@@ -129,7 +130,7 @@ class ServerWatch:
 
     def _wait_until_answered(self) -> None:
         limit_s = time.monotonic() + ANSWER_S
-        while self._flights.num_inflight and time.monotonic() < limit_s:
+        while self._requests.num_inflight and time.monotonic() < limit_s:
             time.sleep(PERIOD_S / 10)
 
     def _probe(self) -> None:
@@ -139,7 +140,7 @@ class ServerWatch:
         answer.set_result("")
         while not self._closing.wait(PROBE_PERIOD_S):
             try:
-                target = self._flights.any_target() or (target if self._target_fault else None)
+                target = self._requests.any_target() or (target if self._target_fault else None)
                 if target is None or any(
                     each.model == self._target for each in read_board(self._board)
                 ):

@@ -15,31 +15,39 @@ OTHER_TASK = "other"
 class Counter(Enum):
     """The counters, with their help texts as values."""
 
-    requests_total = "Requests by how they ended"
+    requests_total = "Requests, by how they ended"
     shed_total = "Requests refused before any work, by reason"
     prompt_tokens_total = "Prompt tokens of admitted requests"
     generation_tokens_total = "Tokens sent to clients"
     num_drafts_total = "Rounds with a draft (vLLM: spec_decode_num_drafts)"
-    num_draft_tokens_total = "Tokens proposed by drafters"
-    num_accepted_tokens_total = "Proposed tokens that were confirmed and sent"
-    num_accepted_tokens_per_pos_total = "The same by place in the draft, from 0"
-    speculation_switches_total = "Times that speculation was switched off or on for a task"
-    draft_failures_total = "Drafts that failed or came too late; the request went on without"
+    num_draft_tokens_total = "Draft tokens proposed"
+    num_accepted_tokens_total = "Draft tokens that were accepted and sent"
+    num_accepted_tokens_per_pos_total = "Accepted draft tokens, by position in the draft from 0"
+    speculation_switches_total = (
+        "Times that the controller switched speculation on or off for a task"
+    )
+    draft_failures_total = "Drafts that failed or came too late; the request went on without them"
 
 
 class Gauge(Enum):
     """The gauges, with their help texts as values."""
 
-    inflight_requests = "Requests being served"
-    inflight_limit = "Requests that may be served at once"
-    acceptance_alpha = "Share of judged guesses that stood: accepted / min(accepted + 1, drafted)"
-    draft_tokens_k = "Guesses a round that the controller asks for, or that a copy has had; 0: none"
-    speculation_enabled = "1: the controller speculates on this task at the present load; 0: not"
-    estimated_speedup = "Tokens per second of the controller's choice over the target alone"
-    measured_speedup = "The same as measured against the control group of plain requests"
-    measured_speedup_low = "Lower end of its 95 % interval"
-    measured_speedup_high = "Upper end of its 95 % interval"
-    draft_stale = "1: the draft was trained on another target than the one served; 0: on this one"
+    inflight_requests = "Requests in flight"
+    inflight_limit = "Most requests in flight"
+    acceptance_alpha = "Acceptance estimate: sum of accepted / sum of min(accepted + 1, drafted)"
+    draft_tokens_k = (
+        "Draft tokens per round that the controller chooses (copy drafters: mean); 0: off"
+    )
+    speculation_enabled = (
+        "1: the controller speculates on this task at the present load; 0: it does not"
+    )
+    estimated_speedup = (
+        "Predicted tokens per second of the controller's choice / without speculation"
+    )
+    measured_speedup = "Measured tokens per second / those of the control group without speculation"
+    measured_speedup_low = "Lower end of the 95 % interval of measured_speedup"
+    measured_speedup_high = "Upper end of the 95 % interval of measured_speedup"
+    draft_stale = "1: the drafter was trained on another target than the one served; 0: on this one"
 
 
 SUMMED = frozenset({Gauge.inflight_requests, Gauge.inflight_limit, Gauge.draft_stale})
@@ -49,11 +57,11 @@ SUMMED = frozenset({Gauge.inflight_requests, Gauge.inflight_limit, Gauge.draft_s
 class Histogram(Enum):
     """The histograms, all in seconds, with their help texts as values."""
 
-    time_to_first_token_seconds = "Arrival to the first tokens sent"
+    time_to_first_token_seconds = "From arrival to the first tokens sent"
     inter_token_latency_seconds = "(end to end - first token) / (tokens - 1), per request"
-    e2e_request_latency_seconds = "Arrival to the last response"
+    e2e_request_latency_seconds = "From arrival to the last response"
     target_step_seconds = "One call of the target engine, first (prompt) calls included"
-    draft_step_seconds = "One proposal of a drafter, whole draft"
+    draft_step_seconds = "One proposal of a drafter, the whole draft"
 
 
 class MetricsSink(Protocol):

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.decoders import DecodeStream
-from transformers import AutoTokenizer
+from transformers import PreTrainedTokenizerFast
 
 from specdec.engines.protocol import TokenIds
 from specdec.errors import ConfigurationError, InvalidRequestError, UnsupportedError
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.text.chat_prompt import ChatPrompts, Messages, encode
 from specdec.token_texts import read_token_texts
+
+GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Classes of transformers that do what a folder's tokenizer.json says, and nothing else."""
 
 
 class IncrementalDecoder:
@@ -60,7 +63,7 @@ class Tokenizer:
             raise ConfigurationError(
                 f"no tokenizer.json in {directory}; `make setup` (or `specdec build pair`) makes it"
             )
-        self._tokenizer = AutoTokenizer.from_pretrained(directory)
+        self._tokenizer = load_tokenizer(directory)
         self._backend = self._tokenizer.backend_tokenizer
         self.vocab_size = len(self._tokenizer)
         self.end_id: int | None = self._tokenizer.eos_token_id
@@ -76,7 +79,7 @@ class Tokenizer:
         with suppress(UnsupportedError):
             self._token_texts = read_token_texts(directory, self.vocab_size)
         self._longest_token = max(len(text.encode()) for text in self._tokenizer.get_vocab())
-        config = _model_config(directory)
+        config = _read_json(directory / "config.json")
         self.model_vocab_size: int = config.get("vocab_size") or self.vocab_size
         """Vocabulary size of the model in the folder, padding included; else the tokenizer's."""
         longest = config.get("max_position_embeddings") or math.inf
@@ -174,10 +177,23 @@ class Tokenizer:
         )
 
 
-def _model_config(directory: Path) -> dict[str, Any]:
-    """Return the content of a folder's config.json; empty if it cannot be read."""
+def load_tokenizer(directory: Path) -> Any:
+    """Return the tokenizer that transformers' AutoTokenizer would load from a folder.
+
+    If the folder's tokenizer is of a generic class, PyTorch is not imported, which takes seconds.
+    """
+    name = _read_json(directory / "tokenizer_config.json").get("tokenizer_class")
+    if name in GENERIC_CLASSES:
+        return PreTrainedTokenizerFast.from_pretrained(directory)
+    from transformers import AutoTokenizer  # noqa: PLC0415 - it imports PyTorch
+
+    return AutoTokenizer.from_pretrained(directory)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if it cannot be read."""
     try:
-        config: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
+        content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return config
+    return content

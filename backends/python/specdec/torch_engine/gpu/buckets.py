@@ -136,9 +136,9 @@ def _fill(
 
     The last value of a row is repeated to the edge, and so is the last row.
     """
-    for place, values in zip(rectangle, rows, strict=False):
-        place[: len(values)] = values
-        place[len(values) :] = values[-1]
+    for row, values in zip(rectangle, rows, strict=False):
+        row[: len(values)] = values
+        row[len(values) :] = values[-1]
     rectangle[len(rows) :] = rectangle[len(rows) - 1]
 
 

@@ -141,5 +141,5 @@ def _up_to_wrong_guess(tokens: Sequence[int], draws: Sequence[Draw]) -> list[Cho
     choices = []
     for token, draw in zip(tokens, draws, strict=True):
         choices.append(Choice(token if is_right else -1))
-        is_right = is_right and draw.guess in {None, token}
+        is_right = is_right and draw.draft_token in {None, token}
     return choices

@@ -55,7 +55,7 @@ class _State:
     """[MAX_STEPS * S * vocab] float32, laid out for the S in use; zeros for greedy sequences."""
     step: Tensor
     """[1] int64: number of steps of this leap that have run."""
-    said: Tensor
+    drawn: Tensor
     """[MAX_STEPS, S] int64: the tokens that each step drew."""
 
 
@@ -97,7 +97,7 @@ class Leaper:
             temperature=torch.ones(size, device=device),
             noise=zeros(MAX_STEPS * size * self._vocab_size, dtype=torch.float32),
             step=zeros(1),
-            said=zeros(MAX_STEPS, size),
+            drawn=zeros(MAX_STEPS, size),
         )
         self._cache, self._has_noise = cache, False
         self._graphs.clear()
@@ -153,7 +153,7 @@ class Leaper:
             while remaining >= length:
                 self._graphs[bucket, length].replay()
                 remaining -= length
-        return state.said[:num_steps, :num].t()
+        return state.drawn[:num_steps, :num].t()
 
     def _make_noise(self, draws: Sequence[Draw], num_steps: int) -> None:
         """Fill the buffer with the noise of each token that the steps will draw."""
@@ -184,7 +184,7 @@ class Leaper:
         tokens, positions = state.tokens[:size], state.positions[:size]
         table = state.table[: size * bucket.num_blocks].view(size, bucket.num_blocks)
         inputs = PassInputs(tokens[:, None], positions[:, None], table)
-        noise, said = self._noise_of(size), state.said[:, :size]
+        noise, drawn = self._noise_of(size), state.drawn[:, :size]
         temperature = state.temperature[:size, None]
 
         def chain() -> None:
@@ -193,7 +193,7 @@ class Leaper:
                 scores = self._head.logits(hidden) / temperature
                 scores = scores + noise.index_select(0, state.step)[0]
                 tokens.copy_(scores.argmax(dim=-1))
-                said.index_copy_(0, state.step, tokens[None])
+                drawn.index_copy_(0, state.step, tokens[None])
                 positions.add_(1)
                 state.step.add_(1)
 

@@ -22,7 +22,7 @@ from specdec.torch_engine.heads.interface import (
     has_ended,
     offered,
 )
-from specdec.torch_engine.heads.lanes import Lanes
+from specdec.torch_engine.heads.path_sequences import PathSequences
 from specdec.torch_engine.layers.decoder import Rows
 from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.sampler import Sampler
@@ -56,59 +56,59 @@ class Eagle3Head:
     def read(self, readings: list[Reading], cache: KVCache) -> list[HeadProposal]:
         states = torch.cat([reading.states for reading in readings]).flatten(1)
         ends = np.cumsum([len(reading.states) for reading in readings])
-        guessing = [n for n, reading in enumerate(readings) if reading.num_guesses]
+        drafting = [n for n, reading in enumerate(readings) if reading.num_draft_tokens]
         hidden, carried = self._run(
             [(reading.sequence, reading.start, reading.tokens) for reading in readings],
             self._fused(states),
-            [int(ends[n]) - 1 for n in guessing],
+            [int(ends[n]) - 1 for n in drafting],
             cache,
         )
         found = [NO_HEAD_PROPOSAL] * len(readings)
-        for guess, is_tree in ((self._chains, False), (self._trees, True)):
-            own = [row for row, n in enumerate(guessing) if readings[n].is_tree is is_tree]
+        for draft, is_tree in ((self._chains, False), (self._trees, True)):
+            own = [row for row, n in enumerate(drafting) if readings[n].is_tree is is_tree]
             if own:
                 rows = own * 2 if len(own) == 1 else own
-                wanted = [readings[guessing[row]] for row in own]
-                said = guess(wanted, hidden[rows], carried[rows], cache)
-                for row, guesses in zip(own, said, strict=True):
-                    found[guessing[row]] = guesses
+                wanted = [readings[drafting[row]] for row in own]
+                proposals = draft(wanted, hidden[rows], carried[rows], cache)
+                for row, proposal in zip(own, proposals, strict=True):
+                    found[drafting[row]] = proposal
         return found
 
     def _chains(
         self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
     ) -> list[HeadProposal]:
-        guesses: list[list[int]] = [[] for _ in readings]
-        guessing = list(range(len(readings)))
+        draft_tokens: list[list[int]] = [[] for _ in readings]
+        drafting = list(range(len(readings)))
         step = 0
-        while guessing:
-            draws = [[readings[n].draw(guesses[n])] for n in guessing]
-            for n, (choice,) in zip(guessing, self._sampler.choose(hidden, draws), strict=True):
-                guesses[n].append(choice.token)
+        while drafting:
+            draws = [[readings[n].draw(draft_tokens[n])] for n in drafting]
+            for n, (choice,) in zip(drafting, self._sampler.choose(hidden, draws), strict=True):
+                draft_tokens[n].append(choice.token)
             going = [
-                place
-                for place, n in enumerate(guessing)
-                if len(guesses[n]) < readings[n].num_guesses
-                and not has_ended(readings[n], guesses[n])
+                row
+                for row, n in enumerate(drafting)
+                if len(draft_tokens[n]) < readings[n].num_draft_tokens
+                and not has_ended(readings[n], draft_tokens[n])
             ]
-            guessing = [guessing[place] for place in going]
-            if guessing:
+            drafting = [drafting[row] for row in going]
+            if drafting:
                 hidden, carried = self._run(
                     [
-                        (readings[n].sequence, readings[n].end + step, guesses[n][-1:])
-                        for n in guessing
+                        (readings[n].sequence, readings[n].end + step, draft_tokens[n][-1:])
+                        for n in drafting
                     ],
                     carried[going],
-                    list(range(len(guessing))),
+                    list(range(len(drafting))),
                     cache,
                 )
             step += 1
-        return [offered(reading, said) for reading, said in zip(readings, guesses, strict=True)]
+        return [offered(reading, own) for reading, own in zip(readings, draft_tokens, strict=True)]
 
     def _trees(
         self, readings: list[Reading], hidden: Tensor, carried: Tensor, cache: KVCache
     ) -> list[HeadProposal]:
         trees = [GrowingTree(reading) for reading in readings]
-        lanes = [Lanes(reading, cache) for reading in readings]
+        sequences = [PathSequences(reading, cache) for reading in readings]
         nodes = [(tree, node) for tree in trees for node in tree.deepen()]
         step = 0
         try:
@@ -119,17 +119,17 @@ class Eagle3Head:
                     tree.add(node, ranking)
                 row_of = {node: row for row, node in enumerate(nodes)}
                 placed = [
-                    (tree, node, lane)
-                    for tree, own in zip(trees, lanes, strict=True)
-                    for node, lane in own.take(tree.deepen(), tree.parents).items()
+                    (tree, node, sequence)
+                    for tree, own in zip(trees, sequences, strict=True)
+                    for node, sequence in own.take(tree.deepen(), tree.parents).items()
                 ]
                 if not placed:
-                    return [tree.guesses() for tree in trees]
+                    return [tree.proposal() for tree in trees]
                 nodes = [(tree, node) for tree, node, _ in placed]
                 hidden, carried = self._run(
                     [
-                        (lane, tree.reading.end + step, tree.tokens[node : node + 1])
-                        for tree, node, lane in placed
+                        (sequence, tree.reading.end + step, tree.tokens[node : node + 1])
+                        for tree, node, sequence in placed
                     ],
                     carried[[row_of[tree, tree.parents[node]] for tree, node in nodes]],
                     list(range(len(nodes))),
@@ -137,7 +137,7 @@ class Eagle3Head:
                 )
                 step += 1
         finally:
-            for each in lanes:
+            for each in sequences:
                 each.close()
 
     def _fused(self, states: Tensor) -> Tensor:

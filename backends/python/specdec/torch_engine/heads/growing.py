@@ -65,18 +65,18 @@ class GrowingTree:
             node = self.parents[node]
         return self.reading.draw(path[::-1])
 
-    def guesses(self) -> HeadProposal:
+    def proposal(self) -> HeadProposal:
         """Return the likeliest nodes as a proposal; without parents if they form a chain."""
         kept = sorted(self._best())
-        place_of = {node: place for place, node in enumerate(kept)} | {ROOT: ROOT}
-        parents = tuple(place_of[self.parents[node]] for node in kept)
+        number_of = {node: number for number, node in enumerate(kept)} | {ROOT: ROOT}
+        parents = tuple(number_of[self.parents[node]] for node in kept)
         is_chain = parents == tuple(range(-1, len(kept) - 1))
         return HeadProposal(tuple(self.tokens[node] for node in kept), () if is_chain else parents)
 
     def _best(self) -> list[int]:
-        """Return the `num_guesses` likeliest nodes, the likeliest first.
+        """Return the `num_draft_tokens` likeliest nodes, the likeliest first.
 
         Among equally likely nodes the older one comes first, so a parent comes before its child.
         """
         order = sorted(range(len(self.tokens)), key=lambda node: -self._log_probs[node])
-        return order[: self.reading.num_guesses]
+        return order[: self.reading.num_draft_tokens]

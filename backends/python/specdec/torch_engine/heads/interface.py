@@ -27,7 +27,7 @@ class Reading:
     """[hidden] float32: the last row after the final norm; None if the prompt continues."""
     text: TokenIds
     """[start + rows + 1 or more] int32: the sequence's tokens and the one after the last row."""
-    num_guesses: int
+    num_draft_tokens: int
     """Largest number of draft tokens to propose after the last row; with 0 the head only reads."""
     max_depth: int | None = None
     """Largest number of draft tokens on one path of a tree; None for a chain."""
@@ -39,7 +39,7 @@ class Reading:
     @property
     def depth(self) -> int:
         """Largest number of draft tokens that may follow one another."""
-        return min(self.num_guesses, self.max_depth or self.num_guesses)
+        return min(self.num_draft_tokens, self.max_depth or self.num_draft_tokens)
 
     @property
     def end(self) -> int:
@@ -51,12 +51,12 @@ class Reading:
         """[rows] int32: the token after each row."""
         return self.text[self.start + 1 : self.end + 1]
 
-    def draw(self, guesses: list[int]) -> Draw:
-        """Return the target's draw of the token that follows the draft tokens `guesses`."""
+    def draw(self, draft_tokens: list[int]) -> Draw:
+        """Return the target's draw of the token that follows the draft tokens `draft_tokens`."""
         task = self.task
         text = self.text[: self.end + 1]
-        if guesses:
-            text = np.concatenate((text, np.asarray(guesses, dtype=np.int32)))
+        if draft_tokens:
+            text = np.concatenate((text, np.asarray(draft_tokens, dtype=np.int32)))
         return Draw(task.params, text, task.num_prompt_tokens, task.end_id, banned=task.banned)
 
 
@@ -80,14 +80,16 @@ class Head(Protocol):
     """The target's layers whose inputs the head reads, ascending."""
 
     def read(self, readings: list[Reading], cache: KVCache) -> list[HeadProposal]:
-        """Read the rows; return for each reading a proposal of up to `num_guesses` draft tokens."""
+        """Read the rows; return for each reading a proposal of up to `num_draft_tokens` tokens."""
 
 
-def has_ended(reading: Reading, guesses: list[int]) -> bool:
+def has_ended(reading: Reading, draft_tokens: list[int]) -> bool:
     """Say whether the chain ends with the end token, after which a head drafts no more."""
-    return bool(guesses) and guesses[-1] == reading.task.end_id
+    return bool(draft_tokens) and draft_tokens[-1] == reading.task.end_id
 
 
-def offered(reading: Reading, guesses: list[int]) -> HeadProposal:
+def offered(reading: Reading, draft_tokens: list[int]) -> HeadProposal:
     """Return a chain as a proposal, without an end token."""
-    return HeadProposal(tuple(guesses[:-1] if has_ended(reading, guesses) else guesses))
+    return HeadProposal(
+        tuple(draft_tokens[:-1] if has_ended(reading, draft_tokens) else draft_tokens)
+    )

@@ -41,31 +41,31 @@ class MedusaHead:
 
     def read(self, readings: list[Reading], cache: KVCache) -> list[HeadProposal]:  # noqa: ARG002
         found = [NO_HEAD_PROPOSAL] * len(readings)
-        for guess, is_tree in ((self._chains, False), (self._trees, True)):
+        for draft, is_tree in ((self._chains, False), (self._trees, True)):
             own = [
                 n
                 for n, reading in enumerate(readings)
-                if reading.num_guesses and reading.is_tree is is_tree
+                if reading.num_draft_tokens and reading.is_tree is is_tree
             ]
-            for n, guesses in zip(own, guess([readings[n] for n in own]), strict=True):
-                found[n] = guesses
+            for n, proposal in zip(own, draft([readings[n] for n in own]), strict=True):
+                found[n] = proposal
         return found
 
     def _chains(self, readings: list[Reading]) -> list[HeadProposal]:
-        guesses: list[list[int]] = [[] for _ in readings]
+        draft_tokens: list[list[int]] = [[] for _ in readings]
         for number, blocks in enumerate(self._heads):
             wanted = [
                 n
                 for n, reading in enumerate(readings)
-                if reading.num_guesses > number and not has_ended(reading, guesses[n])
+                if reading.num_draft_tokens > number and not has_ended(reading, draft_tokens[n])
             ]
             if not wanted:
                 break
             x = self._run(blocks, [readings[n] for n in wanted])
-            draws = [[readings[n].draw(guesses[n])] for n in wanted]
+            draws = [[readings[n].draw(draft_tokens[n])] for n in wanted]
             for n, (choice,) in zip(wanted, self._sampler.choose(x, draws), strict=True):
-                guesses[n].append(choice.token)
-        return [offered(reading, said) for reading, said in zip(readings, guesses, strict=True)]
+                draft_tokens[n].append(choice.token)
+        return [offered(reading, own) for reading, own in zip(readings, draft_tokens, strict=True)]
 
     def _trees(self, readings: list[Reading]) -> list[HeadProposal]:
         trees = [GrowingTree(reading) for reading in readings]
@@ -78,7 +78,7 @@ class MedusaHead:
             rankings = self._sampler.rank(x, draws, NUM_BRANCHES)
             for (tree, node), ranking in zip(nodes, rankings, strict=True):
                 tree.add(node, ranking)
-        return [tree.guesses() for tree in trees]
+        return [tree.proposal() for tree in trees]
 
     def _run(self, blocks: list[Block], readings: list[Reading]) -> Tensor:
         """Run one head on the last state of each reading: [max(readings, 2), hidden] float32."""

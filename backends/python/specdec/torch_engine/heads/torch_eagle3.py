@@ -12,7 +12,7 @@ from specdec.torch_engine.layers.decoder import Rows
 from specdec.torch_engine.layers.kv_cache import KVCache
 from specdec.torch_engine.layers.linear import Linear
 from specdec.torch_engine.layers.output_head import Output, TorchOutput
-from specdec.torch_engine.layers.torch_decoder import Place, TorchLayer, rotation_table
+from specdec.torch_engine.layers.torch_decoder import RowLayout, TorchLayer, rotation_table
 
 
 class TorchEagle3:
@@ -49,9 +49,9 @@ class TorchEagle3:
             rms_norm(given, shape, self._layer.attention_norm, eps),
         )
         residual = given.clone()
-        place = Place.of(rows, cache, self._rotation)
+        layout = RowLayout.of(rows, cache, self._rotation)
         x = torch.cat(read, dim=1).to(self._dtype)
-        self._layer.run(x, residual, cache.layer(config.num_layers), place)
+        self._layer.run(x, residual, cache.layer(config.num_layers), layout)
         last = residual[torch.from_numpy(rows.asked).to(device)]
         return rms_norm(last, shape, weights.final_norm, eps), last
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from specdec.errors import ConfigurationError
-from specdec.torch_engine.config import ModelConfig
+from specdec.torch_engine.config import ConfigFields, ModelConfig
 from specdec.torch_engine.layers.weights import CheckpointTensors, LayerWeights, layer
 
 EAGLE3, MEDUSA = "LlamaForCausalLMEagle3", "MedusaModel"
@@ -65,13 +63,10 @@ def load_head(
     """Load the head in `directory`; `head_rows` [vocab, hidden] is the target's output matrix.
 
     Raises ConfigurationError if the head is of an unknown kind, lacks tensors, or was made for
-    another target. Raises KeyError if config.json lacks a field that only heads have.
+    another target. The same goes for a config.json that lacks a field.
     """
     path = directory / "config.json"
-    try:
-        config: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigurationError(f"cannot read the head's {path}: {error}") from error
+    config = ConfigFields(path)
     _check(path, config, target)
     take = CheckpointTensors.of(directory, device, dtype)
     architectures = config.get("architectures") or []
@@ -84,7 +79,7 @@ def load_head(
     )
 
 
-def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
+def _check(path: Path, config: ConfigFields, target: ModelConfig) -> None:
     wanted = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
     if EAGLE3 in (config.get("architectures") or []):
         # The head's keys and values lie in the target's cache, and its layer is loaded with the
@@ -101,7 +96,7 @@ def _check(path: Path, config: dict[str, Any], target: ModelConfig) -> None:
             )
 
 
-def _eagle3(take: CheckpointTensors, config: dict[str, Any], target: ModelConfig) -> Eagle3Weights:
+def _eagle3(take: CheckpointTensors, config: ConfigFields, target: ModelConfig) -> Eagle3Weights:
     hidden, num_rows = target.hidden_size, int(config["draft_vocab_size"])
     own = config.get("eagle_config") or {}
     default = (2, target.num_layers // 2, target.num_layers - 3)
@@ -124,7 +119,7 @@ def _eagle3(take: CheckpointTensors, config: dict[str, Any], target: ModelConfig
 
 
 def _medusa(
-    take: CheckpointTensors, config: dict[str, Any], target: ModelConfig, head_rows: Tensor
+    take: CheckpointTensors, config: ConfigFields, target: ModelConfig, head_rows: Tensor
 ) -> MedusaWeights:
     hidden = target.hidden_size
     heads = tuple(

@@ -98,7 +98,9 @@ class KVCache:
         """
         return self.storage[index]
 
-    def write_index(self, sequence: CachedSequence, positions: npt.NDArray[np.int64]) -> TokenIds:
+    def write_index(
+        self, sequence: CachedSequence, positions: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         """Return the rows into which the keys and values of each position are written.
 
         The result is [len(positions), 2 * kv_heads] int64: row indices into

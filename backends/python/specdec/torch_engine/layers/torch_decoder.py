@@ -22,7 +22,7 @@ from specdec.torch_engine.layers.weights import LayerWeights, ModelWeights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class RowLayout:
     """The positions and cache slots of a pass's T rows, computed once for all layers."""
 
     rotation: Tensor
@@ -34,7 +34,7 @@ class Place:
     """The groups of sequences that attention computes together."""
 
     @classmethod
-    def of(cls, rows: Rows, cache: KVCache, rotation_table: Tensor) -> Place:
+    def of(cls, rows: Rows, cache: KVCache, rotation_table: Tensor) -> RowLayout:
         device = rotation_table.device
         written = [
             cache.write_index(sequence, own)
@@ -61,7 +61,7 @@ class TorchLayer:
         self._gate_up = Linear(torch.cat((weights.gate, weights.up)))
         self._down = Linear(weights.down)
 
-    def run(self, x: Tensor, residual: Tensor, cache: Tensor, place: Place) -> None:
+    def run(self, x: Tensor, residual: Tensor, cache: Tensor, layout: RowLayout) -> None:
         """Add the layer's attention and MLP to `residual` [T, hidden] float32, in place.
 
         `x` [T, in] is the normalised input of the attention, in the dtype of the weights. `cache`
@@ -71,12 +71,12 @@ class TorchLayer:
         num_rows, num_heads, num_kv = residual.shape[0], config.num_heads, config.num_kv_heads
         qkv = self._qkv(x).float() if x.shape[1] <= MAX_INNER else self._qkv.summed(x)
         pairs = qkv.view(num_rows, -1, config.head_dim // 2, 2)
-        rotated = torch.view_as_real(torch.view_as_complex(pairs) * place.rotation).flatten(-2)
+        rotated = torch.view_as_real(torch.view_as_complex(pairs) * layout.rotation).flatten(-2)
         heads = rotated.to(self._dtype)  # queries, keys, values: [T, heads + 2 kv, head_dim]
         new_kv = heads[:, num_heads:].reshape(-1, config.head_dim)
-        cache.view(-1, config.head_dim).index_copy_(0, place.cache_index, new_kv)
+        cache.view(-1, config.head_dim).index_copy_(0, layout.cache_index, new_kv)
         queries = heads[:, :num_heads].view(num_rows, num_kv, num_heads // num_kv, -1)
-        self._output.add_to(residual, attention.attend(queries, cache, place.groups))
+        self._output.add_to(residual, attention.attend(queries, cache, layout.groups))
 
         shape, eps = (config.hidden_size,), config.rms_norm_eps
         x = rms_norm(residual, shape, self._mlp_norm, eps).to(self._dtype)
@@ -106,14 +106,14 @@ class TorchDecoder:
         self._layers = [TorchLayer(config, each) for each in weights.layers]
 
     def run(self, rows: Rows, cache: KVCache) -> Tensor:
-        place = Place.of(rows, cache, self._rotation)
+        layout = RowLayout.of(rows, cache, self._rotation)
         residual = self._embedding[torch.from_numpy(rows.tokens).to(self._device)].float()
         shape, eps = (self._config.hidden_size,), self._config.rms_norm_eps
         for index, layer in enumerate(self._layers):
             if rows.states is not None and index in self._taps:
                 rows.states[:, self._taps.index(index)] = residual
             x = rms_norm(residual, shape, layer.attention_norm, eps).to(self._dtype)
-            layer.run(x, residual, cache.layer(index), place)
+            layer.run(x, residual, cache.layer(index), layout)
         last = residual[torch.from_numpy(rows.asked).to(self._device)]
         return rms_norm(last, shape, self._final_norm, eps)
 

@@ -3,7 +3,7 @@
 // Each split of SPLIT_SIZE positions gives a partial result: the weighted values, the largest score
 // and the sum of weights. Those of a row are merged in the order of its sequence, so a row's bits
 // depend on its own sequence alone.
-#include "decoder.h"
+#include "attention.h"
 
 enum { MAX_TILE_QUERIES = 12 };
 
@@ -52,7 +52,7 @@ ALWAYS_INLINE void choose_columns(int count, int first, int num_columns, int *co
     }
 }
 
-ALWAYS_INLINE void keep(int count, const int *columns, vec (*sums)[4], float *const *out) {
+ALWAYS_INLINE void store_columns(int count, const int *columns, vec (*sums)[4], float *const *out) {
 #pragma GCC unroll 12
     for (int n = 0; n < count; n++)
         for (int w = 0; w < WIDTH(count); w++) store(out[n] + columns[w], sums[n][w]);
@@ -70,7 +70,7 @@ ALWAYS_INLINE void score_tile(int count, const bf16 *const *keys, int num_positi
         vec sums[MAX_TILE_QUERIES][4];
         clear(count, sums);
         add_pairs(count, head_dim, vectors, queries, 0, sums);
-        keep(count, columns, sums, out);
+        store_columns(count, columns, sums, out);
     }
 }
 
@@ -90,7 +90,7 @@ ALWAYS_INLINE void mix_tile(int count, const bf16 *const *values, int head_dim,
             add_pairs(count, num_left < BLOCK_SIZE ? num_left : BLOCK_SIZE, vectors, weights,
                       first, sums);
         }
-        keep(count, columns, sums, out);
+        store_columns(count, columns, sums, out);
     }
 }
 
@@ -160,8 +160,7 @@ static void attend_split(const query_tile *tile, const bf16 *const *keys,
                 weigh(scores[n], tile->visible[n], num_wanted, partial + head_dim, weights[n]);
         }
     }
-    mix_queries(tile->count, values, head_dim, weight_rows, tile->num_visible,
-                     tile->partial);
+    mix_queries(tile->count, values, head_dim, weight_rows, tile->num_visible, tile->partial);
 }
 
 // Merges the partial results of one row and head, in the order of the splits, into mixed values.
@@ -184,7 +183,7 @@ static void merge(const float *partial, int num_splits, int head_dim, operand to
 }
 
 void attend(pool *threads, int thread, const decoder *model, int layer, const row_batch *batch,
-            const workspace *room) {
+            const pass_workspace *workspace) {
     const decoder_shape *shape = model->shape;
     int head_dim = shape->head_dim, num_grouped = shape->num_heads / shape->num_kv_heads;
     size_t part = (size_t)head_dim + 2, width = (size_t)shape->num_heads * head_dim;
@@ -208,10 +207,10 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
                         int query_head = head * num_grouped + (query + n) % num_grouped;
                         int visible = batch->positions[row] + 1 - split * SPLIT_SIZE;
                         tile.visible[n] = visible < SPLIT_SIZE ? visible : SPLIT_SIZE;
-                        tile.queries[n] = room->queries + row * width + query_head * head_dim;
+                        tile.queries[n] = workspace->queries + row * width + query_head * head_dim;
                         tile.partial[n] =
-                            room->partial +
-                            (((size_t)row * shape->num_heads + query_head) * room->num_splits +
+                            workspace->partial +
+                            (((size_t)row * shape->num_heads + query_head) * workspace->num_splits +
                              split) * part;
                         if (tile.visible[n] > tile.num_visible)
                             tile.num_visible = tile.visible[n];
@@ -233,8 +232,8 @@ void attend(pool *threads, int thread, const decoder *model, int layer, const ro
     for (int64_t pair = num_pairs * thread / num_threads;
          pair < num_pairs * (thread + 1) / num_threads; pair++) {
         int num_splits = batch->positions[pair / shape->num_heads] / SPLIT_SIZE + 1;
-        merge(room->partial + (size_t)pair * room->num_splits * part, num_splits, head_dim,
-              room->mixed, (size_t)pair * head_dim / LANES);
+        const float *partial = workspace->partial + (size_t)pair * workspace->num_splits * part;
+        merge(partial, num_splits, head_dim, workspace->mixed, (size_t)pair * head_dim / LANES);
     }
     pool_meet(threads);
 }

@@ -2,10 +2,12 @@
 
 #include <stdlib.h>
 
+#include "attention.h"
+
 typedef struct {
     const decoder *model;
     const row_batch *batch;
-    workspace room;
+    pass_workspace workspace;
     int32_t *segment_of_row;
     int layer;
 } pass;
@@ -17,7 +19,7 @@ static void add_to_residual(void *context, int panel, int first_row, int num_row
     const pass *now = context;
     int hidden = now->model->shape->hidden;
     for (int row = 0; row < num_rows; row++) {
-        float *to = now->room.residual + (size_t)(first_row + row) * hidden + panel * PANEL;
+        float *to = now->workspace.residual + (size_t)(first_row + row) * hidden + panel * PANEL;
         for (int half = 0; half < 2 && panel * PANEL + half * LANES < hidden; half++)
             store(to + half * LANES, load(to + half * LANES) + columns[row][half]);
     }
@@ -29,7 +31,7 @@ static void activate(void *context, int panel, int first_row, int num_rows, vec 
     for (int row = 0; row < num_rows; row++) {
         vec gate = columns[row][0];
         size_t first = (size_t)(first_row + row) * now->model->shape->inner / LANES;
-        put(now->room.activated, first + panel,
+        put(now->workspace.activated, first + panel,
             gate / (exponential(-gate) + 1.0f) * columns[row][1]);
     }
 }
@@ -60,14 +62,14 @@ static void write_value(bf16 *block, int slot, int dimension, vec v) {
 
 // Writes a vector of columns: queries, rotated, to the workspace; keys, rotated, and values to the
 // cache.
-static void place(const pass *now, int row, int column, vec v) {
+static void write_column(const pass *now, int row, int column, vec v) {
     const decoder_shape *shape = now->model->shape;
     int position = now->batch->positions[row], dimension = column % shape->head_dim;
     int head = column / shape->head_dim;
     if (head < shape->num_heads) {
         size_t width = (size_t)shape->num_heads * shape->head_dim;
         float scale = 1.0f / sqrtf((float)shape->head_dim);
-        store_bf16(now->room.queries + row * width + column,
+        store_bf16(now->workspace.queries + row * width + column,
                    rotate(now->model, position, dimension, v) * scale);
         return;
     }
@@ -93,7 +95,7 @@ static void split_heads(void *context, int panel, int first_row, int num_rows,
         int column = panel * PANEL + half * LANES;
         if (column >= num_columns) return;
         for (int row = 0; row < num_rows; row++)
-            place(now, first_row + row, column, columns[row][half]);
+            write_column(now, first_row + row, column, columns[row][half]);
     }
 }
 
@@ -110,11 +112,12 @@ static void normalise(const pass *now, int thread, int num_threads, const float 
     int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
-        const float *from = now->room.residual + (size_t)row * hidden;
+        const float *from = now->workspace.residual + (size_t)row * hidden;
         size_t first = (size_t)row * hidden / LANES;
         float scale = norm_scale(now, from);
         for (int n = 0; n < hidden; n += LANES)
-            put(now->room.normed, first + n / LANES, load(from + n) * scale * load(weight + n));
+            put(now->workspace.normed, first + n / LANES,
+                load(from + n) * scale * load(weight + n));
     }
 }
 
@@ -124,26 +127,27 @@ static void normalise_pairs(const pass *now, int thread, int num_threads, const 
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
         const bf16 *token = now->model->embedding + (size_t)now->batch->tokens[row] * hidden;
-        const float *from = now->room.residual + (size_t)row * hidden;
+        const float *from = now->workspace.residual + (size_t)row * hidden;
         size_t first = (size_t)row * 2 * hidden / LANES;
         vec squares = splat(0);
-        for (int n = 0; n < hidden; n += LANES) squares += load_bf16(token + n) * load_bf16(token + n);
+        for (int n = 0; n < hidden; n += LANES)
+            squares += load_bf16(token + n) * load_bf16(token + n);
         float scale = 1.0f / sqrtf(sum_lanes(squares) / (float)hidden + now->model->shape->eps);
         for (int n = 0; n < hidden; n += LANES, first++)
-            put(now->room.normed, first,
+            put(now->workspace.normed, first,
                 load_bf16(token + n) * scale * load(now->model->embedding_norm + n));
         scale = norm_scale(now, from);
         for (int n = 0; n < hidden; n += LANES, first++)
-            put(now->room.normed, first, load(from + n) * scale * load(weight + n));
+            put(now->workspace.normed, first, load(from + n) * scale * load(weight + n));
     }
 }
 
-static void keep_states(const pass *now, int thread, int num_threads, int tap) {
+static void store_states(const pass *now, int thread, int num_threads, int tap) {
     int hidden = now->model->shape->hidden, num_rows = now->batch->num_rows;
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++)
         memcpy(now->batch->states + ((size_t)row * now->model->num_taps + tap) * hidden,
-               now->room.residual + (size_t)row * hidden, sizeof(float) * (size_t)hidden);
+               now->workspace.residual + (size_t)row * hidden, sizeof(float) * (size_t)hidden);
 }
 
 static void embed(const pass *now, int thread, int num_threads) {
@@ -151,13 +155,14 @@ static void embed(const pass *now, int thread, int num_threads) {
     if (now->batch->given) {
         size_t first = (size_t)(num_rows * thread / num_threads) * hidden;
         size_t end = (size_t)(num_rows * (thread + 1) / num_threads) * hidden;
-        memcpy(now->room.residual + first, now->batch->given + first, sizeof(float) * (end - first));
+        memcpy(now->workspace.residual + first, now->batch->given + first,
+               sizeof(float) * (end - first));
         return;
     }
     for (int row = num_rows * thread / num_threads; row < num_rows * (thread + 1) / num_threads;
          row++) {
         const bf16 *from = now->model->embedding + (size_t)now->batch->tokens[row] * hidden;
-        float *to = now->room.residual + (size_t)row * hidden;
+        float *to = now->workspace.residual + (size_t)row * hidden;
         for (int n = 0; n < hidden; n += LANES) store(to + n, load_bf16(from + n));
     }
 }
@@ -165,7 +170,7 @@ static void embed(const pass *now, int thread, int num_threads) {
 static void write_out(const pass *now, int thread, int num_threads) {
     int hidden = now->model->shape->hidden;
     for (int n = thread; n < now->batch->num_asked; n += num_threads) {
-        const float *from = now->room.residual + (size_t)now->batch->asked[n] * hidden;
+        const float *from = now->workspace.residual + (size_t)now->batch->asked[n] * hidden;
         float *to = now->batch->out + (size_t)n * hidden, scale = norm_scale(now, from);
         for (int k = 0; k < hidden; k += LANES)
             store(to + k, load(from + k) * scale * load(now->model->final_norm + k));
@@ -185,23 +190,23 @@ static void run_pass(pool *threads, int thread, void *argument) {
     for (now.layer = 0; now.layer < shape->num_layers; now.layer++) {
         const layer_weights *layer = now.model->layers + now.layer;
         if (now.batch->states && tap < now.model->num_taps && now.model->taps[tap] == now.layer)
-            keep_states(&now, thread, num_threads, tap++);
+            store_states(&now, thread, num_threads, tap++);
         (is_head ? normalise_pairs : normalise)(&now, thread, num_threads, layer->attention_norm);
         pool_meet(threads);
         multiply(threads, thread, &layer->qkv, panels_of(num_columns),
-                 shape->hidden * (1 + is_head), now.room.normed, num_rows, split_heads, &now);
+                 shape->hidden * (1 + is_head), now.workspace.normed, num_rows, split_heads, &now);
         pool_meet(threads);
-        attend(threads, thread, now.model, now.layer, now.batch, &now.room);
+        attend(threads, thread, now.model, now.layer, now.batch, &now.workspace);
         multiply(threads, thread, &layer->output, panels_of(shape->hidden), width,
-                 now.room.mixed, num_rows, add_to_residual, &now);
+                 now.workspace.mixed, num_rows, add_to_residual, &now);
         pool_meet(threads);
         normalise(&now, thread, num_threads, layer->mlp_norm);
         pool_meet(threads);
         multiply(threads, thread, &layer->gate_up, shape->inner / LANES, shape->hidden,
-                 now.room.normed, num_rows, activate, &now);
+                 now.workspace.normed, num_rows, activate, &now);
         pool_meet(threads);
         multiply(threads, thread, &layer->down, panels_of(shape->hidden), shape->inner,
-                 now.room.activated, num_rows, add_to_residual, &now);
+                 now.workspace.activated, num_rows, add_to_residual, &now);
         pool_meet(threads);
     }
     write_out(&now, thread, num_threads);

@@ -30,9 +30,10 @@ static void keep_columns(void *context, int panel, int first_row, int num_rows,
         float *to = job->logits + (size_t)(first_row + row) * num_padded(job) + panel * PANEL;
         for (int half = 0; half < 2; half++) {
             // Columns that only fill up the last panel must never be the largest.
-            int room = job->num_columns - panel * PANEL - half * LANES;
+            int num_left = job->num_columns - panel * PANEL - half * LANES;
             vec sums = columns[row][half];
-            for (int lane = room < 0 ? 0 : room; lane < LANES; lane++) sums[lane] = -INFINITY;
+            for (int lane = num_left < 0 ? 0 : num_left; lane < LANES; lane++)
+                sums[lane] = -INFINITY;
             store(to + half * LANES, sums);
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -28,7 +29,7 @@ class NoLibraryError(Exception):
 
 
 class DecoderShape(ctypes.Structure):
-    """The structure `decoder_shape` of decoder.h."""
+    """The structure `decoder_shape` of model.h."""
 
     _fields_ = (
         ("hidden", ctypes.c_int32),
@@ -48,7 +49,7 @@ class Matrix(ctypes.Structure):
 
 
 class LayerPointers(ctypes.Structure):
-    """The structure `layer_weights` of decoder.h."""
+    """The structure `layer_weights` of model.h."""
 
     _fields_ = (
         ("attention_norm", ctypes.c_void_p),
@@ -61,7 +62,7 @@ class LayerPointers(ctypes.Structure):
 
 
 class DecoderPointers(ctypes.Structure):
-    """The structure `decoder` of decoder.h."""
+    """The structure `decoder` of model.h."""
 
     _fields_ = (
         ("shape", ctypes.POINTER(DecoderShape)),
@@ -77,7 +78,7 @@ class DecoderPointers(ctypes.Structure):
 
 
 class RowBatch(ctypes.Structure):
-    """The structure `row_batch` of decoder.h."""
+    """The structure `row_batch` of model.h."""
 
     _fields_ = (
         ("num_rows", ctypes.c_int32),
@@ -105,7 +106,7 @@ def load() -> ctypes.CDLL:
     Raises NoLibraryError.
     """
     kept = _cached_path()
-    path = kept if kept is not None and kept.exists() else _compile(kept)
+    path = _compile(None) if kept is None else _compile_once(kept)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -159,11 +160,27 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
+def _compile_once(kept: Path) -> Path:
+    """Compile the library to `kept` unless it is there, and return `kept`.
+
+    Target and draft engine start together. The one that comes second waits and finds the file.
+    The system releases the lock when its holder ends. Raises NoLibraryError.
+    """
+    if kept.exists():
+        return kept
+    try:
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return kept if kept.exists() else _compile(kept)
+    except OSError as error:
+        raise NoLibraryError(f"{kept} cannot be written: {error}") from error
+
+
 def _compile(kept: Path | None) -> Path:
     """Compile the sources and return the library's path, which is `kept` unless that is None.
 
-    The file is written under another name and renamed, so that processes that start together never
-    load a half-written one. Raises NoLibraryError.
+    The file is written under another name and renamed, so that no process loads a half-written one.
+    Raises NoLibraryError.
     """
     folder = kept.parent if kept else Path(tempfile.mkdtemp(prefix="specdec-native-"))
     new = folder / f"decoder-{os.getpid()}.so"

@@ -17,6 +17,7 @@ struct pool {
     pthread_cond_t has_job;
     job *work;
     void *argument;
+    int is_ending;
     _Alignas(64) atomic_uint num_jobs;
     _Alignas(64) atomic_int num_arrived;
     _Alignas(64) atomic_uint num_meetings;
@@ -73,10 +74,10 @@ static void *live(void *argument) {
     free(argument);
     for (unsigned num_done = 0;; num_done++) {
         wait_for_job(me.threads, num_done);
+        if (me.threads->is_ending) return NULL;
         me.threads->work(me.threads, me.number, me.threads->argument);
         pool_meet(me.threads);
     }
-    return NULL;
 }
 
 static void announce(pool *threads) {
@@ -86,20 +87,41 @@ static void announce(pool *threads) {
     pthread_mutex_unlock(&threads->mutex);
 }
 
+// Ends the threads that have started, and frees the pool.
+static void pool_free(pool *threads) {
+    threads->is_ending = 1;
+    announce(threads);
+    for (int n = 1; n < threads->num_threads; n++) pthread_join(threads->threads[n], NULL);
+    pthread_cond_destroy(&threads->has_job);
+    pthread_mutex_destroy(&threads->is_busy);
+    pthread_mutex_destroy(&threads->mutex);
+    free(threads->threads);
+    free(threads);
+}
+
+static int start_thread(pool *threads, int number) {
+    worker *one = malloc(sizeof(worker));
+    if (one == NULL) return -1;
+    *one = (worker){threads, number};
+    if (pthread_create(&threads->threads[number], NULL, live, one) == 0) return 0;
+    free(one);
+    return -1;
+}
+
 pool *pool_new(int num_threads) {
     pool *threads = aligned_alloc(64, sizeof(pool));
     if (threads == NULL) return NULL;
     *threads = (pool){.num_threads = 1, .threads = calloc(num_threads, sizeof(pthread_t))};
-    if (threads->threads == NULL) return NULL;
+    if (threads->threads == NULL) {
+        free(threads);
+        return NULL;
+    }
     pthread_mutex_init(&threads->mutex, NULL);
     pthread_mutex_init(&threads->is_busy, NULL);
     pthread_cond_init(&threads->has_job, NULL);
     for (; threads->num_threads < num_threads; threads->num_threads++) {
-        worker *one = malloc(sizeof(worker));
-        if (one == NULL) return NULL;
-        *one = (worker){threads, threads->num_threads};
-        if (pthread_create(&threads->threads[one->number], NULL, live, one) != 0) {
-            free(one);  // the threads that have started wait for ever; the caller gives up
+        if (start_thread(threads, threads->num_threads) != 0) {
+            pool_free(threads);
             return NULL;
         }
     }

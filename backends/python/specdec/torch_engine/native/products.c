@@ -169,10 +169,10 @@ typedef struct {
 static void write_columns(void *context, int panel, int first_row, int num_rows,
                           vec (*columns)[2]) {
     product_job *job = context;
-    int begin = panel * PANEL, room = job->num_columns - begin;
+    int begin = panel * PANEL, num_left = job->num_columns - begin;
     for (int row = 0; row < num_rows; row++) {
         float *to = job->out + (size_t)(first_row + row) * job->num_columns + begin;
-        memcpy(to, columns[row], sizeof(float) * (size_t)(room < PANEL ? room : PANEL));
+        memcpy(to, columns[row], sizeof(float) * (size_t)(num_left < PANEL ? num_left : PANEL));
     }
 }
 

@@ -62,7 +62,8 @@ int product(pool *threads, const matrix *weight, int num_columns, int inner, con
 // hidden is [num_rows, inner] float32. Columns within `near_tie` of the largest, as a share of it,
 // are multiplied again in float32 with `rows` [num_columns, inner], the weight before packing.
 // Returns 0, or -1 if there is no memory.
-int largest_columns(pool *threads, const matrix *weight, const bf16 *rows, int num_columns, int inner,
-                    const float *hidden, int num_rows, float near_tie, int64_t *chosen);
+int largest_columns(pool *threads, const matrix *weight, const bf16 *rows, int num_columns,
+                    int inner, const float *hidden, int num_rows, float near_tie,
+                    int64_t *chosen);
 
 #endif

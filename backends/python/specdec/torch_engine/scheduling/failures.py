@@ -23,7 +23,7 @@ class PassFailures:
         return running in self._errors
 
     @contextmanager
-    def alone(self, running: RunningTask) -> Iterator[None]:
+    def catching(self, running: RunningTask) -> Iterator[None]:
         """Record an error from the `with` block as this task's own, and let the pass go on."""
         try:
             yield

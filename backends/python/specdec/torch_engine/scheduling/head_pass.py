@@ -51,9 +51,9 @@ def readings_of(
         text = running.text[: start + num_kept + 1].copy()
         text[start + num_kept] = verdict.tokens[verdict.num_accepted]
         last = hidden[last_asked + verdict.num_accepted]
-        num_guesses = _num_guesses(running, verdict)
+        num_draft_tokens = _num_draft_tokens(running, verdict)
         readings[running] = Reading(
-            task, sequence, start, own[:num_kept], last, text, num_guesses, task.next_depth
+            task, sequence, start, own[:num_kept], last, text, num_draft_tokens, task.next_depth
         )
     return readings
 
@@ -98,7 +98,7 @@ def _answering(verdicts: Mapping[RunningTask, Verdict]) -> set[RunningTask]:
     return set(best.values())
 
 
-def _num_guesses(running: RunningTask, verdict: Verdict) -> int:
+def _num_draft_tokens(running: RunningTask, verdict: Verdict) -> int:
     """Return how many draft tokens the head should propose after this verdict.
 
     It is 0 after the end token, and 0 if the task itself generates the next token.

@@ -76,7 +76,7 @@ class RoundWaiting:
         """Record how long a pass without prompts took."""
         self._pass_s.add(seconds)
 
-    def patience_s(self, num_ready: int) -> float:
+    def wait_s(self, num_ready: int) -> float:
         """Return the seconds that `num_ready` ≥ 1 tasks should wait; 0 to run the pass now."""
         now_s = self._clock()
         self._forget(now_s)

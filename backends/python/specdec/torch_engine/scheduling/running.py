@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from specdec.acceptance.sampling import Draw
-from specdec.torch_engine.layers.kv_cache import CachedSequence, TokenIds
+from specdec.torch_engine.layers.kv_cache import CachedSequence, KVCache, TokenIds
 from specdec.torch_engine.model import Segment
 from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.task import NO_TOKENS, Receiver, Task, TaskStats
@@ -40,6 +43,37 @@ class RunningTask:
     num_generated: int = 0
     """Tokens handed out so far."""
 
+    def start(self, cache: KVCache) -> None:
+        """Take the longest cached prefix; the rest of the context and the draft are then pending.
+
+        Raises MemoryError if the cache has no block for a copy.
+        """
+        task = self.task
+        is_read = task.num_next is not None
+        self.sequence = cache.acquire(task.input_ids, is_read=is_read, salt=task.cache_salt)
+        self.stats.num_reused_blocks = len(self.sequence.blocks)
+        self.stats.first_scheduled_ns = time.monotonic_ns()
+        self.pending = np.concatenate((task.input_ids[self.sequence.length :], task.draft_ids))
+        self.num_asked = 1 + len(task.draft_ids)
+
+    def end(self, cache: KVCache, *, is_failed: bool) -> None:
+        """Leave the sequence to the cache, or discard it if the task has failed."""
+        if self.sequence is None:
+            return
+        self.stats.num_new_blocks = len(self.sequence.blocks) - self.stats.num_reused_blocks
+        if is_failed:
+            # The failed pass may have written only some of the keys and values.
+            cache.discard(self.sequence, is_failed=True)
+            return
+        cache.release(self.sequence)
+        if self.task.branch is not None:
+            cache.drop_copies(self.sequence)
+
+    def is_path_beside(self, other: RunningTask) -> bool:
+        """Return whether both are paths of the same tree."""
+        own, others = self.task.branch, other.task.branch
+        return own is not None and others is not None and own.verifier is others.verifier
+
     @property
     def is_prompt(self) -> bool:
         """Whether the task is reading a prompt: more tokens are pending than a round leaves."""
@@ -63,8 +97,8 @@ class RunningTask:
         num_input = len(task.input_ids)
         start = num_input + self.num_generated + len(self.choices)
         # The sampler skips draws after a rejected draft token, unless all distributions are wanted.
-        guesses = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
-        guesses += [None] * count
+        draft_tokens = [] if keeps_logits else task.draft_ids[start - num_input :].tolist()
+        draft_tokens += [None] * count
         return [
             Draw(
                 task.params,
@@ -73,7 +107,7 @@ class RunningTask:
                 task.end_id,
                 task.wants_log_probs,
                 keeps_logits,
-                guesses[offset],
+                draft_tokens[offset],
                 task.banned,
             )
             for offset in range(count)
@@ -82,5 +116,5 @@ class RunningTask:
 
 def tokens_needed(task: Task) -> int:
     """Return how many tokens a task may hold in the KV cache, the head's proposal included."""
-    num_guesses = task.num_next or 0
-    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_guesses
+    num_proposed = task.num_next or 0
+    return len(task.input_ids) + len(task.draft_ids) + task.max_new_tokens + num_proposed

@@ -18,7 +18,7 @@ from specdec.acceptance.trees import ROOT
 from specdec.errors import InvalidRequestError
 from specdec.torch_engine.scheduling.scheduler import Scheduler
 from specdec.torch_engine.scheduling.verification import TreeVerifier
-from specdec.torch_engine.task import NO_OUTPUT, Branch, Receiver, Task, TaskOutput
+from specdec.torch_engine.task import EMPTY_OUTPUT, Branch, Receiver, Task, TaskOutput
 
 
 def paths_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
@@ -52,7 +52,7 @@ class _Branches:
         self._num_waiting = num_paths
         self._num_drafted = num_drafted
         self._receive = receive
-        self._best: TaskOutput = NO_OUTPUT
+        self._best: TaskOutput = EMPTY_OUTPUT
         self._failure: TaskOutput | None = None
 
     def __call__(self, output: TaskOutput) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.acceptance.chance import Law, SeededChance
+from specdec.acceptance.chance import Distribution, SeededChance
 from specdec.acceptance.exact import Verdict, verify_chain
 from specdec.acceptance.rules import RULES
 from specdec.acceptance.trees import ROOT, verify_tree, verify_tree_by_rejection
 from specdec.errors import InvalidRequestError
-from specdec.torch_engine.sampler import Choice, law_of
+from specdec.torch_engine.sampler import Choice, distribution_of
 from specdec.torch_engine.task import Task
 
 
@@ -26,7 +26,10 @@ def verify(task: Task, choices: Sequence[Choice]) -> Verdict:
     if not task.verifies_by_probability:
         return verify_chain(draft, [choice.token for choice in choices])
     return RULES[task.verification](
-        draft, _draft_laws(task), [_law(choice) for choice in choices], _chance(task)
+        draft,
+        _draft_distributions(task),
+        [_distribution(choice) for choice in choices],
+        _chance(task),
     )
 
 
@@ -40,31 +43,25 @@ class TreeVerifier:
         self._choices: dict[int, Choice] = {}
 
     def add(self, path: Sequence[int], choices: Sequence[Choice]) -> Verdict | None:
-        """Add a path that has run; return the verdict after the last path, else None.
-
-        `choices` are the target's draws after the context and after each node of `path`. Nodes
-        that are on no path that ran are left out. Raises InvalidRequestError if the task's draft
-        logits are no distribution.
-        """
         self._choices |= zip((ROOT, *path), choices, strict=True)
         self._num_waiting -= 1
-        return None if self._num_waiting else self._judge()
+        return None if self._num_waiting else self._verdict()
 
-    def _judge(self) -> Verdict:
+    def _verdict(self) -> Verdict:
         task = self._task
         nodes = sorted(self._choices)  # ROOT first
-        number = {node: place for place, node in enumerate(nodes, start=ROOT)}
+        number = {node: position for position, node in enumerate(nodes, start=ROOT)}
         tokens = [int(task.draft_ids[node]) for node in nodes[1:]]
         parents = [number[task.draft_parents[node]] for node in nodes[1:]]
         choices = [self._choices[node] for node in nodes]
         if not task.verifies_by_probability:
             return verify_tree(tokens, parents, [choice.token for choice in choices])
-        laws = _draft_laws(task)
+        distributions = _draft_distributions(task)
         return verify_tree_by_rejection(
             tokens,
             parents,
-            None if laws is None else [laws[node] for node in nodes[1:]],
-            [_law(choice) for choice in choices],
+            None if distributions is None else [distributions[node] for node in nodes[1:]],
+            [_distribution(choice) for choice in choices],
             _chance(task),
         )
 
@@ -83,21 +80,23 @@ def shared_with(verdict: Verdict, path: Sequence[int]) -> Verdict:
     return Verdict(verdict.tokens[: num_shared + 1], num_shared)
 
 
-def _draft_laws(task: Task) -> list[Law] | None:
+def _draft_distributions(task: Task) -> list[Distribution] | None:
     if task.draft_logits is None:
         return None
-    laws = [law_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]]
-    for place, law in enumerate(laws):
-        if math.isnan(law[0]):  # One NaN makes the whole softmax NaN.
+    distributions = [
+        distribution_of(torch.from_numpy(row)) for row in task.draft_logits[: len(task.draft_ids)]
+    ]
+    for n, distribution in enumerate(distributions):
+        if math.isnan(distribution[0]):  # One NaN makes the whole softmax NaN.
             raise InvalidRequestError(
-                f"draft_logits[{place}] is no distribution: it has NaN or +inf, or no finite logit"
+                f"draft_logits[{n}] is no distribution: it has NaN or +inf, or no finite logit"
             )
-    return laws
+    return distributions
 
 
-def _law(choice: Choice) -> Law:
+def _distribution(choice: Choice) -> Distribution:
     assert choice.logits is not None
-    return law_of(choice.logits)
+    return distribution_of(choice.logits)
 
 
 def _chance(task: Task) -> SeededChance:

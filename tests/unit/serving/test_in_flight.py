@@ -10,11 +10,11 @@ from specdec.errors import (
     OverloadedError,
     RequestCancelledError,
 )
-from specdec.serving.admission import in_flight as flight
-from specdec.serving.admission.in_flight import Flight, FlightControl
+from specdec.serving.admission import in_flight
+from specdec.serving.admission.in_flight import RequestInFlight, RequestsInFlight
 from specdec.serving.admission.tenant_shares import TenantShares
 
-PATIENCE_S = 30.0
+LIMIT_S = 30.0
 
 
 class Client:
@@ -45,9 +45,9 @@ class Call:
             raise self._error
 
 
-def new_flight(client=None, deadline_s=None):
-    """Return a flight that starts now; its deadline is in seconds."""
-    return Flight((client or Client()).is_cancelled, deadline_s, time.monotonic())
+def new_request(client=None, deadline_s=None):
+    """Return a request in flight that starts now; its deadline is in seconds."""
+    return RequestInFlight((client or Client()).is_cancelled, deadline_s, time.monotonic())
 
 
 @pytest.fixture
@@ -59,34 +59,34 @@ def counts():
 @pytest.fixture
 def control(counts):
     """Return a control with two slots and a watchdog that looks every millisecond."""
-    running = FlightControl(TenantShares(2, 1.0), 0.001, counts.append)
+    running = RequestsInFlight(TenantShares(2, 1.0), 0.001, counts.append)
     yield running
     running.close()
 
 
 def test_limit_is_exact_and_slots_are_given_back(control, counts):
     """One request more is refused, with limit and count. A released slot is free again."""
-    flights = [new_flight() for _ in range(3)]
-    control.admit(flights[0])
-    control.admit(flights[1])
+    requests = [new_request() for _ in range(3)]
+    control.admit(requests[0])
+    control.admit(requests[1])
 
     with pytest.raises(OverloadedError, match="2 requests are in flight; the limit is 2"):
-        control.admit(flights[2])
+        control.admit(requests[2])
 
-    control.release(flights[0])
-    control.admit(flights[2])
+    control.release(requests[0])
+    control.admit(requests[2])
     assert counts == [1, 2, 1, 2]
 
 
 def test_many_at_once_never_exceed_the_limit(counts):
     """Admission is atomic: of 20 threads at once, exactly as many get a slot as there are slots."""
-    control = FlightControl(TenantShares(5, 1.0), 1.0, counts.append)
+    control = RequestsInFlight(TenantShares(5, 1.0), 1.0, counts.append)
     start, refused = threading.Barrier(20), []
 
     def come():
-        start.wait(PATIENCE_S)
+        start.wait(LIMIT_S)
         try:
-            control.admit(new_flight())
+            control.admit(new_request())
         except OverloadedError as error:
             refused.append(error)
 
@@ -94,7 +94,7 @@ def test_many_at_once_never_exceed_the_limit(counts):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(LIMIT_S)
     control.close()
 
     assert len(refused) == 15
@@ -104,12 +104,12 @@ def test_many_at_once_never_exceed_the_limit(counts):
 def test_request_ends_when_its_client_leaves_or_its_deadline_passes():
     """Before that it may go on. The deadline's message names the limit and the time passed."""
     client = Client()
-    assert new_flight(client, deadline_s=1000.0).reason_to_end() is None
+    assert new_request(client, deadline_s=1000.0).reason_to_end() is None
     client.has_gone = True
-    left = new_flight(client)
+    left = new_request(client)
     left.poll()
     assert isinstance(left.reason_to_end(), RequestCancelledError)
-    overdue = Flight(Client().is_cancelled, 0.25, time.monotonic() - 0.5)
+    overdue = RequestInFlight(Client().is_cancelled, 0.25, time.monotonic() - 0.5)
     with pytest.raises(DeadlineExceededError, match=r"deadline_ms is 250; passed: 5\d\d ms"):
         overdue.check()
 
@@ -120,24 +120,24 @@ def test_calls_of_a_request_that_must_end_are_aborted_repeatedly(control):
     Other requests are left alone.
     """
     leaving, staying = Client(), Client()
-    flights = [new_flight(leaving), new_flight(staying)]
+    requests = [new_request(leaving), new_request(staying)]
     calls = [Call(error=RuntimeError("engine is gone")), Call(), Call()]
-    flights[0].watch(calls[0])
-    flights[0].watch(calls[1])
-    flights[1].watch(calls[2])
-    for each in flights:
+    requests[0].watch(calls[0])
+    requests[0].watch(calls[1])
+    requests[1].watch(calls[2])
+    for each in requests:
         control.admit(each)
 
     leaving.has_gone = True
 
-    assert calls[0].was_aborted_twice.wait(PATIENCE_S)
+    assert calls[0].was_aborted_twice.wait(LIMIT_S)
     assert calls[2].num_aborts == 0
 
 
 def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypatch):
     """An engine that hangs hears no stop, so the watchdog answers the client after GRACE_S."""
-    monkeypatch.setattr(flight, "GRACE_S", 0.05)
-    stuck, given_up, was_given_up = new_flight(deadline_s=0.0), [], threading.Event()
+    monkeypatch.setattr(in_flight, "GRACE_S", 0.05)
+    stuck, given_up, was_given_up = new_request(deadline_s=0.0), [], threading.Event()
     stuck.watch(Call())
 
     def give_up(error):
@@ -148,7 +148,7 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
     stuck.give_up = give_up
     control.admit(stuck)
 
-    assert was_given_up.wait(PATIENCE_S)
+    assert was_given_up.wait(LIMIT_S)
     assert isinstance(given_up[0], DeadlineExceededError)
     assert not control.release(stuck)
 
@@ -156,7 +156,7 @@ def test_request_whose_thread_waits_for_ever_is_answered_once(control, monkeypat
 def test_triton_is_not_asked_about_a_request_that_has_ended(control):
     """Triton frees a request with its last response, and must not be asked about it any more."""
     client = Client()
-    ending = new_flight(client, deadline_s=0.0)
+    ending = new_request(client, deadline_s=0.0)
     control.admit(ending)
 
     control.release(ending)
@@ -169,7 +169,7 @@ def test_triton_is_not_asked_about_a_request_that_has_ended(control):
 
 def test_request_that_the_watchdog_has_answered_goes_no_further(control):
     """If the engine answers after all, the request's own thread stops at its next check."""
-    answered = new_flight()
+    answered = new_request()
     control.admit(answered)
     answered.check()
 

@@ -1,0 +1,94 @@
+"""The kinds of drafters. A new drafter has a module of its own and an entry in KINDS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from specdec.drafting import lookup, prediction, scripted, suffix
+from specdec.drafting.context import DrafterContext
+from specdec.drafting.late import LateDrafter
+from specdec.drafting.names import AUTO, ENGINE, LOOKUP, PREDICTION, SUFFIX, TREE, VOTE
+from specdec.drafting.protocol import Drafter
+from specdec.steering.choices import NONE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrafterKind:
+    """A kind of drafter, and how one is built."""
+
+    name: str
+    """Name of the kind. If `is_configured` is False, it is the name of its only drafter too."""
+    build: Callable[[DrafterContext], Drafter] | None
+    """Build the drafter of a request; None for a head, which drafts inside the target."""
+    is_free: bool = True
+    """Whether drafting costs no engine time; such drafters may propose beside any other one."""
+    is_configured: bool = False
+    """Whether the configuration names the drafters of this kind: none, one or several."""
+
+
+DRAFT_MODEL = DrafterKind(
+    "draft model",
+    lambda context: LateDrafter(context.draft_model()),
+    is_free=False,
+    is_configured=True,
+)
+HEAD = DrafterKind("head", None, is_free=False, is_configured=True)
+HEAD_TREE = DrafterKind("head tree", None, is_free=False, is_configured=True)
+SCRIPTED = DrafterKind("scripted", scripted.build, is_configured=True)
+
+KINDS = (
+    DrafterKind(LOOKUP, lookup.build),
+    DRAFT_MODEL,
+    DrafterKind(SUFFIX, suffix.build),
+    DrafterKind(PREDICTION, prediction.build),
+    HEAD,
+    HEAD_TREE,
+    SCRIPTED,
+)
+"""All kinds. Drafters are numbered in this order in `output_sources`, so add new kinds at the
+end."""
+
+AUTO_KINDS = (PREDICTION, LOOKUP, DRAFT_MODEL.name, HEAD.name, HEAD_TREE.name)
+"""Names of the kinds that `auto` uses, in the order in which they are preferred."""
+TREE_KINDS = (PREDICTION, LOOKUP, SUFFIX, DRAFT_MODEL.name)
+"""Names of the kinds that `tree` joins, in the order in which they use up the tree's tokens."""
+
+RESERVED = (
+    *(kind.name for kind in KINDS if not kind.is_configured),
+    *(AUTO, NONE, TREE, VOTE, ENGINE),
+)
+"""Names that no draft model, head or scripted drafter may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterId:
+    """A drafter that requests can name."""
+
+    name: str
+    source: int
+    """The drafter's number in `output_sources`, from 1 on."""
+    kind: DrafterKind
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the target's head drafts, as a chain or as a tree."""
+        return self.kind in (HEAD, HEAD_TREE)
+
+
+def drafter_ids(configured: Mapping[DrafterKind, Sequence[str]]) -> tuple[DrafterId, ...]:
+    """Return all drafters in the order of their numbers.
+
+    `configured` has the names of the drafters of each kind that the configuration names.
+    """
+    names = (
+        (name, kind)
+        for kind in KINDS
+        for name in (configured[kind] if kind.is_configured else (kind.name,))
+    )
+    return tuple(DrafterId(name, number, kind) for number, (name, kind) in enumerate(names, 1))
+
+
+def of_kinds(kinds: Sequence[str], ids: Sequence[DrafterId]) -> Iterator[DrafterId]:
+    """Yield the drafters of the kinds with these names, in the order of `kinds`."""
+    return (each for kind in kinds for each in ids if each.kind.name == kind)
