@@ -11,7 +11,10 @@ from specdec.builder.profiling.load import Choice
 from specdec.builder.tables import table
 from specdec.drafting.names import LOOKUP
 from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.steering.choices import COPY, OFF_CHOICE, DrafterId
+from specdec.steering.choices import Choice as Drafting
 from specdec.steering.controller import Controller
+from specdec.steering.costs import Step
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
 
@@ -27,39 +30,35 @@ def report(
     Raises BuildError if no round was timed, and StateFileMismatchError for a file that is not a
     profile.
     """
-    controller = Controller(ControlSettings())
-    StateFile.found(path).load(controller, time.time())
-    costs, book = controller.costs, controller.book
+    controller, now_s = Controller(ControlSettings()), time.time()
+    StateFile.found(path).load(controller, now_s)
+    costs, acceptance = controller.costs, controller.acceptance
     if not costs.is_known:
         raise BuildError("no round was timed: ask for longer answers (--max-tokens)")
     others = (each for each in choices if each.drafter not in (None, LOOKUP))
-    drafts = [(str(each.drafter), each.num_draft_tokens or 0) for each in others]
-    idle = sorted({name for name, _ in drafts if not costs.is_timed(name)})
-    drafts = [each for each in drafts if each[0] not in idle]
-    rounds = [costs.pass_line(n, CONTEXT, is_streamed=False) for n in loads]
+    drafts = [Drafting(str(each.drafter), each.num_draft_tokens or 0) for each in others]
+    idle = sorted({each.lead for each in drafts if not costs.is_timed(each.lead)})
+
+    def times(choice: Drafting, num_rows: int) -> list[str]:
+        """Return the milliseconds of a round with `num_rows` rows for each request, by load."""
+        alone = [Step(choice, load, 0, 0, CONTEXT) for load in loads]
+        return [_ms(costs.predict(each.with_drafter(choice, num_rows), now_s)[0]) for each in alone]
+
     rows = [
         ["milliseconds, streams:", *map(str, loads)],
-        ["a plain step", *(_ms(costs.plain_s(n, CONTEXT)) for n in loads)],
-        [
-            "a round without draft tokens",
-            *(_ms(start_s + n * row_s) for n, (start_s, row_s) in zip(loads, rounds, strict=True)),
-        ],
-        [
-            "one more draft token for each request",
-            *(_ms(n * row_s) for n, (_, row_s) in zip(loads, rounds, strict=True)),
-        ],
+        ["a plain step", *times(OFF_CHOICE, 1)],
+        ["a round without draft tokens", *times(Drafting(COPY), 1)],
+        ["a round with one free draft token", *times(Drafting(COPY), 2)],
         *(
             [
-                f"a round with {length} draft tokens of {name}",
-                *(
-                    _ms(start_s + n * (1 + length) * row_s + costs.draft_s(name, n, length))
-                    for n, (start_s, row_s) in zip(loads, rounds, strict=True)
-                ),
+                f"a round with {each.num_tokens} draft tokens of {each.lead}",
+                *times(each, 1 + each.num_tokens),
             ]
-            for name, length in drafts
+            for each in drafts
+            if each.lead not in idle
         ),
     ]
-    known = [(name, *book.alpha("", name)) for name in settings.drafters]
+    known = [(name, *acceptance.alpha("", DrafterId(name))) for name in settings.drafters]
     alphas = [[name, f"{alpha:.2f}", f"{num:.0f}"] for name, alpha, num in known if num]
     notes = [f"{name} has drafted nothing: the server's log says why" for name in idle]
     return "\n".join([table(rows), "", table([["drafter", "α̂", "draft tokens"], *alphas]), *notes])

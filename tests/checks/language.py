@@ -1,10 +1,8 @@
 """Checks the English of docstrings, comments, messages, test names and documentation.
 
-python -m tests.checks.language          # exit code 1 if it finds a fault
-python -m tests.checks.language --all    # the code that is not clean yet too, with counts
+python -m tests.checks.language    # exit code 1 if it finds a fault
 """
 
-import argparse
 import ast
 import io
 import re
@@ -26,9 +24,6 @@ CODE = (
     "tests",
 )
 """Folders whose Python, C and CUDA files are checked."""
-NOT_CLEAN_YET = ("backends/python/specdec",)
-"""Folders of CODE that only `--all` checks, because their words are still being rewritten. Remove
-a folder here once `--all` counts no fault in it."""
 PAGES = ("*.md", "docs/*.md", "builder/**/*.md", "loadtest/results/README.md")
 """Pages of the documentation."""
 SKIPPED = (
@@ -187,26 +182,19 @@ def _code_of(folder: str) -> list[Path]:
     return [path for kind in ("py", "c", "h", "cu") for path in (ROOT / folder).rglob(f"*.{kind}")]
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Print each fault as file:line: found → better, and return 1 if there is one."""
-    parser = argparse.ArgumentParser(prog="python -m tests.checks.language")
-    parser.add_argument("--all", action="store_true", help="check the code not clean yet, too")
-    is_all = parser.parse_args(arguments).all
-
-    files = {"pages": [path for pattern in PAGES for path in ROOT.glob(pattern)]}
-    files |= {each: _code_of(each) for each in CODE if is_all or each not in NOT_CLEAN_YET}
-    counts = dict.fromkeys(files, 0)
-    for folder, paths in files.items():
-        for path in sorted(paths):
-            name = path.relative_to(ROOT).as_posix()
-            source = "" if name in SKIPPED else path.read_text("utf-8")
-            for fault in faults_of(path.suffix, source):
-                print(f"{name}:{fault.line}: {fault.found} → {fault.better}")
-                counts[folder] += 1
-    if is_all:
-        print("\n".join(f"{count:5} in {folder}" for folder, count in counts.items()))
-    print(f"{sum(counts.values())} faults in {sum(map(len, files.values()))} files")
-    return 1 if any(counts.values()) else 0
+    files = {path for pattern in PAGES for path in ROOT.glob(pattern)}
+    files |= {path for folder in CODE for path in _code_of(folder)}
+    num_faults = 0
+    for path in sorted(files):
+        name = path.relative_to(ROOT).as_posix()
+        source = "" if name in SKIPPED else path.read_text("utf-8")
+        for fault in faults_of(path.suffix, source):
+            print(f"{name}:{fault.line}: {fault.found} → {fault.better}")
+            num_faults += 1
+    print(f"{num_faults} faults in {len(files)} files")
+    return 1 if num_faults else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from tests.contract.declared import ROOT
 MAX_LINES = 300
 PACKAGES = ("backends/python/specdec", "builder", "clients", "loadtest")
 LONGER = {
-    "backends/python/specdec/steering/controller.py": 339,
     "backends/python/specdec/tasks/cues.py": 420,
 }
 """Modules with more lines than allowed, and the most lines that each may have. Only lower these."""

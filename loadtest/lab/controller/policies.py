@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specdec.loadtest.lab.controller.trace import Answer
 from specdec.loadtest.lab.controller.world import HEADS, TREES, Outcome
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.copying import CopyWatch
 from specdec.steering.load import Load
@@ -141,7 +141,7 @@ class _Steered:
         self.steering.leave()
 
     def _look_back(self) -> bool:
-        num_tokens = self.steering.num_to_look_back if self.steering.looks_back else 0
+        num_tokens = self.steering.draw_look_back() if self.steering.looks_back else 0
         if not (num_tokens and self.num_rounds):
             return False
 
@@ -159,4 +159,4 @@ class _Steered:
         if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
             return ()
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        return (DraftResult(choice.lead, *counts),)
+        return (DraftResult(DrafterId(choice.lead), *counts),)

@@ -53,24 +53,16 @@ def test_plain_text_passes(suffix, source):
     assert faults_of(suffix, source) == []
 
 
-@pytest.mark.parametrize(("arguments", "status"), [([], 0), (["--all"], 1)])
-def test_folders_not_clean_yet_count_on_request_only(
-    arguments, status, tmp_path, monkeypatch, capsys
-):
-    """`--all` checks them too, prints a count for each folder, and fails for their faults."""
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "a.py").write_text("# a stranger\n")
+def test_faults_of_code_and_pages_are_printed_and_fail(tmp_path, monkeypatch, capsys):
+    """The exit status is 1 if there is a fault, else 0."""
+    (tmp_path / "room").mkdir()
+    code = tmp_path / "room" / "a.py"
+    code.write_text("# a stranger\n")
     (tmp_path / "README.md").write_text("Plain text.\n")
-    for name, value in {"ROOT": tmp_path, "CODE": ("old",), "NOT_CLEAN_YET": ("old",)}.items():
+    for name, value in {"ROOT": tmp_path, "CODE": ("room",)}.items():
         monkeypatch.setattr(language, name, value)
 
-    assert main(arguments) == status
-
-    printed = capsys.readouterr().out
-    assert ("old/a.py:1: stranger → cross-vocabulary draft\n" in printed) == bool(status)
-    assert ("    1 in old\n" in printed) == bool(status)
-
-
-def test_list_of_unclean_folders_names_checked_ones():
-    """Each folder that is not clean yet is one that `--all` checks."""
-    assert set(language.NOT_CLEAN_YET) <= set(language.CODE)
+    assert main() == 1
+    assert "room/a.py:1: stranger → cross-vocabulary draft\n" in capsys.readouterr().out
+    code.write_text("# a drafter\n")
+    assert main() == 0

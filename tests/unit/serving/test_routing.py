@@ -14,12 +14,11 @@ from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabel
 from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, Lead, RequestTraits
-from specdec.steering.controller import ROUTED_ROUNDS, Controller
-from specdec.steering.costs import Sample
+from specdec.steering.choices import OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
+from specdec.steering.costs import Step
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
-from specdec.steering.trials import TRIAL_EVERY
 from tests.unit.serving.request_arrays import parse
 
 DRAFTS = {"tokenizer_dir": "", "tensorrt_llm_draft_model_name": "draft_code,draft_chat"}
@@ -109,9 +108,9 @@ def report_rounds(controller, traits, drafter, alpha, num_rounds):
     for number in range(num_rounds):
         draws = [(number * 7919 + position * 104729) % 1000 / 1000 for position in range(4)]
         accepted = next((position for position in range(4) if draws[position] >= alpha), 4)
-        sample = Sample(1, 1, 5, 100, False, 0.0105, drafter, 4, 1, 0.004)
-        controller.learn_round(traits, sample, [DraftResult(drafter, 4, 4, accepted)])
-        controller.learn_round(traits, Sample(1, 0, 1, 100, True, 0.0100), [])
+        controller.learn_step(Step(Choice(drafter, 4), 1, 1, 5, 100), 0.0145)
+        controller.learn_drafts(traits, [DraftResult(DrafterId(drafter), 4, 4, accepted)])
+        controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.0100)
 
 
 def settled(controller, traits):
@@ -158,7 +157,7 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
     assert settled(controller, routed()) == "draft_code"
     report_rounds(controller, routed(), "draft_code", 0.0, 4)
     assert settled(controller, routed()) == "draft_chat"
-    trials = [controller.trial(routed(), ALONE) for _ in range(4 * TRIAL_EVERY)]
+    trials = [controller.begin_trial(routed(), ALONE) for _ in range(4 * TRIAL_EVERY)]
     assert settled(controller, routed()) == "draft_chat"
     assert len([each for each in trials if each is not None and each.lead == "draft_code"]) <= 1
 
@@ -175,5 +174,5 @@ def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):
             report_rounds(controller, traits, drafter, alpha, 200)
 
     assert [settled(controller, each) for each in (good, bad)] == ["draft_code", "draft_chat"]
-    assert dict(controller.report("acme/sql").alphas)["draft_code"] > 0.8
-    assert dict(controller.report("globex/sql").alphas)["draft_code"] < 0.2
+    assert dict(controller.take_report("acme/sql").alphas)["draft_code"] > 0.8
+    assert dict(controller.take_report("globex/sql").alphas)["draft_code"] < 0.2

@@ -9,14 +9,14 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
 from specdec.steering.control_group import MIN_REQUESTS, ControlGroup
-from specdec.steering.controller import MIN_TIMED_OF_MANY, REVISIT_EVERY, Controller
-from specdec.steering.costs import Sample
+from specdec.steering.controller import KNOWN_ROUNDS, TRIAL_EVERY, Controller
+from specdec.steering.costs import Step
+from specdec.steering.estimates import HALF_LIFE_S
 from specdec.steering.modes import parse_schedule, scheduled
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
-from specdec.steering.trials import TRIAL_EVERY
 from tests.unit.steering.test_costs import fill
 
 SITUATION = RequestTraits(
@@ -70,7 +70,7 @@ def test_fixed_and_off_ignore_measurements():
         controller = Controller(ControlSettings(mode))
         fill(controller.costs)
         assert controller.choose(SITUATION, START) == choice
-        assert not controller.is_control()
+        assert not controller.draw_control()
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,14 @@ def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_to
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
         num_copied = size if leading == COPY else 0
-        copied = DraftResult(COPY, num_copied, num_copied, num_copied)
-        drafted = DraftResult("draft", 2, 2, 2 if leading == "draft" else 0)
-        controller.learn_round(traits, None, [copied, drafted])
+        copied = DraftResult(DrafterId(COPY), num_copied, num_copied, num_copied)
+        drafted = DraftResult(DrafterId("draft"), 2, 2, 2 if leading == "draft" else 0)
+        controller.learn_drafts(traits, [copied, drafted])
 
     assert controller.choose(traits, START) == chosen
-    assert controller.report("code").num_draft_tokens == pytest.approx(num_draft_tokens, rel=0.01)
+    assert controller.take_report("code").num_draft_tokens == pytest.approx(
+        num_draft_tokens, rel=0.01
+    )
 
 
 def test_article_switches_by_accepted_of_drafted():
@@ -104,7 +106,7 @@ def test_article_switches_by_accepted_of_drafted():
     def draft(alpha, num_rounds=2000):
         for _ in range(num_rounds):
             accepted = int(rng.random() < alpha) and 1 + int(rng.random() < alpha)
-            controller.learn_round(SITUATION, None, [DraftResult("draft", 2, 2, accepted)])
+            controller.learn_drafts(SITUATION, [DraftResult(DrafterId("draft"), 2, 2, accepted)])
         return controller.choose(SITUATION, START)
 
     assert controller.choose(SITUATION, START) == Choice("draft", 2)
@@ -144,67 +146,86 @@ def test_no_gain_is_reported_from_few_requests():
     assert group.measured.gain == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(("control_share", "revisited"), [(0.01, "poor"), (0.0, "none")])
-def test_least_known_choice_is_tried_again_if_it_could_pay_off(control_share, revisited):
-    """A drafter that looked worthless is tried again, unless it could never pay off.
+def learn(controller, traits, lead, accepted, seconds, num_rounds=200):
+    """Report rounds in which `lead` drafts two tokens and `accepted` of them are accepted."""
+    for _ in range(num_rounds):
+        controller.learn_step(Step(Choice(lead, 2), 1, 1, 3, 100), seconds)
+        controller.learn_drafts(traits, [DraftResult(DrafterId(lead), 2, 2, accepted)])
 
-    One that costs more than it gains even if all its draft tokens are accepted is not tried.
-    Without a control group these trials go to off, of which nothing else tells the pace.
-    """
-    leads = Lead("draft", (2,)), Lead("poor", (2,)), Lead("slow", (2,))
-    traits = RequestTraits("code", "greedy", leads, False, Choice("draft", 2))
-    settings = ControlSettings("auto", control_share=control_share)
-    controller = Controller(settings, draw=lambda: 0.5)
-    fill(controller.costs)
-    for number in range(600):
-        lead = ("draft", "poor", "slow")[number % 3]
-        sample = Sample(
-            num_inflight=1,
-            num_looping=1,
-            num_rows=3,
-            num_context=100,
-            is_streamed=False,
-            target_s=0.011,
-            lead=lead,
-            num_drafted=2,
-            draft_s=0.1 if lead == "slow" else 0.002,
-        )
-        offer = DraftResult(lead, 2, 2, 0 if lead == "poor" else 2)
-        if lead != "poor" or number < 300:
-            controller.learn_round(traits, sample, [offer])
+
+def trials_of(controller, traits, num_requests, progress=START):
+    """Return the choices of the trials of the next requests; each trial ends at once."""
+    tried = []
+    for _ in range(num_requests):
+        tried.append(controller.begin_trial(traits, progress))
+        controller.end_trial()
+    return [each for each in tried if each is not None]
+
+
+@pytest.mark.parametrize(("lead", "is_tried"), [("poor", True), ("slow", False)])
+def test_choice_is_tried_again_once_its_evidence_has_faded(lead, is_tried):
+    """A drafter without accepted tokens is; one that is far too slow could never pay off."""
+    traits = RequestTraits(
+        "code", "greedy", (Lead("draft", (2,)), Lead(lead, (2,))), False, Choice("draft", 2)
+    )
+    now_s = [1e9]
+    controller = Controller(ControlSettings(), clock=lambda: now_s[0], draw=lambda: 0.5)
+    learn(controller, traits, "draft", 2, 0.013)
+    learn(controller, traits, lead, 0 if lead == "poor" else 2, 0.100 if lead == "slow" else 0.013)
+    for _ in range(200):
+        controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.010)
 
     assert controller.choose(traits, START) == Choice("draft", 2)
-    tried = []
-    for _ in range(4 * REVISIT_EVERY * TRIAL_EVERY):
-        trial = controller.trial(traits, START)
-        if trial is not None:
-            controller.trial_is_over()
-            tried.append(trial.lead)
-    assert {*tried} == {revisited}
-    assert len(tried) == 4
+    assert trials_of(controller, traits, 4 * TRIAL_EVERY) == []
+    now_s[0] += 20 * HALF_LIFE_S
+    learn(controller, traits, "draft", 2, 0.013)
+    tried = {each.lead for each in trials_of(controller, traits, 4 * TRIAL_EVERY)}
+    assert (lead in tried) is is_tried
+
+
+UNTRIED = replace(SITUATION, leads=(*SITUATION.leads, Lead("new", (2,))))
+
+
+def test_new_task_has_trials_soon_and_later_now_and_then():
+    """With n requests in flight, one in n of these requests begins with a trial."""
+    for load in (1, 8):
+        controller = Controller(ControlSettings(), draw=lambda: 0.5)
+        fill(controller.costs, load=load)
+        progress = replace(START, num_inflight=load)
+        numbers = [
+            number for number in range(1, 50 * load) if trials_of(controller, UNTRIED, 1, progress)
+        ]
+        assert numbers == [load * number for number in (2, 4, 8, 16, 32, 48)]
+
+
+def test_one_trial_runs_at_a_time():
+    """The next one begins only after it has ended."""
+    controller = Controller(ControlSettings(), draw=lambda: 0.5)
+    fill(controller.costs)
+    tried = [controller.begin_trial(UNTRIED, START) for _ in range(8)]
+    assert len([each for each in tried if each is not None]) == 1
+    controller.end_trial()
+    assert trials_of(controller, UNTRIED, TRIAL_EVERY)
 
 
 def test_under_load_a_drafter_is_used_only_after_it_was_timed_there():
     """With many requests in flight, times of other loads do not count.
 
-    One request at a time makes a trial, until enough rounds at this load have been timed.
+    Trials take the drafter, until enough rounds at this load have been timed.
     """
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
     loaded = RequestProgress(num_inflight=8, num_context=100, num_left=200, is_start=True)
     fill(controller.costs)
     for _ in range(200):
-        controller.learn_round(SITUATION, None, [DraftResult("draft", 4, 4, 4)])
-        controller.learn_round(SITUATION, Sample(8, 0, 8, 100, True, 0.0115), ())
+        controller.learn_drafts(SITUATION, [DraftResult(DrafterId("draft"), 4, 4, 4)])
+        controller.learn_step(Step(OFF_CHOICE, 8, 0, 8, 100), 0.0115)
     assert controller.choose(SITUATION, START) == Choice("draft", 4)
     assert controller.choose(SITUATION, loaded) == OFF_CHOICE
 
-    tried = {controller.trial(SITUATION, loaded) for _ in range(2 * TRIAL_EVERY)} - {None}
-    assert tried == {Choice("draft", 4)}
-    controller.trial_is_over()
-    timed = Sample(8, 1, 12, 100, False, 0.0125, "draft", 4, 1, 0.001)
-    for _ in range(MIN_TIMED_OF_MANY):
+    assert {*trials_of(controller, SITUATION, 8 * TRIAL_EVERY, loaded)} == {Choice("draft", 4)}
+    for _ in range(KNOWN_ROUNDS + 1):
         assert controller.choose(SITUATION, loaded) == OFF_CHOICE
-        controller.learn_round(SITUATION, timed, ())
+        controller.learn_step(Step(Choice("draft", 4), 8, 1, 12, 100), 0.0135)
     assert controller.choose(SITUATION, loaded) == Choice("draft", 4)
 
 

@@ -12,14 +12,14 @@ import time
 import pytest
 
 from specdec.serving.control_plane import ControlPlane
-from specdec.steering.acceptance_estimates import HALF_LIFE_S, DraftResult
-from specdec.steering.choices import Choice, Lead, RequestTraits
+from specdec.steering.acceptance_estimates import DraftResult
+from specdec.steering.choices import Choice, DrafterId, Lead, RequestTraits
 from specdec.steering.controller import Controller
-from specdec.steering.fits import Fit
+from specdec.steering.estimates import HALF_LIFE_S
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import FORMAT, Recalled, StateFile, StateFileMismatchError
-from tests.unit.steering.test_costs import fill
+from tests.unit.steering.test_costs import fill, seconds
 
 SITUATION = RequestTraits(
     "code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
@@ -28,7 +28,7 @@ START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=
 NOW_S = 1e9
 
 
-def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
+def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300, num_prompts=4):
     """Return a controller that has learned costs, and `num_rounds` rounds of the drafter `draft`.
 
     `alpha`: acceptance in rounds of one draft token each. If it is None, rounds have four draft
@@ -37,15 +37,15 @@ def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300):
     rng = random.Random(seed)
     controller = Controller(ControlSettings(), clock=lambda: now_s, draw=lambda: 0.99)
     fill(controller.costs, seed=seed)
-    for num_prompt, has_head in ((100, False), (900, False), (100, True), (900, True)):
-        controller.costs.add_prompt(num_prompt, 0.1 * (1 + has_head), has_head=has_head)
-    controller.costs.add_first_draft("draft", 100, 0.05)
+    prompts = (100, False), (900, False), (100, True), (900, True)
+    for num_prompt, has_head in prompts[:num_prompts]:
+        controller.learn_prompt(num_prompt, 0.1 * (1 + has_head), has_head=has_head)
+    controller.learn_first_draft("draft", 100, 0.05)
     for _ in range(num_rounds):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
-        controller.learn_round(SITUATION, None, [DraftResult("draft", depth, depth, num_right)])
-    # Costs are solved again after several samples only; include the latest ones now.
-    controller.costs.solve_anew()
+        drafted = DraftResult(DrafterId("draft"), depth, depth, num_right)
+        controller.learn_drafts(SITUATION, [drafted])
     return controller
 
 
@@ -61,21 +61,21 @@ def memory_at(path, signature="pair 1", machine="two cores"):
 
 def estimate(controller, now_s=NOW_S):
     """Return the acceptance estimate of the drafter `draft` for the task `code`."""
-    return controller.book.estimate("code", "draft", "greedy", now_s)
+    return controller.acceptance.estimate("code", DrafterId("draft"), "greedy", now_s, 4)
 
 
 def test_measurements_survive_a_restart(tmp_path):
     """A new controller takes estimates and costs from the file, and makes the same choice."""
     memory, old, new = memory_at(tmp_path / "deep" / "control.json"), taught(), untaught()
     assert memory.load(new) is Recalled.NOTHING
+    assert memory.replaced == frozenset()
     memory.save(old)
 
     assert memory.load(new) is Recalled.ALL
 
     assert estimate(old) == estimate(new)
-    assert old.costs.pass_line(1, 100, is_streamed=False) == new.costs.pass_line(
-        1, 100, is_streamed=False
-    )
+    for choice in (Choice("copy"), Choice("draft", 4)):
+        assert seconds(new.costs, choice) == pytest.approx(seconds(old.costs, choice), rel=0.01)
     for lead, is_head in (("head", True), ("draft", False)):
         reading_s = new.costs.reading_s(lead, 500, is_head=is_head)
         assert reading_s == old.costs.reading_s(lead, 500, is_head=is_head) > 0.0
@@ -88,15 +88,12 @@ def test_measurements_survive_a_restart(tmp_path):
     [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("pair 1", "pair 2"),
-        lambda text: json.dumps({**json.loads(text), "passes": [[[0, True], {"products": [1]}]]}),
-        lambda text: json.dumps(
-            {**json.loads(text), "tallies": [[["a", "b", "c"], {"judged": [1]}]]}
-        ),
-        lambda text: json.dumps({**json.loads(text), "prompts": []}),
+        lambda text: json.dumps({**json.loads(text), "acceptance": [[["a"], 1.0, [1, 2], 0.0]]}),
+        lambda text: json.dumps({**json.loads(text), "costs": {}}),
+        lambda text: json.dumps({**json.loads(text), "costs": {"steps": [[["a"], 1, 2, 3]]}}),
         lambda text: json.dumps({**json.loads(text), "weights": ["draft"]}),
-        lambda text: json.dumps({**json.loads(text), "first_drafts": [["draft", {}]]}),
         lambda _: "[]",
-        lambda text: text.replace(f'"format": {FORMAT}', '"format": 99'),
+        lambda text: text.replace(f'"format": "{FORMAT}"', '"format": 9'),
     ],
 )
 def test_file_that_does_not_fit_is_not_used(tmp_path, damage):
@@ -107,7 +104,7 @@ def test_file_that_does_not_fit_is_not_used(tmp_path, damage):
 
     with pytest.raises(StateFileMismatchError, match=r"control\.json"):
         memory.load(fresh)
-    assert not fresh.book.tallies
+    assert not fresh.acceptance
     assert not fresh.costs.is_known
 
 
@@ -130,16 +127,14 @@ def test_acceptance_of_replaced_weights_is_dropped(tmp_path, weights, is_replace
     Its times, and the acceptance of other drafters, are kept.
     """
     path, old = tmp_path / "control.json", taught()
-    old.learn_round(SITUATION, None, [DraftResult("lookup", 4, 4, 3)])
+    old.learn_drafts(SITUATION, [DraftResult(DrafterId("lookup"), 4, 4, 3)])
     StateFile(path, "pair", "machine", lambda: {"draft": "old"}).save(old)
     memory, said = StateFile(path, "pair", "machine", lambda: {"draft": weights}), []
 
     plane = ControlPlane(ControlSettings(), None, None, memory, lambda _: None, said.append)
 
-    known = {drafter for _, drafter, _ in plane.controller.book.tallies}
-    assert known == {drafter for _, drafter, _ in old.book.tallies} - (
-        {"draft"} if is_replaced else set()
-    )
+    known = plane.controller.acceptance.names()
+    assert known == old.acceptance.names() - ({"draft"} if is_replaced else set())
     assert "lookup" in known
     assert plane.controller.costs.is_known
     assert ["other weights of draft" in each for each in said] == [True] * is_replaced
@@ -194,16 +189,16 @@ def test_times_come_from_the_newer_file(tmp_path, newer):
     for number, name in enumerate(order, start=1):
         controller = taught(seed=number)
         if name == newer:
-            controller.costs.prompts = Fit(4)
+            controller = taught(seed=number, num_prompts=0)
         files[name].save(controller)
 
     known, said = plane_of(files["profile"], files["state"])
 
     assert said == [f"{name}.json" for name in order]
-    expected = taught(seed=2).costs.pass_line(1, 100, is_streamed=False)
-    assert known.costs.pass_line(1, 100, is_streamed=False) == expected
+    expected_s = seconds(taught(seed=2).costs, Choice("copy"))
+    assert seconds(known.costs, Choice("copy")) == pytest.approx(expected_s, rel=0.01)
     # The newer file has no times of prompts, so those of the older one are kept.
-    assert known.costs.prompts.num_samples == 4
+    assert known.costs.reading_s("head", 500, is_head=True) > 0
 
 
 @pytest.mark.parametrize(("hours", "alpha"), [(0, 0.1), (12, 0.9)])
@@ -216,7 +211,7 @@ def test_acceptance_comes_from_the_file_with_more_evidence(tmp_path, hours, alph
 
     known, _ = plane_of(profile, state)
 
-    assert known.book.alpha("code", "draft")[0] == pytest.approx(alpha, abs=0.08)
+    assert known.acceptance.alpha("code", DrafterId("draft"))[0] == pytest.approx(alpha, abs=0.08)
 
 
 @pytest.mark.parametrize(

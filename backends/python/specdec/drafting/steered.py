@@ -14,7 +14,7 @@ from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, Lead, least_beyond
+from specdec.steering.choices import Choice, DrafterId, Lead, least_beyond
 from specdec.steering.copying import CopyWatch, told
 from specdec.steering.request_steering import RequestSteering, RoundResult
 
@@ -175,7 +175,7 @@ class SteeredDrafter:
         Return whether the copy drafters were asked. A look back costs no pass, so the controller
         learns about copies from rounds of any drafter.
         """
-        num_tokens = self._steering.num_to_look_back if self._can_look_back else 0
+        num_tokens = self._steering.draw_look_back() if self._can_look_back else 0
         if not (num_tokens and self._num_rounds):
             return False
         text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
@@ -255,9 +255,9 @@ class SteeredDrafter:
             offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
         drafter = self._offer.drafter
         if drafter is not None:  # A copy drafter, the engine, or the head asked in the last round.
-            offers.append(DraftResult(drafter, *counts))
+            offers.append(DraftResult(DrafterId(drafter), *counts))
         elif not self._is_copy and self._was_lead_asked(choice):
-            offers.append(DraftResult(choice.lead, *nothing))
+            offers.append(DraftResult(DrafterId(choice.lead), *nothing))
         return tuple(offers)
 
     def _depth_beside(self, choice: Choice) -> int:

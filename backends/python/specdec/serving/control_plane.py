@@ -78,7 +78,7 @@ class ControlPlane:
         if now_s - self._reported_s.get(task, -REPORT_PERIOD_S) < REPORT_PERIOD_S:
             return
         self._reported_s[task] = now_s
-        report = self.controller.report(task)
+        report = self.controller.take_report(task)
         if report is None:
             return
         metrics, choice = self._metrics, report.choice

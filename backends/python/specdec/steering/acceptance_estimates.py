@@ -1,4 +1,4 @@
-"""Acceptance estimates by task, drafter and band, in which old rounds count less.
+"""Acceptance estimates by task, drafter and band.
 
 A band is a range of temperatures with one verification mode. Position i of a draft is compared
 with the target if the i - 1 draft tokens before it were accepted. The share accepted then is the
@@ -11,40 +11,28 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from specdec.estimates.formulas import expected_tokens_by_length
-from specdec.steering.choices import COPY
+from specdec.steering.choices import DrafterId
 from specdec.steering.drift import Drift
-
-MAX_POSITIONS = 16
-
-MEMORY_ROUNDS = 512
-"""Exponential decay of old evidence: after 512 newer rounds a round weighs 1/e."""
-
-HALF_LIFE_S = 1800.0
-"""Seconds without new rounds in which an estimate loses half its weight, so that the choice is
-explored again."""
-
-POOL_WEIGHT = 8.0
-"""Weight of a prior, such as that from all tasks together, in samples of the task itself."""
+from specdec.steering.estimates import PRIOR_ROUNDS, Key, Means
 
 UNKNOWN = 0.6
 """Conditional acceptance assumed for an unknown drafter: high enough for a trial."""
 
-KEPT_ROUNDS = 4.0
-"""Most weight, in rounds, of evidence from before a drafter changed."""
-
-_GROWTH = math.exp(1 / MEMORY_ROUNDS)
-_RESCALE_AT = 1e100
+OFFERS, DRAFTED, ACCEPTED = "offers", "drafted", "accepted"
+"""Quantities of a drafter besides the acceptance of each position: the share of rounds in which it
+had a proposal, and mean draft tokens and accepted ones of a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftResult:
     """The result of asking one drafter for a draft: its length, and how much was accepted."""
 
-    drafter: str
+    drafter: DrafterId
     num_drafted: int
     depth: int
     """Longest sequence of draft tokens; shorter than `num_drafted` in a tree."""
@@ -52,61 +40,6 @@ class DraftResult:
     num_rounds: int = 1
     """Rounds in which the drafter was asked; more than one only if it had no proposal. For copy
     drafters each token without a copy counts as a round."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """Decayed counts. Newer rounds are added with more weight, instead of scaling older ones."""
-
-    weight: float = 1.0
-    """Weight of the newest round."""
-    last_s: float = 0.0
-    num_asked: float = 0.0
-    num_offered: float = 0.0
-    num_drafted: float = 0.0
-    num_accepted: float = 0.0
-    judged: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
-    """Draft tokens compared with the target, by position."""
-    right: list[float] = field(default_factory=lambda: [0.0] * MAX_POSITIONS)
-    """Draft tokens accepted, by position."""
-
-    def add(self, offer: DraftResult, now_s: float) -> None:
-        """Add the result of asking a drafter."""
-        idle_s, depth = max(0.0, now_s - self.last_s), offer.depth
-        self.weight *= 2 ** min(64.0, idle_s / HALF_LIFE_S)
-        self.last_s = now_s
-        for _ in range(offer.num_rounds):
-            self.weight *= _GROWTH
-            self.num_asked += self.weight
-        if depth:
-            self.num_offered += self.weight
-            self.num_drafted += self.weight * offer.num_drafted
-            self.num_accepted += self.weight * offer.num_accepted
-        for place in range(min(offer.num_accepted + 1, depth, MAX_POSITIONS)):
-            self.judged[place] += self.weight
-            if place < offer.num_accepted:
-                self.right[place] += self.weight
-        if self.weight > _RESCALE_AT:
-            self._rescale()
-
-    def fade(self) -> None:
-        """Reduce the weight of all counts to KEPT_ROUNDS rounds at most."""
-        self.weight = max(self.weight, self.num_asked / KEPT_ROUNDS)
-
-    def age(self, now_s: float) -> float:
-        """Return the factor that converts a count into rounds at their present weight."""
-        idle_s = max(0.0, now_s - self.last_s)
-        return 2 ** (-idle_s / HALF_LIFE_S) / self.weight
-
-    def _rescale(self) -> None:
-        factor = 1 / self.weight
-        self.num_asked *= factor
-        self.num_offered *= factor
-        self.num_drafted *= factor
-        self.num_accepted *= factor
-        self.judged = [each * factor for each in self.judged]
-        self.right = [each * factor for each in self.right]
-        self.weight = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,160 +50,167 @@ class Acceptance:
     """Share of the rounds in which the drafter had a proposal when it was asked."""
     alphas: tuple[float, ...]
     """Conditional acceptance of each position."""
+    errors: tuple[float, ...]
+    """Standard error of each of them."""
     mean_drafted: float
     mean_accepted: float
     """Mean draft tokens of a proposal, and mean accepted ones, over proposals of any length."""
 
-    def tokens_of_offer(self, depth: int) -> float:
-        """Return the expected tokens of a round with a draft of `depth`, the target's included."""
-        return expected_tokens_by_length(self.alphas[:depth])[-1]
+    def expected_tokens(self, depth: int, num_errors: int = 0) -> float:
+        """Return the expected tokens of a round that asks for `depth`, with a proposal or not.
 
-    def expected_tokens(self, depth: int) -> float:
-        """Return the expected tokens of a round that asks for `depth`, with a proposal or not."""
-        return 1.0 + self.offers * (self.tokens_of_offer(depth) - 1.0)
+        `num_errors`: standard errors by which each position is better than its estimate.
+        """
+        pairs = zip(self.alphas[:depth], self.errors[:depth], strict=True)
+        alphas = [min(1.0, alpha + num_errors * error) for alpha, error in pairs]
+        return 1.0 + self.offers * (expected_tokens_by_length(alphas)[-1] - 1.0)
 
 
 class AcceptanceEstimates:
     """All acceptance estimates. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
-        self.tallies: dict[tuple[str, str, str], Tally] = {}
-        """Counts by task, drafter and band; task "" is all tasks together, band "" all bands."""
-        self._drifts: dict[tuple[str, str], Drift] = defaultdict(Drift)
+        self._means = Means()
+        """Means by task, drafter's name, the length that its drafts exceed, band and quantity.
+
+        Task "" is all tasks together, band "" all bands. A quantity is a position, or one of those
+        named above."""
+        self._drifts: dict[tuple[DrafterId, str], Drift] = defaultdict(Drift)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is known."""
+        return bool(self._means)
 
     def add(self, task: str, band: str, offer: DraftResult, now_s: float) -> None:
+        """Add the result of asking a drafter."""
         self._watch(task, band, offer, now_s)
-        for key in (
-            (task, offer.drafter, band),
-            ("", offer.drafter, band),
-            ("", offer.drafter, ""),
-        ):
-            self._tally(key).add(offer, now_s)
+        for level in _levels(task, offer.drafter, band):
+            has_offer, num_rounds = float(offer.depth > 0), offer.num_rounds
+            self._means.add((*level, OFFERS), has_offer, now_s, num_rounds)
+            if offer.depth:
+                self._means.add((*level, DRAFTED), float(offer.num_drafted), now_s)
+                self._means.add((*level, ACCEPTED), float(offer.num_accepted), now_s)
+            for position in range(min(offer.num_accepted + 1, offer.depth)):
+                is_right = float(position < offer.num_accepted)
+                self._means.add((*level, position), is_right, now_s)
 
     def estimate(
-        self,
-        task: str,
-        drafter: str,
-        band: str,
-        now_s: float,
-        num_positions: int = MAX_POSITIONS,
-        optimism: float = 0.0,
+        self, task: str, drafter: DrafterId, band: str, now_s: float, num_positions: int
     ) -> Acceptance:
-        """Return posterior means by position, raised by `optimism` standard errors.
+        """Return the estimate, shrunk towards that of all tasks, and this towards all bands.
 
-        The prior of a task is the estimate for all tasks together, whose prior is the estimate for
-        all bands, whose prior is UNKNOWN. Copy drafters are expected to have no proposals at first,
-        so that they hinder no other drafter until copies are seen.
+        Copy drafters are expected to have no proposals at first, so that they hinder no other
+        drafter until copies are seen.
         """
-        levels = [
-            self.tallies[key]
-            for key in (("", drafter, ""), ("", drafter, band), (task, drafter, band))
-            if key in self.tallies
-        ]
-        offers, errors = float(not drafter.startswith(COPY)), [0.0] * num_positions
-        alphas: Sequence[float] | None = None
-        mean_drafted = mean_accepted = 0.0
-        for tally in levels:
-            age = tally.age(now_s)
-            num_offered = tally.num_offered * age
-            offers = _posterior(num_offered, tally.num_asked * age, offers)[0]
-            weight = num_offered + POOL_WEIGHT
-            mean_drafted = (tally.num_drafted * age + POOL_WEIGHT * mean_drafted) / weight
-            mean_accepted = (tally.num_accepted * age + POOL_WEIGHT * mean_accepted) / weight
-            judged = [each * age for each in tally.judged[:num_positions]]
-            right = [each * age for each in tally.right[:num_positions]]
-            alphas, errors = _by_position(judged, right, alphas)
-        if alphas is None:
-            alphas, errors = _by_position([0.0] * num_positions, [0.0] * num_positions, None)
-        if optimism:
-            alphas = [
-                min(0.99, alpha + optimism * error)
-                for alpha, error in zip(alphas, errors, strict=True)
-            ]
-        return Acceptance(offers, tuple(alphas), mean_drafted, mean_accepted)
+        levels = _levels(task, drafter, band)
 
-    def forget(self, drafter: str) -> None:
-        """Drop the counts of a drafter that was replaced."""
-        self.tallies = {key: each for key, each in self.tallies.items() if key[1] != drafter}
+        def shrunk(quantity: str, prior: float) -> float:
+            return self._means.shrunk([(*each, quantity) for each in levels], prior, now_s)[0]
 
-    def num_rounds(self, task: str, drafter: str, band: str, now_s: float) -> float:
+        alphas, errors = self._by_position(levels, now_s, num_positions)
+        return Acceptance(
+            offers=shrunk(OFFERS, float(not drafter.is_copy)),
+            alphas=tuple(alphas),
+            errors=tuple(errors),
+            mean_drafted=shrunk(DRAFTED, 0.0),
+            mean_accepted=shrunk(ACCEPTED, 0.0),
+        )
+
+    def forget(self, name: str) -> None:
+        """Drop all that is known of a drafter that was replaced."""
+        self._means.forget(lambda key: key[1] == name)
+        for drafter, band in [key for key in self._drifts if key[0].name == name]:
+            del self._drifts[drafter, band]
+
+    def names(self) -> set[str]:
+        """Return the names of the drafters about which anything is known."""
+        return {str(key[1]) for key, _ in self._means.items()}
+
+    def num_rounds(self, task: str, drafter: DrafterId, band: str, now_s: float) -> float:
         """Return the decayed number of the task's rounds in which the drafter was asked."""
-        tally = self.tallies.get((task, drafter, band))
-        return 0.0 if tally is None else tally.num_asked * tally.age(now_s)
+        return self._means.weight((*_levels(task, drafter, band)[-1], OFFERS), now_s)
 
-    def alpha(self, task: str, drafter: str) -> tuple[float, float]:
+    def alpha(self, task: str, drafter: DrafterId) -> tuple[float, float]:
         """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
         judged = right = 0.0
-        for (name, each, band), tally in self.tallies.items():
-            if (name, each) == (task, drafter) and band:
-                judged += sum(tally.judged) / tally.weight
-                right += sum(tally.right) / tally.weight
+        for key, mean in self._means.items():
+            is_own = key[:3] == (task, drafter.name, drafter.beyond) and key[3]
+            if is_own and isinstance(key[4], int):
+                judged += mean.weight
+                right += mean.weight * mean.value
         return (right / judged if judged else 0.0), judged
 
-    def mean_drafted(self, task: str, drafter: str) -> float:
+    def mean_drafted(self, task: str, drafter: DrafterId) -> float:
         """Return the mean draft tokens of a proposal over all bands of a task; 0 without any."""
-        drafted = offered = 0.0
-        for (name, each, band), tally in self.tallies.items():
-            if (name, each) == (task, drafter) and band:
-                drafted += tally.num_drafted / tally.weight
-                offered += tally.num_offered / tally.weight
-        return drafted / offered if offered else 0.0
+        own = [
+            mean
+            for key, mean in self._means.items()
+            if key[:3] == (task, drafter.name, drafter.beyond) and key[3] and key[4] == DRAFTED
+        ]
+        num = sum(mean.weight for mean in own)
+        return sum(mean.weight * mean.value for mean in own) / num if num else 0.0
 
-    def rate(self, task: str, drafter: str, num_tokens: int) -> float | None:
+    def rate(self, task: str, drafter: DrafterId, num_tokens: int) -> float | None:
         """Return accepted ÷ drafted to expect at k = `num_tokens`; None while nothing is known.
 
         The guide "Speculative Decoding for LLM Acceleration" calls this figure α.
         """
-        if not any(key[:2] == (task, drafter) for key in self.tallies):
+        alpha, num_judged = self.alpha(task, drafter)
+        if not num_judged:
             return None
-        alpha, _ = self.alpha(task, drafter)
         return sum(alpha**place for place in range(1, num_tokens + 1)) / num_tokens
+
+    def state(self) -> list[Any]:
+        """Return what was learned as JSON values."""
+        return self._means.state()
+
+    @classmethod
+    def of_state(cls, state: Any, as_of_s: float | None = None) -> AcceptanceEstimates:
+        """Return the estimates of a `state`: see `Means.of_state`."""
+        found = cls()
+        found._means = Means.of_state(state, as_of_s=as_of_s)
+        return found
+
+    def take(self, others: AcceptanceEstimates, now_s: float) -> None:
+        """Take the estimates of others where they are from more rounds."""
+        self._means.take(others._means, now_s, is_newer=False)
+
+    def _by_position(
+        self, levels: list[Key], now_s: float, num_positions: int
+    ) -> tuple[list[float], list[float]]:
+        """Return means and standard errors by position.
+
+        An unknown position is expected to equal the one before it.
+        """
+        alphas: list[float] = []
+        errors: list[float] = []
+        for position in range(num_positions):
+            keys = [(*level, position) for level in levels]
+            prior = alphas[-1] if alphas else UNKNOWN
+            mean, weight = self._means.shrunk(keys, prior, now_s)
+            alphas.append(mean)
+            errors.append(math.sqrt(mean * (1 - mean) / (weight + PRIOR_ROUNDS)))
+        return alphas, errors
 
     def _watch(self, task: str, band: str, offer: DraftResult, now_s: float) -> None:
         """Drop most of the evidence on a drafter that has changed.
 
         Copy drafters are not tested: copies come in runs, which would look like changes.
         """
-        if not offer.depth or offer.drafter.startswith(COPY):
+        if not offer.depth or offer.drafter.is_copy:
             return
-        expected = self.estimate(task, offer.drafter, band, now_s, 1).alphas[0]
-        surprise = float(offer.num_accepted > 0) - expected
-        if self._drifts[offer.drafter, band].has_changed(surprise):
-            for (_, drafter, each), tally in self.tallies.items():
-                if drafter == offer.drafter and each in ("", band):
-                    tally.fade()
-
-    def _tally(self, key: tuple[str, str, str]) -> Tally:
-        if key not in self.tallies:
-            self.tallies[key] = Tally()
-        return self.tallies[key]
+        expected = self._by_position(_levels(task, offer.drafter, band), now_s, 1)[0][0]
+        if self._drifts[offer.drafter, band].add(float(offer.num_accepted > 0) - expected):
+            name = offer.drafter.name
+            self._means.limit(lambda key: key[1] == name and key[3] in ("", band))
 
 
-def _posterior(right: float, judged: float, prior: float) -> tuple[float, float]:
-    """Return mean and standard error of a share, with `prior` counted as POOL_WEIGHT samples."""
-    total = judged + POOL_WEIGHT
-    mean = (right + POOL_WEIGHT * prior) / total
-    return mean, math.sqrt(mean * (1 - mean) / (total + 1))
+def _levels(task: str, drafter: DrafterId, band: str) -> list[Key]:
+    """Return the keys of a drafter's means without the quantity, from general to special."""
+    name, length = drafter.name, drafter.beyond
+    return [("", name, length, ""), ("", name, length, band), (task, name, length, band)]
 
 
-def _by_position(
-    judged: Sequence[float], right: Sequence[float], prior: Sequence[float] | None
-) -> tuple[list[float], list[float]]:
-    """Return means and standard errors by position.
-
-    Without a prior, each position is expected to equal the one before it.
-    """
-    alphas: list[float] = []
-    errors: list[float] = []
-    shift = 0.0
-    for place in range(len(judged)):
-        if prior is None:
-            expected = alphas[-1] if alphas else UNKNOWN
-        else:  # A position never reached differs from its prior half as much as the one before it.
-            expected = min(0.99, max(0.01, prior[place] + shift))
-        mean, error = _posterior(right[place], judged[place], expected)
-        alphas.append(mean)
-        errors.append(error)
-        if prior is not None:
-            shift = 0.5 * (mean - prior[place])
-    return alphas, errors
+def drafters_of(offers: Iterable[DraftResult]) -> set[str]:
+    """Return the names of the drafters that were asked, without copies of any length."""
+    return {each.drafter.name for each in offers if not each.drafter.is_copy}

@@ -23,9 +23,19 @@ def least_beyond(depth: int) -> int:
     return max(depth, SHORT_COPY) if depth else 0
 
 
-def copies_beyond(length: int) -> str:
-    """Return the name in acceptance estimates of copies longer than `length` tokens."""
-    return f"{COPY} beyond {length}" if length else COPY
+@dataclass(frozen=True, slots=True)
+class DrafterId:
+    """A drafter whose acceptance is estimated."""
+
+    name: str
+    """The drafter's name; COPY stands for all copy drafters together."""
+    beyond: int = 0
+    """Draft tokens that a copy must exceed to count; 0 if all drafts count."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it stands for all copy drafters together."""
+        return self.name == COPY
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,10 @@ class RequestTraits:
     """Whether the request names its drafter; `default` is then the only choice."""
     is_routed: bool = False
     """Whether the operator names a drafter for the task; `default` then holds until measured."""
+
+    def lengths(self, drafter: str) -> tuple[int, ...]:
+        """Return the draft lengths that a drafter may have; none if the request cannot use it."""
+        return next((lead.lengths for lead in self.leads if lead.name == drafter), ())
 
     def with_length(self, num_tokens: int) -> Choice:
         """Return the default with at most `num_tokens` draft tokens, or its shortest draft."""

@@ -1,8 +1,8 @@
-"""Who drafts and how much: the choice that promises most tokens per second at the present load.
+"""The controller: chooses the drafter and draft length with most tokens per second.
 
-What a choice promises is worked out in outlook.py. With many in flight guesses stop paying by
-themselves, and the choice is the target alone. A choice is left only for a gain that matters, and
-now and then a request begins with one that is little known, as long as it could be better.
+What a choice promises is worked out in predictions.py. With many requests in flight drafts stop
+paying by themselves, and the choice is to run without speculation. Now and then a request begins
+with a trial: the choice that could be the fastest, if it were as fast as its uncertainty allows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
-from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, RequestTraits
-from specdec.steering.costs import CostModel, Sample, load_bucket
+from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult, drafters_of
+from specdec.steering.choices import OFF_CHOICE, Choice, DrafterId, RequestTraits
+from specdec.steering.costs import CostEstimates, Step, load_bucket
+from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.modes import (
     ARTICLE,
     AUTO,
@@ -25,39 +26,24 @@ from specdec.steering.modes import (
     SKIP_BELOW,
     scheduled,
 )
-from specdec.steering.predictions import PredictionParameters, RequestProgress, speeds
+from specdec.steering.predictions import Predictor, RequestProgress, Speed
 from specdec.steering.settings import ControlSettings
 from specdec.steering.tasks import Task, TaskReport
-from specdec.steering.trials import TRIAL_EVERY, Trials
 
-HYSTERESIS = 1.02
-"""A choice is left for one that promises so many times as much."""
+TRIAL_EVERY = 16
+"""Requests of a task from one trial to the next, if there is anything to learn. A new task's 2nd,
+4th and 8th requests may begin with a trial too. With n requests in flight, trials are n times
+rarer, because all requests in a pass pay for a trial."""
 
-REVISIT_EVERY = 8
-"""One trial in so many goes to the choice of which least is known, if it paid with all guesses
-right."""
+KNOWN_ROUNDS = PRIOR_ROUNDS
+"""Timed rounds of a drafter at a load before it is chosen there, other than by trials."""
 
-OPTIMISM, CERTAIN = 2.0, 1e6
-"""Standard errors that a drafter is believed above its mean, when it is decided what to try."""
-
-VARY_SHARE = 1 / 16
-"""Of the choices that are made with a guess more or less: what a guess costs, and how often the one
-behind the last stands, is seen only where lengths differ."""
-
-ROUTED_ROUNDS = 32
-"""In which the drafter that the operator sends a task to is asked, before it must be the best."""
-
-FEW, MIN_TIMED_OF_MANY = 2, 24
-"""With more than a few in flight, rounds of this load that were timed before its time is taken as
-known. Two trials are enough."""
-
-MIN_TIMED = 8
-"""Steps of the target alone, and rounds that cost no guessing, before their time is taken as known;
-until then trials go to them. One trial is enough for it, though its first step is not counted."""
+ROUTED_ROUNDS = 4 * PRIOR_ROUNDS
+"""Rounds of the drafter that the operator names for a task, before another may be chosen."""
 
 
 class Controller:
-    """Shared by all requests. Thread-safe."""
+    """Chooses for all requests, and learns from them. Thread-safe."""
 
     def __init__(
         self,
@@ -68,131 +54,144 @@ class Controller:
     ) -> None:
         """`clock`: seconds since the epoch; `draw`: uniform in [0, 1)."""
         self.settings = settings
-        self.book = AcceptanceEstimates()
-        self.costs = CostModel()
+        self.acceptance = AcceptanceEstimates()
+        self.costs = CostEstimates()
         self._clock = clock
         self._draw = draw
-        self.lock = threading.Lock()
-        """Held around the book and the costs."""
+        self._lock = threading.Lock()
         self._choices: dict[tuple[str, str, int], Choice] = {}
-        """The last by task, band and load bucket."""
+        """Latest choice by task, band and load bucket."""
         self._tasks: dict[str, Task] = {}
-        self._trials = Trials()
+        self._has_trial = False
+        """Whether a trial is running."""
 
-    # What a request asks.
+    # Questions of a request.
 
-    def is_drawn(self, share: float) -> bool:
-        """By chance, so often."""
+    def draw(self, share: float) -> bool:
+        """Decide by chance, with probability `share`."""
         return self._draw() < share
 
-    def is_control(self) -> bool:
-        """Whether the request that starts is one of the few that run plain, to compare with."""
-        is_measuring = self.settings.mode not in (OFF, FIXED)
-        return is_measuring and self.is_drawn(self.settings.control_share)
+    def draw_control(self) -> bool:
+        """Decide by chance whether a request that starts belongs to the control group."""
+        return self.settings.mode not in (OFF, FIXED) and self.draw(self.settings.control_share)
 
-    def trial(self, traits: RequestTraits, place: RequestProgress) -> Choice | None:
-        """What the request that starts should begin with for a few rounds, to learn of it."""
-        with self.lock:
-            if not self._trials.is_due(traits.task, place.num_inflight):
+    def begin_trial(self, traits: RequestTraits, progress: RequestProgress) -> Choice | None:
+        """Count a request that starts; return the choice of its trial, or None for no trial."""
+        with self._lock:
+            task = self._task(traits.task)
+            task.num_started += 1
+            number, rest = divmod(task.num_started, progress.num_inflight)
+            is_young = 1 < number < TRIAL_EVERY and number & (number - 1) == 0
+            if rest or not (is_young or number % TRIAL_EVERY == 0) or self._has_trial:
                 return None
             if self.settings.mode != AUTO or traits.is_fixed:
                 return None
-            if self._must_be_off(traits, place):
+            if self._must_be_off(traits, progress):
                 return None
-            tried = self._untimed(traits) or self._trial(traits, place)
-            if tried is not None:
-                self._trials.begin()
+            tried = self._trial(traits, progress)
+            self._has_trial = tried is not None
             return tried
 
-    def trial_is_over(self) -> None:
-        """One that `trial` began."""
-        with self.lock:
-            self._trials.end()
+    def end_trial(self) -> None:
+        """End a trial that `begin_trial` began."""
+        with self._lock:
+            self._has_trial = False
 
-    def choose(self, traits: RequestTraits, place: RequestProgress) -> Choice:
-        """The choice for the next rounds of a request."""
-        with self.lock:
+    def choose(self, traits: RequestTraits, progress: RequestProgress) -> Choice:
+        """Return the choice for the next rounds of a request."""
+        with self._lock:
+            speeds = self._speeds(traits, progress)
             if self.settings.mode == AUTO:
-                promised = self._speeds(self._timed_part(traits, place), place)
-                chosen = self._best(traits, place, promised)
+                chosen = self._best(traits, progress, speeds)
             else:
-                promised = self._speeds(traits, place)
-                chosen = self._by_rule(self.settings.mode, traits, place)
-            self._note(traits, place, chosen, promised)
-            return self._varied(traits, chosen) if promised else chosen
+                chosen = self._by_rule(self.settings.mode, traits, progress)
+            gain = 1.0
+            if chosen in speeds and OFF_CHOICE in speeds:
+                gain = speeds[chosen].mean / speeds[OFF_CHOICE].mean
+            self._choices[self._key(traits, progress)] = chosen
+            self._task(traits.task).chosen(chosen, gain)
+            return chosen
 
-    # What it tells.
+    # Reports to the controller.
 
-    def learn_round(
-        self, traits: RequestTraits, sample: Sample | None, offers: Sequence[DraftResult]
-    ) -> None:
-        """`sample`: None for a round whose time says nothing. `offers`: of those who were asked."""
-        with self.lock:
-            now_s = self._clock()
-            task = self._task(traits.task)
+    def learn_step(self, step: Step, seconds: float) -> None:
+        """Learn from the time of a step."""
+        with self._lock:
+            self.costs.add(step, seconds, self._clock())
+
+    def learn_drafts(self, traits: RequestTraits, offers: Sequence[DraftResult]) -> None:
+        """Learn from the results of the drafters that were asked."""
+        with self._lock:
+            now_s, task = self._clock(), self._task(traits.task)
+            task.drafters |= drafters_of(offers)
             for offer in offers:
-                task.drafters.add(offer.drafter)
-                if traits.is_routed and offer.drafter == traits.default.lead:
+                if traits.is_routed and offer.drafter.name == traits.default.lead:
                     task.num_routed += offer.num_rounds
-                self.book.add(traits.task, traits.band, offer, now_s)
-            if sample is not None:
-                self.costs.add(sample)
+                self.acceptance.add(traits.task, traits.band, offer, now_s)
 
     def renew(self, drafters: Iterable[str]) -> None:
-        """Other versions of them are served."""
-        with self.lock:
+        """Forget the acceptance of drafters that are now served in another version."""
+        with self._lock:
             for drafter in drafters:
-                self.book.forget(drafter)
+                self.acceptance.forget(drafter)
 
     def learn_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
-        """See CostModel.add_prompt."""
-        with self.lock:
-            self.costs.add_prompt(num_prompt, seconds, has_head=has_head)
+        """See CostEstimates.add_prompt."""
+        with self._lock:
+            self.costs.add_prompt(num_prompt, seconds, self._clock(), has_head=has_head)
 
     def learn_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
-        """See CostModel.add_first_draft."""
-        with self.lock:
-            self.costs.add_first_draft(lead, num_prompt, seconds)
+        """See CostEstimates.add_first_draft."""
+        with self._lock:
+            self.costs.add_first_draft(lead, num_prompt, seconds, self._clock())
 
     def learn_request(
         self, task_label: str, seconds: float, num_tokens: int, *, is_control: bool | None
     ) -> None:
-        """A request that ran to its end: what came behind its first tokens.
+        """Learn from a request that ran to its end; both figures are without its first round.
 
-        `is_control`: None where it belongs to neither of the groups that are compared.
+        `is_control`: None if it belongs to neither of the groups that are compared.
         """
-        with self.lock:
-            task = self._task(task_label)
-            task.answered(seconds, num_tokens, is_control=is_control)
+        with self._lock:
+            self._task(task_label).answered(seconds, num_tokens, is_control=is_control)
 
-    def report(self, task_label: str) -> TaskReport | None:
-        """None for a task of which nothing is known."""
-        with self.lock:
+    def take_report(self, task_label: str) -> TaskReport | None:
+        """Return what is new of a task; None if nothing is known of it."""
+        with self._lock:
             task = self._tasks.get(task_label)
-            return None if task is None else task.report(self.book)
+            return None if task is None else task.take_report(self.acceptance)
 
-    # How it is decided; the lock is held.
+    def state(self) -> dict[str, Any]:
+        """Return what was learned as JSON values."""
+        with self._lock:
+            return {"acceptance": self.acceptance.state(), "costs": self.costs.state()}
 
-    def _by_rule(self, mode: str, traits: RequestTraits, place: RequestProgress) -> Choice:
-        default = traits.default
+    def take(self, acceptance: AcceptanceEstimates, costs: CostEstimates | None) -> None:
+        """Take estimates from a file: acceptance where it has more rounds, and all costs."""
+        with self._lock:
+            self.acceptance.take(acceptance, self._clock())
+            if costs is not None:
+                self.costs.take(costs)
+
+    # The decision; callers hold the lock.
+
+    def _by_rule(self, mode: str, traits: RequestTraits, progress: RequestProgress) -> Choice:
         if mode == FIXED:
-            return default
+            return traits.default
         if mode == ARTICLE:
             return self._by_article(traits)
         if mode == OFF:
             return OFF_CHOICE
         hour = time.localtime(self._clock()).tm_hour
-        num_tokens = scheduled(self.settings.rules, place.num_inflight, hour)
-        if not num_tokens:
-            return OFF_CHOICE
-        return traits.with_length(num_tokens)
+        num_tokens = scheduled(self.settings.rules, progress.num_inflight, hour)
+        return traits.with_length(num_tokens) if num_tokens else OFF_CHOICE
 
     def _by_article(self, traits: RequestTraits) -> Choice:
-        default = traits.default
-        num_requests = self._trials.num_started(traits.task)
-        if num_requests and num_requests % TRIAL_EVERY == 0:
+        default, num_started = traits.default, self._task(traits.task).num_started
+        if num_started and num_started % TRIAL_EVERY == 0:
             return default  # Or it would never be on again.
-        rate = self.book.rate(traits.task, default.lead, max(1, default.num_tokens))
+        drafter = DrafterId(default.lead)
+        rate = self.acceptance.rate(traits.task, drafter, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
         if rate < SKIP_BELOW:
@@ -200,140 +199,58 @@ class Controller:
         return self._choices.get((traits.task, traits.band, 0), default)
 
     def _best(
-        self, traits: RequestTraits, place: RequestProgress, promised: Mapping[Choice, float]
+        self, traits: RequestTraits, progress: RequestProgress, speeds: Mapping[Choice, Speed]
     ) -> Choice:
-        if self._must_be_off(traits, place):
+        if self._must_be_off(traits, progress):
             return OFF_CHOICE
-        if not promised:
+        if not speeds:
             return traits.default
-        if traits.is_routed:
-            routed = traits.with_length(traits.default.num_tokens)
-            # What was measured of a drafter may be forgotten, that it was measured is not.
-            num_known = self._num_rounds(traits, routed.lead)
-            num_asked = max(self._task(traits.task).num_routed, num_known)
-            if num_asked < ROUTED_ROUNDS and routed in promised:
-                return routed
-        known = [each for each in promised if self._is_timed(traits, place, each)]
-        best = max(known, key=lambda choice: promised[choice])
-        last = self._choices.get(self._key(traits, place))
-        if last is not None and last in promised and promised[best] < HYSTERESIS * promised[last]:
-            return last
-        return best
+        if traits.is_routed and traits.default in speeds:
+            # The rounds of a drafter may be forgotten; that it was measured is not.
+            drafter, now_s = DrafterId(traits.default.lead), self._clock()
+            num_known = self.acceptance.num_rounds(traits.task, drafter, traits.band, now_s)
+            if max(self._task(traits.task).num_routed, num_known) < ROUTED_ROUNDS:
+                return traits.default
+        known = [each for each in speeds if self._is_known(each, traits, progress)]
+        return max(known, key=lambda choice: speeds[choice].mean, default=traits.default)
 
-    def _must_be_off(self, traits: RequestTraits, place: RequestProgress) -> bool:
-        """First of all it is seen what there is to gain."""
-        is_shared = place.num_inflight > 1 and traits.may_be_off
-        return is_shared and not self.costs.has_baseline(place.num_inflight)
-
-    def _varied(self, traits: RequestTraits, chosen: Choice) -> Choice:
-        lengths = next((each.lengths for each in traits.leads if each.name == chosen.lead), ())
-        is_measured = self.settings.mode == AUTO and not traits.is_fixed
-        if len(lengths) < 2 or not is_measured or self._draw() >= VARY_SHARE:
-            return chosen
-        place = lengths.index(chosen.num_tokens)
-        near = [*lengths[max(0, place - 1) : place], *lengths[place + 1 : place + 2]]
-        return Choice(chosen.lead, near[int(self._draw() * len(near))])
-
-    def _untimed(self, traits: RequestTraits) -> Choice | None:
-        """What everything else is compared with, as long as it is hardly known."""
-        if self.costs.num_streamed < MIN_TIMED and traits.may_be_off:
-            return OFF_CHOICE
-        # Beside a head, which reads along in a trial, such a round has no time of its own.
-        is_alone = not any(each.is_head for each in traits.leads)
-        if self.costs.num_looped < MIN_TIMED and traits.has_copying and is_alone:
-            return Choice(COPY)
-        return None
-
-    def _trial(self, traits: RequestTraits, place: RequestProgress) -> Choice | None:
-        promised = self._speeds(traits, place)
-        if not promised:
+    def _trial(self, traits: RequestTraits, progress: RequestProgress) -> Choice | None:
+        speeds = self._speeds(traits, progress)
+        if not speeds:
             return None
-        best = self._best(traits, place, promised)
-        task = self._task(traits.task)
-        task.num_trials += 1
-        is_revisit = task.num_trials % REVISIT_EVERY == 0
-        if is_revisit and not (self.settings.control_share or best.is_off):
-            return OFF_CHOICE if traits.may_be_off else None  # Nobody else tells its pace.
-        hoped = self._speeds(traits, place, CERTAIN if is_revisit else OPTIMISM)
-        others = {
-            each: speed
-            for each, speed in hoped.items()
-            if not each.is_off and each.lead != best.lead and speed > promised[best]
-        }
-        if not others:
+        best = self._best(traits, progress, speeds)
+        others = [each for each in speeds if each.lead != best.lead]
+        hoped = max(others, key=lambda choice: speeds[choice].upper, default=best)
+        if speeds[hoped].upper <= speeds[best].mean:
             return None
-        if is_revisit:
-            known = {each: self._num_rounds(traits, each.lead) for each in others}
-            least = min(known.values())
-            others = {each: others[each] for each in known if known[each] == least}
-        candidate = max(others, key=lambda choice: others[choice])
-        return self._moderate(traits, candidate, promised)
+        own = [each for each in others if each.lead == hoped.lead]
+        return max(own, key=lambda choice: speeds[choice].mean, default=None)
 
-    def _num_rounds(self, traits: RequestTraits, drafter: str) -> float:
-        return self.book.num_rounds(traits.task, drafter, traits.band, self._clock())
+    def _must_be_off(self, traits: RequestTraits, progress: RequestProgress) -> bool:
+        """Return whether the speed without speculation is to be measured first at this load."""
+        is_shared = progress.num_inflight > 1 and traits.may_be_off
+        return is_shared and not self._is_known(OFF_CHOICE, traits, progress)
 
-    def _moderate(
-        self, traits: RequestTraits, candidate: Choice, promised: Mapping[Choice, float]
-    ) -> Choice:
-        """The candidate's lead with the number of guesses that is likely to be its best."""
-        lengths = next((e.lengths for e in traits.leads if e.name == candidate.lead), ())
-        if not lengths:
-            return candidate
-        if not self.costs.is_timed(candidate.lead):
-            return Choice(candidate.lead, lengths[min(1, len(lengths) - 1)])
-        own = [Choice(candidate.lead, length) for length in lengths]
-        return max(own, key=lambda choice: promised.get(choice, 0.0))
+    def _is_known(self, choice: Choice, traits: RequestTraits, progress: RequestProgress) -> bool:
+        """Return whether the choice was timed at this load, or is the request's default."""
+        num = self.costs.num_timed(choice.lead, progress.num_inflight, self._clock())
+        is_usual = choice == traits.default and progress.num_inflight == 1
+        return num >= KNOWN_ROUNDS or is_usual or not traits.may_be_off
 
-    def _speeds(
-        self, traits: RequestTraits, place: RequestProgress, optimism: float = 0.0
-    ) -> dict[Choice, float]:
-        """Nothing as long as no pass was timed."""
+    def _speeds(self, traits: RequestTraits, progress: RequestProgress) -> dict[Choice, Speed]:
+        """Return nothing as long as no step was timed."""
         if not self.costs.is_known:
             return {}
-        usual = self._task(traits.task).mean_tokens
-        num_expected = max(1.0, min(usual or place.num_left, place.num_left))
-        moment = PredictionParameters(self._clock(), num_expected, optimism)
-        return speeds(self.book, self.costs, traits, place, moment)
+        usual = self._task(traits.task).answers.value or progress.num_left
+        num_expected = max(1.0, min(usual, progress.num_left))
+        now_s = self._clock()
+        return Predictor(
+            self.acceptance, self.costs, traits, progress, now_s, num_expected
+        ).speeds()
 
-    def _is_timed(self, traits: RequestTraits, place: RequestProgress, choice: Choice) -> bool:
-        """What was never timed looks as if it cost nothing: that is for trials to find out.
-
-        Where many share the passes all would pay for a wrong belief, and what others do tells
-        little of this load.
-        """
-        if choice.is_off:
-            return True
-        is_copying = choice.lead == COPY
-        if place.num_inflight > FEW and traits.may_be_off:
-            lead = None if is_copying else choice.lead
-            return self.costs.num_timed(lead, place.num_inflight) >= MIN_TIMED_OF_MANY
-        return is_copying or choice == traits.default or self.costs.is_timed(choice.lead)
-
-    def _timed_part(self, traits: RequestTraits, place: RequestProgress) -> RequestTraits:
-        """Without the leads that a crowd would not take anyhow: it chooses often."""
-        if place.num_inflight <= FEW or not traits.may_be_off:
-            return traits
-        leads = (e for e in traits.leads if self._is_timed(traits, place, Choice(e.name)))
-        return replace(traits, leads=tuple(leads))
-
-    def _note(
-        self,
-        traits: RequestTraits,
-        place: RequestProgress,
-        chosen: Choice,
-        promised: Mapping[Choice, float],
-    ) -> None:
-        self._choices[self._key(traits, place)] = chosen
-        gain = 1.0
-        if chosen in promised and OFF_CHOICE in promised:
-            gain = promised[chosen] / promised[OFF_CHOICE]
-        self._task(traits.task).chosen(chosen, gain)
-
-    def _key(self, traits: RequestTraits, place: RequestProgress) -> tuple[str, str, int]:
-        bucket = load_bucket(place.num_inflight) if self.settings.mode == AUTO else 0
+    def _key(self, traits: RequestTraits, progress: RequestProgress) -> tuple[str, str, int]:
+        bucket = load_bucket(progress.num_inflight) if self.settings.mode == AUTO else 0
         return traits.task, traits.band, bucket
 
     def _task(self, label: str) -> Task:
-        if label not in self._tasks:
-            self._tasks[label] = Task(label)
-        return self._tasks[label]
+        return self._tasks.setdefault(label, Task(label))

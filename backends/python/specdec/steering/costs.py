@@ -1,280 +1,233 @@
 """Costs of rounds, learned from the rounds themselves: no profile is needed beforehand.
 
-A pass of the target has a fixed cost, and costs for each row and for its context (Liu et al. 2024
-fit the same line offline). A round of the loop also pays for its calls; a step of a streaming call
-pays less for them. A draft has a fixed cost and a cost for each draft token. All this differs by
-load, so each load has its own fit, which starts from the fit over all loads.
+A round's cost is a mean by drafter, draft length and load, shrunk towards a linear fit: a pass has
+a fixed cost, and costs for its rows, its context, requests that run round by round, prompts that
+are read meanwhile, and draft tokens. The fit of a load is shrunk towards the fit over all loads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from specdec.steering.baselines import Baseline
-from specdec.steering.draft_costs import DraftCosts, Guessing
-from specdec.steering.fits import REFIT_EVERY, Fit, Vector
+from specdec.steering.choices import Choice
+from specdec.steering.estimates import PRIOR_ROUNDS, Array, Means, solve
 
 MAX_OUTLIER = 4.0
-"""Most that a sample counts, as a multiple of its expected time: a stall says little of passes."""
+"""Most that a round counts, as a multiple of its expected time: a stall says little of passes."""
 
-ROW_SHARE = 0.03
-"""Prior cost of a row, as a share of the pass without its rows."""
+PART_SHARE = 0.03
+"""Prior cost of each row, request in the loop or draft token, as a share of the whole round."""
 
-CALL_SHARE = 0.1
-"""Prior cost of a round's calls over those of a streamed step, as a share of a plain step. While a
-head reads along, rounds cannot be timed without it, and copies would seem to cost nothing."""
+NUM_PASS, NUM_FEATURES = 5, 7
+"""Features of a pass, and features with the two of its drafter: see `Step.features`."""
 
-LOOP_SHARE = 0.02
-"""Prior cost of each request that runs round by round, as a share of a plain step."""
-
-MAX_LOAD_BUCKETS = 12
+NUM_READING = 2 * 2
+"""Features of a prompt that is read: 1 and its tokens, and both again for a head."""
 
 
 def load_bucket(num_inflight: int) -> int:
     """Return 0 for one request, 1 for two, 2 for three and four, 3 for five to eight, and so on."""
-    return min((max(1, num_inflight) - 1).bit_length(), MAX_LOAD_BUCKETS - 1)
+    return (max(1, num_inflight) - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """The time of one round, and the load in which the request measured it."""
+class Step:
+    """One pass of the target with the drafting for it, and the load in which it ran.
 
+    The requests in flight may all do different things.
+    """
+
+    choice: Choice
+    """Drafter and draft length of the request that reports it; COPY if neither head nor draft
+    engine drafted, OFF_CHOICE for a plain step of a streaming call."""
     num_inflight: int
     num_looping: int
     """Requests in flight that run round by round."""
-    num_rows: int
-    """Rows of a pass over all requests in flight, where they are known."""
+    num_rows: float
+    """Rows of the pass, of all requests."""
     num_context: int
     """Tokens of this request's context."""
-    is_streamed: bool
-    """Whether it was a plain step of a streaming call."""
-    target_s: float
-    """Seconds of the round without waiting for a draft engine."""
-    lead: str | None = None
-    """Name of the draft engine that drafted for this round, or of the head that drafted for the
-    next one; None if neither did."""
-    num_drafted: int = 0
-    """Draft tokens from `lead`."""
     num_drafting: int = 1
-    """Requests in flight for which `lead` drafts."""
-    draft_s: float = 0.0
-    """Seconds spent waiting for a draft engine."""
-    is_head: bool = False
-    """Whether `lead` is a head; its time is then part of `target_s`."""
+    """Requests in flight for which the choice's drafter drafts."""
+    num_reading: int = 0
+    """Requests in flight whose prompts are read."""
+
+    @property
+    def bucket(self) -> int:
+        return load_bucket(self.num_inflight)
+
+    @property
+    def features(self) -> Array:
+        """Features, [NUM_FEATURES] float64, in the order given there."""
+        num_tokens = self.choice.num_tokens
+        of_pass = 1.0, self.num_looping, self.num_reading, self.num_rows, self.num_context
+        return np.array([*of_pass, float(num_tokens > 0), num_tokens * self.num_drafting])
+
+    def with_drafter(self, choice: Choice, num_rows: float) -> Step:
+        """Return the step if all requests in flight made this choice, with `num_rows` rows each."""
+        num = self.num_inflight
+        num_looping = 0 if choice.is_off else num
+        return Step(choice, num, num_looping, num * num_rows, self.num_context, num)
 
 
-class CostModel:
-    """Learned costs of passes, drafts and prompts. Callers hold the controller's lock."""
+@dataclass(slots=True)
+class _Line:
+    """The linear fit of one load."""
+
+    pass_s: Array
+    drafting_s: dict[str, Array] = field(default_factory=dict)
+
+    def seconds(self, lead: str, features: Array) -> float:
+        """Return the fit's value for features of a step, or of their mean."""
+        of_drafter = self.drafting_s.get(lead, np.zeros(NUM_FEATURES - NUM_PASS))
+        return float(features[:NUM_PASS] @ self.pass_s + features[NUM_PASS:] @ of_drafter)
+
+    def coefficients(self, lead: str) -> Array:
+        of_drafter = self.drafting_s.get(lead, np.zeros(NUM_FEATURES - NUM_PASS))
+        return np.concatenate([self.pass_s, of_drafter])
+
+
+class CostEstimates:
+    """Learned costs of steps and of prompts. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
-        self.passes: dict[tuple[int, bool], Fit] = {}
-        """Fits by load bucket, and whether for streamed plain steps; see `_pass_features`.
-
-        Plain steps and rounds decay apart: where nearly all samples are plain steps, the few rounds
-        show what calls and rows cost.
-        """
-        self.drafting = DraftCosts(NUM_PASS_FEATURES, self._pass_coefficients)
-        self.baselines: dict[int, Baseline] = {}
-        """Paces without speculation, by load bucket."""
-        self.prompts = Fit(4)
-        """Fit of first rounds; features: 1, thousands of prompt tokens, and both again if a head of
-        any shape reads along. In one fit, the head does not pay for the target's own reading."""
-        self.first_drafts: dict[str, Fit] = {}
-        """Fits of first drafts by draft engine; features: 1, thousands of prompt tokens."""
-        self._solved: dict[int, Vector] = {}
-        """Coefficients of passes by load bucket, kept until there are enough new samples."""
+        self._steps = Means()
+        """Products of (seconds, features) by drafter, draft length and load bucket."""
+        self._readings = Means()
+        """Products of (seconds, features of a prompt) by draft engine; "" for first rounds."""
+        self._lines: dict[int, _Line] = {}
+        """Fits by load bucket, kept until there are enough new steps."""
+        self._num_new = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether any pass has been timed."""
-        return bool(self.passes)
+        """Whether any step has been timed."""
+        return bool(self._steps)
 
-    @property
-    def num_looped(self) -> int:
-        """Timed rounds of the loop in which no head drafted."""
-        return self._num_samples(is_streamed=False)
-
-    @property
-    def num_streamed(self) -> int:
-        """Timed plain steps of streaming calls."""
-        return self._num_samples(is_streamed=True)
-
-    def _num_samples(self, *, is_streamed: bool) -> int:
-        own = (fit for (_, kind), fit in self.passes.items() if kind == is_streamed)
-        return sum(fit.num_samples for fit in own)
+    def num_timed(self, lead: str, num_inflight: int, now_s: float) -> float:
+        """Return the decayed number of steps with this drafter at this load."""
+        bucket = load_bucket(num_inflight)
+        own = (m for key, m in self._steps.items() if key[0] == lead and key[-1] == bucket)
+        return sum(mean.weight_at(now_s) for mean in own)
 
     def is_timed(self, lead: str) -> bool:
-        """Return whether drafts of `lead` were timed at any load."""
-        return self.drafting.is_timed(lead)
+        """Return whether steps with this drafter were timed at any load."""
+        return any(key[0] == lead for key, _ in self._steps.items())
 
-    def num_timed(self, lead: str | None, num_inflight: int) -> int:
-        """Return how many rounds with drafts of `lead` were timed at this load.
-
-        For None, return the number of timed rounds in which no head drafted.
-        """
-        bucket = load_bucket(num_inflight)
-        if lead is not None:
-            return self.drafting.num_timed(lead, bucket)
-        fit = self.passes.get((bucket, False))
-        return fit.num_samples if fit else 0
-
-    def solve_anew(self) -> None:
-        """Drop the solved coefficients, so that the next use includes new samples."""
-        self._solved.clear()
-        self.drafting.solve_anew()
-
-    def add(self, sample: Sample) -> None:
-        """Learn from a round in which no prompt was read."""
-        bucket = load_bucket(sample.num_inflight)
-        features = _pass_features(
-            sample.is_streamed, sample.num_looping, sample.num_rows, sample.num_context
-        )
-        target_s = sample.target_s
-        if not sample.is_streamed:
-            self._baseline(sample.num_inflight).add_round()
-        guessing = None
-        if sample.lead is not None:
-            guessing = Guessing(sample.lead, bucket, sample.num_drafted, sample.num_drafting)
-        if guessing is not None and sample.is_head:
-            if self.is_known:
-                expected_s = self._pass_s(bucket, features) + self.drafting.line_s(guessing)
-                self.drafting.add(guessing, min(target_s, MAX_OUTLIER * expected_s), features)
-            return
+    def add(self, step: Step, seconds: float, now_s: float) -> None:
+        """Learn from a step."""
         if self.is_known:
-            target_s = min(target_s, MAX_OUTLIER * self._pass_s(bucket, features))
-        if sample.is_streamed:
-            self._baseline(sample.num_inflight).add_step(
-                target_s,
-                sample.num_context,
-                sample.num_inflight,
-                is_alone=not sample.num_looping,
-            )
-        fit = self.passes.setdefault((bucket, sample.is_streamed), Fit(NUM_PASS_FEATURES))
-        fit.add(features, target_s)
-        if fit.is_due:
-            self.solve_anew()
-        if guessing is not None:
-            line_s = self.drafting.line_s(guessing)
-            limit_s = MAX_OUTLIER * line_s if line_s > 0 else sample.draft_s
-            self.drafting.add(guessing, min(sample.draft_s, limit_s), None)
+            limit_s = MAX_OUTLIER * self.predict(step, now_s)[0]
+            seconds = min(seconds, limit_s)
+        choice, values = step.choice, np.concatenate([[seconds], step.features])
+        key = choice.lead, choice.num_tokens, step.bucket
+        self._steps.add(key, np.outer(values, values), now_s)
+        self._num_new += 1
+        if self._num_new % PRIOR_ROUNDS == 0 or self._num_new < PRIOR_ROUNDS:
+            self._lines.clear()
 
-    def pass_line(
-        self, num_inflight: int, num_context: int, *, is_streamed: bool
-    ) -> tuple[float, float]:
-        """Return seconds of a pass without rows, and of each row.
+    def predict(self, step: Step, now_s: float) -> tuple[float, float]:
+        """Return the seconds expected of a step, and their standard error."""
+        choice, features, line = step.choice, step.features, self._line(step.bucket)
+        expected_s = line.seconds(choice.lead, features)
+        key = choice.lead, choice.num_tokens, step.bucket
+        weight, variance = self._steps.weight(key, now_s), 0.0
+        if weight:
+            products = self._steps.value(key)
+            rest = np.concatenate([[1.0], -line.coefficients(choice.lead)])
+            off_s = float(rest @ products[:, 1])
+            variance = max(0.0, float(rest @ products @ rest) - off_s**2)
+            expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
+        least_s = PART_SHARE * float(line.pass_s[0]) + float(np.finfo(float).eps)
+        expected_s = float(max(expected_s, least_s))
+        # A round of the prior varies by as much as its mean. Other lengths tell of this one too.
+        num_timed = self.num_timed(choice.lead, step.num_inflight, now_s)
+        spread = num_timed * variance + PRIOR_ROUNDS * expected_s**2
+        return expected_s, math.sqrt(spread) / (num_timed + PRIOR_ROUNDS)
 
-        All requests in flight are assumed to stream, or all to run round by round.
-        """
-        coefficients = self._pass_coefficients(load_bucket(num_inflight))
-        num_looping = 0 if is_streamed else num_inflight
-        features = _pass_features(is_streamed, num_looping, 0.0, num_context)
-        return float(features @ coefficients), float(coefficients[ROWS])
-
-    def plain_s(self, num_inflight: int, num_context: int) -> float:
-        """Predict seconds of a plain step while no request in flight speculates."""
-        start_s, row_s = self.pass_line(num_inflight, num_context, is_streamed=True)
-        fitted_s, measured = start_s + row_s * num_inflight, self._baseline(num_inflight)
-        # The measured mean is of another context length and load; the fit corrects for both.
-        usual_s, _ = self.pass_line(num_inflight, round(measured.mean_context), is_streamed=True)
-        usual_s += row_s * measured.mean_inflight
-        measured_s = measured.steps.mean_s + fitted_s - usual_s
-        return measured.trust * measured_s + (1 - measured.trust) * fitted_s
-
-    def has_baseline(self, num_inflight: int) -> bool:
-        """Return whether the pace without speculation is known at this load."""
-        return self._baseline(num_inflight).is_known
-
-    def _baseline(self, num_inflight: int) -> Baseline:
-        return self.baselines.setdefault(load_bucket(num_inflight), Baseline())
-
-    def draft_s(self, lead: str, num_inflight: int, num_tokens: int) -> float:
-        """Predict seconds that a draft adds to a round, if all in flight use this drafter.
-
-        Return 0 for a drafter that was never timed, so that it is tried. If no round without the
-        head was timed, only the sum of both is known, and the head's part may come out negative.
-        It is limited so that no round is shorter than a plain step.
-        """
-        bucket = load_bucket(num_inflight)
-        found = self.drafting.seconds(Guessing(lead, bucket, num_tokens, num_inflight))
-        _, call_s, loop_s, _, _ = self._pass_coefficients(bucket)
-        return max(-float(call_s + loop_s * num_inflight), found)
-
-    def add_prompt(self, num_prompt: int, seconds: float, *, has_head: bool) -> None:
+    def add_prompt(self, num_prompt: int, seconds: float, now_s: float, *, has_head: bool) -> None:
         """Learn the time of a first round; `has_head`: whether a head read the prompt too."""
-        _add_reading(self.prompts, _reading_features(num_prompt, has_head=has_head), seconds)
+        self._add_reading("", num_prompt, seconds, now_s, has_head=has_head)
 
-    def add_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
+    def add_first_draft(self, lead: str, num_prompt: int, seconds: float, now_s: float) -> None:
         """Learn the time of a draft engine's first draft, in which it read the prompt."""
-        fit = self.first_drafts.setdefault(lead, Fit(2))
-        _add_reading(fit, np.array([1.0, num_prompt / 1000]), seconds)
+        self._add_reading(lead, num_prompt, seconds, now_s, has_head=False)
 
     def reading_s(self, lead: str, num_prompt: int, *, is_head: bool) -> float:
         """Predict the extra seconds for this drafter to read the prompt; 0 if not known."""
-        features = np.array([1.0, num_prompt / 1000])
-        fit = self.prompts if is_head else self.first_drafts.get(lead)
-        if fit is None or not fit.num_samples:
+        key = ("" if is_head else lead,)
+        products = self._readings.value(key)
+        if products is None:
             return 0.0
-        coefficients = _reading_coefficients(fit)
-        return max(0.0, float(features @ coefficients[-2:]))
+        weighed = products * self._readings.weight(key, 0.0)
+        # The target's own reading may cost anything; a head adds nothing until it is measured.
+        found = solve(weighed, np.zeros(NUM_READING), num_loose=2, is_signed=True)
+        return max(0.0, float(np.array([1.0, num_prompt]) @ (found[2:] if is_head else found[:2])))
 
-    def _pass_s(self, bucket: int, features: Vector) -> float:
-        return max(float(features @ self._pass_coefficients(bucket)), 1e-6)
+    def state(self) -> dict[str, Any]:
+        """Return what was learned as JSON values."""
+        return {"steps": self._steps.state(), "readings": self._readings.state()}
 
-    def _pass_coefficients(self, bucket: int) -> Vector:
-        """Return the coefficients of a pass; all are 0 until a pass has been timed."""
-        if bucket not in self._solved:
-            self._solved[bucket] = self._solve(bucket)
-        return self._solved[bucket]
+    @classmethod
+    def of_state(cls, state: Any, as_of_s: float) -> CostEstimates:
+        """Return the estimates of a `state`: see `Means.of_state`. May also raise KeyError."""
+        found = cls()
+        found._steps = Means.of_state(state["steps"], 1 + NUM_FEATURES, as_of_s)
+        found._readings = Means.of_state(state["readings"], 1 + NUM_READING, as_of_s)
+        return found
 
-    def _solve(self, bucket: int) -> Vector:
-        if not self.passes:
-            return np.zeros(NUM_PASS_FEATURES)
-        whole = Fit.total([*self.passes.values()])
-        num_weighed = max(float(whole.products[0, 0]), 1e-12)
-        mean_s, mean_rows = whole.moments[0] / num_weighed, whole.products[0, ROWS] / num_weighed
-        row_s = ROW_SHARE * mean_s / (1 + ROW_SHARE * mean_rows)
-        call_s, loop_s = CALL_SHARE * mean_s, LOOP_SHARE * mean_s
-        # More work never makes a pass shorter: a negative coefficient is noise.
-        expected = np.array([mean_s, call_s, loop_s, row_s, 0.0])
-        coefficients = whole.solve(expected, OF_PASSES, num_loose=1)
-        own = [fit for (load, _), fit in self.passes.items() if load == bucket]
-        if own:
-            coefficients = Fit.total(own).solve(coefficients, OF_PASSES, num_loose=1)
-        return np.maximum(coefficients, np.array([0.1 * mean_s, 0.0, 0.0, 0.0, 0.0]))
+    def take(self, others: CostEstimates) -> None:
+        """Take the times of others, which are newer."""
+        self._steps.take(others._steps, 0.0, is_newer=True)
+        self._readings.take(others._readings, 0.0, is_newer=True)
+        self._lines.clear()
 
+    def _add_reading(
+        self, lead: str, num_prompt: int, seconds: float, now_s: float, *, has_head: bool
+    ) -> None:
+        values = np.array([seconds, 1.0, num_prompt, has_head, has_head * num_prompt])
+        self._readings.add((lead,), np.outer(values, values), now_s)
 
-NUM_PASS_FEATURES, ROWS = 5, 3
-"""Number of features of a pass, and the index of the rows among them."""
+    def _line(self, bucket: int) -> _Line:
+        if bucket not in self._lines:
+            self._lines[bucket] = self._solve(bucket)
+        return self._lines[bucket]
 
-OF_PASSES = np.ones(NUM_PASS_FEATURES, dtype=bool)
-"""Mask of the features whose coefficients cannot be negative: all of them."""
+    def _solve(self, bucket: int) -> _Line:
+        """Fit one line to the steps of all loads, and with it as prior one to this load."""
+        if not self._steps:
+            return _Line(np.zeros(NUM_PASS))
+        names = sorted({str(key[0]) for key, _ in self._steps.items() if key[1]})
+        whole, own = self._products(names, None), self._products(names, bucket)
+        mean_s = whole[0, 1] / whole[1, 1]
+        prior = np.divide(
+            PART_SHARE * mean_s * whole[1, 1],
+            whole[1, 1:],
+            out=np.full(len(whole) - 1, 0.0),
+            where=whole[1, 1:] > 0,
+        )
+        prior[0] = mean_s
+        found = solve(own, solve(whole, prior, num_loose=1), num_loose=1)
+        return _Line(
+            found[:NUM_PASS],
+            {
+                name: found[NUM_PASS + 2 * number : NUM_PASS + 2 * number + 2]
+                for number, name in enumerate(names)
+            },
+        )
 
-
-def _reading_features(num_prompt: int, *, has_head: bool) -> Vector:
-    own = np.array([1.0, num_prompt / 1000])
-    return np.concatenate([own, has_head * own])
-
-
-def _reading_coefficients(fit: Fit) -> Vector:
-    """Solve for the cost of reading, with priors of 0.
-
-    The prior is loose for the target's cost, and tight for what a head or draft engine adds.
-    """
-    size = len(fit.moments)
-    return fit.solve(np.zeros(size), np.zeros(size, dtype=bool), num_loose=size - 2)
-
-
-def _add_reading(fit: Fit, features: Vector, seconds: float) -> None:
-    if fit.num_samples >= REFIT_EVERY:
-        expected = float(features @ _reading_coefficients(fit))
-        seconds = min(seconds, MAX_OUTLIER * max(expected, 1e-4))
-    fit.add(features, seconds)
-
-
-def _pass_features(
-    is_streamed: bool, num_looping: int, num_rows: float, num_context: int
-) -> Vector:
-    """Return 1, 1 for a round of the loop else 0, looping requests, rows, thousands of context."""
-    return np.array([1.0, float(not is_streamed), num_looping, num_rows, num_context / 1000])
+    def _products(self, names: list[str], bucket: int | None) -> Array:
+        """Return the sums of products of all steps at a load, each drafter with own features."""
+        size = 1 + NUM_PASS + 2 * len(names)
+        found = np.zeros((size, size))
+        for (lead, num_tokens, load), mean in self._steps.items():
+            if bucket is None or load == bucket:
+                own = 1 + NUM_PASS + 2 * names.index(str(lead)) if num_tokens else size
+                columns = [*range(1 + NUM_PASS), own, own + 1][: 1 + NUM_PASS + 2 * (own < size)]
+                part = mean.weight * mean.value[: len(columns), : len(columns)]
+                found[np.ix_(columns, columns)] += part
+        return found

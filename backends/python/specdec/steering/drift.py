@@ -22,7 +22,7 @@ class Drift:
     worse: float = 0.0
     better: float = 0.0
 
-    def has_changed(self, surprise: float) -> bool:
+    def add(self, surprise: float) -> bool:
         """Add a first draft token, and return whether the drafter has changed.
 
         `surprise` is 1 if the token was accepted, else 0, minus the acceptance estimated for it.

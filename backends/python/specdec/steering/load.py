@@ -7,17 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from specdec.steering.choices import Choice
-
-UNSETTLED_SHARE = 1 / 3
-"""Share of requests in flight whose prompts are being read, above which times are no fair samples
-of the load."""
-
-USUAL_OVER = 256
-"""Rounds over which the usual share of such requests is averaged."""
-
-UNUSUAL = 1.5
-"""Multiple of the usual share that is still fair. If prompts are most of the work, they are part of
-the load."""
+from specdec.steering.costs import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +28,6 @@ class Load:
         self._num_extra_rows = 0
         self._num_looping = 0
         self._num_reading = 0
-        self._usual_share = 0.0
         self._by_lead: Counter[str] = Counter()
 
     def set_inflight(self, count: int) -> None:
@@ -58,24 +47,23 @@ class Load:
         """Requests that run round by round, not in a streaming call."""
         return self._num_looping
 
-    def is_settled(self) -> bool:
-        """Return whether few enough prompts are being read for times to be fair samples.
-
-        Each call also updates the usual share, so call it once a round.
-        """
+    def step(self, choice: Choice, num_context: int) -> Step:
+        """Return the step that runs now, for a request with this choice."""
         with self._lock:
-            share = self._num_reading / self.num_inflight
-            self._usual_share += (share - self._usual_share) / USUAL_OVER
-            return share <= max(UNSETTLED_SHARE, UNUSUAL * self._usual_share)
+            return Step(
+                choice,
+                self.num_inflight,
+                self._num_looping,
+                self.num_inflight + self._num_extra_rows,
+                num_context,
+                max(1, self._by_lead[choice.lead]),
+                self._num_reading,
+            )
 
     def read(self, change: int) -> None:
         """Record that a request's prompt begins to be read (1), or has been read (-1)."""
         with self._lock:
             self._num_reading += change
-
-    def num_with(self, lead: str) -> int:
-        """Return the number of requests whose choice is this drafter."""
-        return self._by_lead[lead]
 
     def change(self, before: Activity | None, after: Activity | None) -> None:
         """Replace a request's activity; None before it has one, and after it has left."""

@@ -1,28 +1,29 @@
 """Predicted speeds: tokens per second of a request for each choice.
 
-A speed is the expected tokens of a round (`acceptance_book.py`) ÷ its expected time (`costs.py`).
-All requests in flight are assumed to make the same choice: a pass is shared by all of them, so each
-added row costs every one.
+A speed is the expected tokens of a round (`acceptance_estimates.py`) ÷ its expected time
+(`costs.py`). All requests in flight are assumed to make the same choice: a pass is shared by all of
+them, so each added row costs every one.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from specdec.steering.acceptance_estimates import AcceptanceEstimates
+from specdec.steering.acceptance_estimates import Acceptance, AcceptanceEstimates
 from specdec.steering.choices import (
     COPY,
     OFF_CHOICE,
     Choice,
+    DrafterId,
+    Lead,
     RequestTraits,
-    copies_beyond,
     least_beyond,
 )
-from specdec.steering.copying import depths_of
-from specdec.steering.costs import CostModel
+from specdec.steering.costs import CostEstimates, Step
 
-LEAST_S = 1e-9
-"""Least predicted seconds per token, in case a fit predicts less."""
+OPTIMISM = 2
+"""Standard errors by which a trial believes a choice to be faster than predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +42,28 @@ class RequestProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionParameters:
-    """The parameters of a prediction."""
+class Speed:
+    """The predicted speed of a choice in tokens per second."""
 
-    now_s: float
-    """Present time in seconds since the epoch, for the decay of estimates."""
-    num_expected: float
-    """Tokens that the request is expected to generate, which share the cost of its prompt."""
-    optimism: float = 0.0
-    """Standard errors added to acceptance estimates."""
+    mean: float
+    error: float
+    """Standard error as a share of the mean."""
+
+    @property
+    def upper(self) -> float:
+        """The bound by which trials choose."""
+        return self.mean * (1 + OPTIMISM * self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The expected copies of a request."""
+    """The expected copies longer than a draft."""
 
-    share: float = 0.0
+    share: float
     """Share of rounds that verify a copy, if each other round yields one token."""
-    tokens: float = 1.0
+    tokens: float
     """Expected tokens of a round with a copy."""
-    rows: float = 0.0
+    num_drafted: float
     """Expected draft tokens of a copy."""
 
     def share_beside(self, own_tokens: float) -> float:
@@ -72,66 +75,75 @@ class _Copies:
         return self.share / (self.share + num_others) if self.share else 0.0
 
 
-def speeds(
-    book: AcceptanceEstimates,
-    costs: CostModel,
-    traits: RequestTraits,
-    place: RequestProgress,
-    moment: PredictionParameters,
-) -> dict[Choice, float]:
-    """Predict tokens per second for each choice that the request has.
+class Predictor:
+    """Predicts the speeds of one request's choices. Callers hold the controller's lock."""
 
-    All requests in flight are assumed to make the same choice.
-    """
-    load, found = place.num_inflight, {}
-    if traits.may_be_off:
-        found[OFF_CHOICE] = 1 / max(costs.plain_s(load, place.num_context), LEAST_S)
-    start_s, row_s = costs.pass_line(load, place.num_context, is_streamed=False)
-    copies = {
-        depth: _copies(book, traits, depth, moment) if traits.has_copying else _Copies()
-        for depth in depths_of(traits.leads)
-    }
+    def __init__(
+        self,
+        acceptance: AcceptanceEstimates,
+        costs: CostEstimates,
+        traits: RequestTraits,
+        progress: RequestProgress,
+        now_s: float,
+        num_expected: float,
+    ) -> None:
+        """Take what is known. `num_expected`: tokens that share the cost of the prompt."""
+        self._acceptance, self._costs = acceptance, costs
+        self._traits, self._progress = traits, progress
+        self._now_s, self._num_expected = now_s, num_expected
+        self._plain = Step(OFF_CHOICE, progress.num_inflight, 0, 0, progress.num_context)
 
-    def token_s(depth: int, tokens: float, rows: float, asked_s: float, every_s: float) -> float:
-        """Return seconds per token, in a mix of rounds with copies beyond `depth` and others.
+    def speeds(self) -> dict[Choice, Speed]:
+        """Predict tokens per second for each choice that the request has."""
+        found: dict[Choice, Speed] = {}
+        if self._traits.may_be_off:
+            seconds, error_s = self._seconds(OFF_CHOICE, 1)
+            found[OFF_CHOICE] = Speed(1 / seconds, error_s / seconds)
+        if self._traits.has_copying:
+            found[Choice(COPY)] = self._speed(Choice(COPY), None)
+        for lead in self._traits.leads:
+            if not lead.is_head or self._progress.is_start or self._progress.can_read:
+                for length in lead.lengths:
+                    choice = Choice(lead.name, length)
+                    found[choice] = self._speed(choice, lead)
+        return found
 
-        `tokens`, draft `rows` and seconds `asked_s` are those of each other round; `every_s` are
-        the seconds added to every round.
-        """
-        beside = copies[depth]
-        share = beside.share_beside(tokens)
-        num_rows = 1 + share * beside.rows + (1 - share) * rows
-        round_s = start_s + row_s * load * num_rows + (1 - share) * asked_s + every_s
-        return round_s / (share * beside.tokens + (1 - share) * tokens)
+    def _speed(self, choice: Choice, lead: Lead | None) -> Speed:
+        """Predict the speed of rounds with this choice, some of which verify a copy."""
+        tokens, error, num_drafted, reading_s, beyond = 1.0, 0.0, 0.0, 0.0, 0
+        if lead is not None:
+            depth = lead.depth(choice.num_tokens)
+            own = self._estimate(DrafterId(lead.name), depth)
+            tokens = own.expected_tokens(depth)
+            error = own.expected_tokens(depth, 1) - tokens
+            num_drafted = own.offers * choice.num_tokens
+            beyond = least_beyond(depth) if lead.is_head else 0
+            if self._progress.is_start:
+                num_context = self._progress.num_context
+                reading_s = self._costs.reading_s(lead.name, num_context, is_head=lead.is_head)
+        copies = self._copies(beyond)
+        share = copies.share_beside(tokens)
+        # A head makes its next draft in each pass, a draft engine only for rounds without a copy.
+        beside = Choice(COPY) if lead is None or not lead.is_head else choice
+        own_s, own_error_s = self._seconds(choice, 1 + num_drafted)
+        copy_s, copy_error_s = self._seconds(beside, 1 + copies.num_drafted) if share else (0, 0)
+        round_tokens = share * copies.tokens + (1 - share) * tokens
+        round_s = share * copy_s + (1 - share) * own_s
+        token_s = round_s / round_tokens + reading_s / self._num_expected
+        error_s = share * copy_error_s + (1 - share) * own_error_s
+        return Speed(1 / token_s, math.hypot((1 - share) * error / round_tokens, error_s / round_s))
 
-    if traits.has_copying:
-        found[Choice(COPY)] = 1 / max(token_s(0, 1.0, 0.0, 0.0, 0.0), LEAST_S)
-    for lead in traits.leads:
-        if lead.is_head and not (place.is_start or place.can_read):
-            continue
-        deepest = max(map(lead.depth, lead.lengths))
-        own = book.estimate(
-            traits.task, lead.name, traits.band, moment.now_s, deepest, moment.optimism
+    def _seconds(self, choice: Choice, num_rows: float) -> tuple[float, float]:
+        return self._costs.predict(self._plain.with_drafter(choice, num_rows), self._now_s)
+
+    def _copies(self, beyond: int) -> _Copies:
+        if not self._traits.has_copying:
+            return _Copies(0.0, 1.0, 0.0)
+        found = self._estimate(DrafterId(COPY, beyond), 0)
+        return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
+
+    def _estimate(self, drafter: DrafterId, num_positions: int) -> Acceptance:
+        traits = self._traits
+        return self._acceptance.estimate(
+            traits.task, drafter, traits.band, self._now_s, num_positions
         )
-        reading_s = 0.0
-        if place.is_start:
-            reading_s = costs.reading_s(lead.name, place.num_context, is_head=lead.is_head)
-        for length in lead.lengths:
-            depth, drafting_s = lead.depth(length), costs.draft_s(lead.name, load, length)
-            each_s = token_s(
-                least_beyond(depth) if lead.is_head else 0,
-                own.expected_tokens(depth),
-                own.offers * length,
-                asked_s=0.0 if lead.is_head else drafting_s,
-                every_s=drafting_s if lead.is_head else 0.0,
-            )
-            each_s += reading_s / moment.num_expected
-            found[Choice(lead.name, length)] = 1 / max(each_s, LEAST_S)
-    return found
-
-
-def _copies(
-    book: AcceptanceEstimates, traits: RequestTraits, depth: int, moment: PredictionParameters
-) -> _Copies:
-    found = book.estimate(traits.task, copies_beyond(depth), traits.band, moment.now_s, 0)
-    return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)

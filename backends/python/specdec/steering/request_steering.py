@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
 from specdec.steering.controller import Controller
-from specdec.steering.costs import Sample
 from specdec.steering.load import Activity, Load
 from specdec.steering.predictions import RequestProgress
 
 CHOOSE_EVERY = 8
 """Rounds from one choice to the next while the request speculates."""
 
-TRIAL_ROUNDS = 16
+TRIAL_ROUNDS = 2 * CHOOSE_EVERY
 """Rounds of a trial, or its plain steps."""
 
 OUTGROWN = 2
 """Growth of the load, as a factor, above which a choice is made again and a trial ends. All
 requests in flight pay for what one of them does."""
 
-NUM_TO_LOOK_BACK = 80
-"""Latest tokens in which to look for copies that could have been used: a stretch, and a copy that
-reached its end. With n requests in flight each of them looks with probability 1/n."""
-
 FIRST_STRETCH = 64
 """Tokens without speculation before the controller chooses again. Each further stretch doubles."""
+
+NUM_TO_LOOK_BACK = FIRST_STRETCH + TRIAL_ROUNDS
+"""Latest tokens in which to look for copies that could have been used: a stretch, and a copy that
+reached its end. With n requests in flight each of them looks with probability 1/n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class RequestSteering:
         self._situation = traits
         self._traffic = traffic
         self._num_prompt = num_prompt
-        self._is_control = traits.may_be_off and controller.is_control()
+        self._is_control = traits.may_be_off and controller.draw_control()
         self._choice: Choice | None = None
         self._num_left_of_choice = 0
         self._num_inflight = 0
@@ -134,16 +133,15 @@ class RequestSteering:
         # A request that names a drafter may use fewer copy drafters than `auto` does.
         return not (self._is_control or self._situation.is_fixed)
 
-    @property
-    def num_to_look_back(self) -> int:
-        """Most tokens to look back at now, by chance: 0 for most requests at high load."""
-        is_drawn = self._controller.is_drawn(1 / self._traffic.num_inflight)
+    def draw_look_back(self) -> int:
+        """Return how many tokens to look back at, by chance 0 for most requests at high load."""
+        is_drawn = self._controller.draw(1 / self._traffic.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[DraftResult]) -> None:
         """Learn what copy drafters would have proposed for the latest tokens."""
         if offers:
-            self._controller.learn_round(self._situation, None, offers)
+            self._controller.learn_drafts(self._situation, offers)
 
     def finish(self) -> None:
         """Report to the controller that the request ran to its end."""
@@ -159,7 +157,7 @@ class RequestSteering:
         """Leave the load and any trial; to be called however the request ends."""
         if self.is_trial:
             self.is_trial = False
-            self._controller.trial_is_over()
+            self._controller.end_trial()
         self._end_reading()
         self._become(None)
 
@@ -189,11 +187,11 @@ class RequestSteering:
             self._num_left_of_choice = num_left
             return self._situation.default
         if self.is_trial:
-            self._controller.trial_is_over()
+            self._controller.end_trial()
         was_off = self._choice is not None and self._choice.is_off and not self.is_trial
         self.is_trial = False
         if place.is_start:
-            tried = self._controller.trial(self._situation, place)
+            tried = self._controller.begin_trial(self._situation, place)
             if tried is not None:
                 self.is_trial = True
                 self._num_left_of_choice = TRIAL_ROUNDS
@@ -207,29 +205,18 @@ class RequestSteering:
         traffic, lead = self._traffic, seen.lead
         # With n requests in flight each reports one round in n, which is enough together.
         num_inflight = traffic.num_inflight
-        is_rare = num_inflight <= 2 or self.is_trial
-        is_told = is_rare or self._controller.is_drawn(1 / num_inflight)
-        is_told = traffic.is_settled() and is_told
-        draft_s, sample = seen.draft_s, None
+        is_told = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
         if lead is not None and not lead.is_head and lead.name not in self._readers:
             self._readers.add(lead.name)
-            self._controller.learn_first_draft(lead.name, seen.num_context, draft_s)
+            self._controller.learn_first_draft(lead.name, seen.num_context, seen.draft_s)
         elif is_told and seen.is_clean:
-            sample = Sample(
-                num_inflight=traffic.num_inflight,
-                num_looping=traffic.num_looping,
-                num_rows=traffic.num_inflight + traffic.num_extra_rows,
-                num_context=seen.num_context,
-                is_streamed=is_off,
-                target_s=(seen.seconds - draft_s) / num_steps,
-                lead=None if lead is None else lead.name,
-                num_drafted=seen.num_drafted,
-                num_drafting=1 if lead is None else max(1, traffic.num_with(lead.name)),
-                draft_s=draft_s,
-                is_head=lead is not None and lead.is_head,
-            )
+            choice = OFF_CHOICE if is_off else Choice(COPY)
+            if lead is not None:
+                choice = Choice(lead.name, seen.num_drafted)
+            step = traffic.step(choice, seen.num_context)
+            self._controller.learn_step(step, seen.seconds / num_steps)
         offers = seen.offers
         if not self.looks_back:
-            offers = tuple(each for each in offers if not each.drafter.startswith(COPY))
-        if sample is not None or offers:
-            self._controller.learn_round(self._situation, sample, offers)
+            offers = tuple(each for each in offers if not each.drafter.is_copy)
+        if offers:
+            self._controller.learn_drafts(self._situation, offers)

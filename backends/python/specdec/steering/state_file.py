@@ -9,24 +9,20 @@ than then, for example after training, only times are taken.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from specdec.steering.acceptance_estimates import Tally
-from specdec.steering.baselines import Baseline
+from specdec.steering.acceptance_estimates import AcceptanceEstimates
 from specdec.steering.controller import Controller
-from specdec.steering.costs import NUM_PASS_FEATURES
-from specdec.steering.draft_costs import NUM_FEATURES, Bend
-from specdec.steering.fits import Fit, Recent, Vector
+from specdec.steering.costs import CostEstimates
 
-FORMAT = 9
+FORMAT = "means"
+"""Name of the file's format; a change of the format needs another name."""
 
 
 class Recalled(Enum):
@@ -73,37 +69,14 @@ class StateFile:
 
     def save(self, controller: Controller) -> None:
         """Write what the controller has learned. Raises OSError."""
-        weights = dict(self._weights())  # Reads files, so it must not hold the lock.
-        with controller.lock:
-            drafting = controller.costs.drafting
-            content = {
-                "format": FORMAT,
-                "signature": self._signature,
-                "machine": self.machine,
-                "weights": weights,
-                "saved_s": time.time(),
-                "tallies": [
-                    [list(key), asdict(tally)] for key, tally in controller.book.tallies.items()
-                ],
-                "passes": [[list(key), _fit(fit)] for key, fit in controller.costs.passes.items()],
-                "drafts": [[list(key), _fit(fit)] for key, fit in drafting.lines.items()],
-                "bends": [
-                    [list(key), bend.means.tolist(), bend.num_samples]
-                    for key, bend in drafting.bends.items()
-                ],
-                "baselines": [
-                    [
-                        *(key, each.steps.mean_s, each.steps.num_samples),
-                        *(each.mean_context, each.mean_inflight),
-                    ]
-                    for key, each in controller.costs.baselines.items()
-                    if each.steps.num_samples
-                ],
-                "prompts": _fit(controller.costs.prompts),
-                "first_drafts": [
-                    [key, _fit(fit)] for key, fit in controller.costs.first_drafts.items()
-                ],
-            }
+        content = {
+            "format": FORMAT,
+            "signature": self._signature,
+            "machine": self.machine,
+            "weights": dict(self._weights()),
+            "saved_s": time.time(),
+            **controller.state(),
+        }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         new.write_text(json.dumps(content), "utf-8")
@@ -113,88 +86,49 @@ class StateFile:
     def saved_s(self) -> float:
         """Time of writing in seconds since the epoch; 0 if the file cannot be read."""
         try:
-            return _finite(_read(self.path)["saved_s"])
+            found = float(_read(self.path)["saved_s"])
         except (StateFileMismatchError, ValueError, KeyError, TypeError):
             return 0.0
+        return found if math.isfinite(found) else 0.0
 
     @property
     def replaced(self) -> frozenset[str]:
-        """Drafters whose weights have changed since the file. Raises StateFileMismatchError."""
-        return self._replaced(_read(self.path))
+        """Drafters whose weights have changed since the file; none without a file.
+
+        Raises StateFileMismatchError.
+        """
+        content = _read(self.path)
+        return frozenset() if content is None else self._replaced(content)
 
     def load(self, controller: Controller, as_of_s: float | None = None) -> Recalled:
         """Give the file's measurements to the controller, and return which were taken.
 
-        Raises StateFileMismatchError, with nothing taken. The file's times replace those in memory.
-        Of two acceptance estimates the one from more rounds is kept; those of drafters in
-        `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch, from which the
-        acceptance estimates decay; by default, the time of their newest round.
+        Raises StateFileMismatchError, with nothing taken. The file's times replace those that the
+        controller has. Of two acceptance estimates the one from more rounds is kept; those of
+        drafters in `replaced` are not taken. `as_of_s` is the time, in seconds since the epoch,
+        from which the acceptance estimates decay; by default, the time of their newest round.
         """
         content = _read(self.path)
         if content is None:
             return Recalled.NOTHING
         try:
-            found = content["format"], content["signature"]
-            if found != (FORMAT, self._signature):
+            if (content["format"], content["signature"]) != (FORMAT, self._signature):
                 raise StateFileMismatchError(
                     f"{self.path} is of other engines or drafters, or of another release; "
                     "measuring starts anew"
                 )
+            acceptance = AcceptanceEstimates.of_state(content["acceptance"], as_of_s)
+            # Times do not fade while the server is off: the machine is the same.
+            costs = CostEstimates.of_state(content["costs"], time.time())
             has_times = content["machine"] == self.machine
-            replaced = self._replaced(content)
-            tallies = {
-                (task, drafter, band): _tally(value)
-                for (task, drafter, band), value in content["tallies"]
-                if drafter not in replaced
-            }
-            passes = {
-                (int(bucket), bool(is_streamed)): _read_fit(value, NUM_PASS_FEATURES)
-                for (bucket, is_streamed), value in content["passes"]
-            }
-            drafting = controller.costs.drafting
-            drafts = {
-                (str(name), int(bucket)): _read_fit(value, NUM_FEATURES, drafting.num_pass_features)
-                for (name, bucket), value in content["drafts"]
-            }
-            bends = {
-                (str(name), int(bucket), int(length)): Bend(
-                    _numbers(means, drafting.no_bend().means.shape), int(count)
-                )
-                for (name, bucket, length), means, count in content["bends"]
-            }
-            baselines = {
-                int(key): Baseline(
-                    Recent(_finite(mean_s), int(count)),
-                    _finite(mean_context),
-                    _finite(mean_inflight),
-                    num_fresh=int(count),
-                )
-                for key, mean_s, count, mean_context, mean_inflight in content["baselines"]
-            }
-            prompts = _read_fit(content["prompts"], 4)
-            first_drafts = {str(key): _read_fit(value, 2) for key, value in content["first_drafts"]}
+            for drafter in self._replaced(content):
+                acceptance.forget(drafter)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateFileMismatchError(
                 f"{self.path} is damaged ({error}); measuring starts anew"
             ) from error
-        if as_of_s is not None:
-            tallies = {key: replace(each, last_s=as_of_s) for key, each in tallies.items()}
-        with controller.lock:
-            known, now_s = controller.book.tallies, time.time()
-            for key, tally in tallies.items():
-                if key not in known or _num_rounds(tally, now_s) >= _num_rounds(known[key], now_s):
-                    known[key] = tally
-            if not has_times:
-                return Recalled.ACCEPTANCE
-            controller.costs.passes.update(passes)
-            drafting.lines.update(drafts)
-            if prompts.num_samples:
-                controller.costs.prompts = prompts
-            controller.costs.first_drafts.update(first_drafts)
-            drafting.bends.update(bends)
-            controller.costs.baselines.update(baselines)
-            controller.costs.solve_anew()
-        return Recalled.ALL
+        controller.take(acceptance, costs if has_times else None)
+        return Recalled.ALL if has_times else Recalled.ACCEPTANCE
 
     def _replaced(self, content: Any) -> frozenset[str]:
         served = self._weights()
@@ -217,53 +151,3 @@ def _read(path: Path) -> Any:
         raise StateFileMismatchError(
             f"{path} is damaged ({error}); measuring starts anew"
         ) from error
-
-
-def _num_rounds(tally: Tally, now_s: float) -> float:
-    """Return the decayed number of rounds."""
-    return tally.num_asked * tally.age(now_s)
-
-
-def _fit(fit: Fit) -> dict[str, Any]:
-    return {
-        "products": fit.products.tolist(),
-        "moments": fit.moments.tolist(),
-        "crossed": fit.crossed.tolist(),
-        "num_samples": fit.num_samples,
-    }
-
-
-def _read_fit(value: dict[str, Any], size: int, num_offsets: int = 0) -> Fit:
-    fit = Fit(size, num_offsets)
-    fit.products = _numbers(value["products"], fit.products.shape)
-    fit.moments = _numbers(value["moments"], fit.moments.shape)
-    fit.crossed = _numbers(value["crossed"], fit.crossed.shape)
-    fit.num_samples = int(value["num_samples"])
-    return fit
-
-
-def _numbers(value: Any, shape: tuple[int, ...]) -> Vector:
-    numbers: Vector = np.array(value, dtype=np.float64).reshape(shape)
-    if not np.isfinite(numbers).all():
-        raise ValueError("a fit that is not finite")
-    return numbers
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not np.isfinite(number):
-        raise ValueError(f"{number} among the times")
-    return number
-
-
-def _tally(value: dict[str, Any]) -> Tally:
-    tally = Tally(**value)
-    empty = Tally()
-    for field in fields(Tally):
-        mine, usual = getattr(tally, field.name), getattr(empty, field.name)
-        numbers = mine if isinstance(usual, list) else [mine]
-        if len(numbers) != (len(usual) if isinstance(usual, list) else 1) or not all(
-            isinstance(each, (int, float)) and np.isfinite(each) for each in numbers
-        ):
-            raise ValueError(f"a tally with {field.name} = {mine!r}")
-    return tally

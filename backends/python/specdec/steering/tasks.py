@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates
-from specdec.steering.choices import COPY, Choice
+from specdec.steering.choices import COPY, Choice, DrafterId
 from specdec.steering.control_group import ControlGroup, MeasuredGain
-
-NEWEST_WEIGHT = 0.1
-"""Weight of the newest answer in the mean length of answers."""
+from specdec.steering.estimates import Mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,10 @@ class Task:
     """The state of one task. Callers hold the controller's lock."""
 
     label: str
-    mean_tokens: float = 0.0
-    """Mean tokens of an answer after its first round; newer answers count more."""
-    num_trials: int = 0
+    num_started: int = 0
+    """Requests that have started."""
+    answers: Mean = field(default_factory=Mean)
+    """Mean tokens of an answer after its first round."""
     num_routed: int = 0
     """Rounds of the drafter that the operator names for the task."""
     drafters: set[str] = field(default_factory=set)
@@ -48,8 +47,7 @@ class Task:
 
     def answered(self, seconds: float, num_tokens: int, *, is_control: bool | None) -> None:
         """Add a request that ran to its end: see `Controller.learn_request`."""
-        weight = NEWEST_WEIGHT if self.mean_tokens else 1.0
-        self.mean_tokens += weight * (num_tokens - self.mean_tokens)
+        self.answers.add(float(num_tokens), self.answers.last_s)
         if is_control is not None:
             self._control_group.add(seconds, num_tokens, is_plain=is_control)
 
@@ -59,12 +57,12 @@ class Task:
             self._num_switches[int(self._choice.is_off)] += 1
         self._choice, self._estimated_gain = choice, estimated_gain
 
-    def report(self, book: AcceptanceEstimates) -> TaskReport:
+    def take_report(self, acceptance: AcceptanceEstimates) -> TaskReport:
         """Return the report, and count switches from 0 again."""
         switches, self._num_switches = self._num_switches, [0, 0]
         num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
         if self._choice is not None and self._choice.lead == COPY:
-            num_draft_tokens = book.mean_drafted(self.label, COPY)
+            num_draft_tokens = acceptance.mean_drafted(self.label, DrafterId(COPY))
         return TaskReport(
             choice=self._choice,
             num_draft_tokens=num_draft_tokens,
@@ -73,8 +71,8 @@ class Task:
             alphas=tuple(
                 (name, alpha)
                 for name in sorted(self.drafters)
-                for alpha, num_judged in [book.alpha(self.label, name)]
-                if num_judged and not name.startswith(COPY)
+                for alpha, num_judged in [acceptance.alpha(self.label, DrafterId(name))]
+                if num_judged
             ),
             num_switches=(switches[0], switches[1]),
         )
