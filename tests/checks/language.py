@@ -26,7 +26,7 @@ CODE = (
     "tests",
 )
 """Folders whose Python, C and CUDA files are checked."""
-NOT_CLEAN_YET = ("backends/python/specdec", "tests")
+NOT_CLEAN_YET = ("backends/python/specdec",)
 """Folders of CODE that only `--all` checks, because their words are still being rewritten. Remove
 a folder here once `--all` counts no fault in it."""
 PAGES = ("*.md", "docs/*.md", "builder/**/*.md", "loadtest/results/README.md")
