@@ -18,12 +18,12 @@ CONTEXT = np.asarray([1, 2, 3], dtype=np.int32)
 class FakeCalls:
     """Engine calls that all get the same response."""
 
-    def __init__(self, said):
-        self._said = said
+    def __init__(self, output):
+        self._output = output
 
     def run(self, *_, **__):
         """Yield the one response."""
-        yield self._said
+        yield self._output
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_end_of_the_answer_is_detected(inside_triton, parents, tokens, num_accep
     The adapter takes the engine's count of accepted tokens; without one it compares the tokens.
     """
     adapter = inside_triton("specdec.engines.contract_engines")
-    said = inside_triton("specdec.engines.calls").CallOutput(tokens, num_accepted=num_accepted)
+    output = inside_triton("specdec.engines.calls").CallOutput(tokens, num_accepted=num_accepted)
     draft = adapter.Draft((5, 6), parents=parents)
 
-    verification = adapter.ContractTarget(FakeCalls(said), end_id=0).verify(CONTEXT, draft)
+    verification = adapter.ContractTarget(FakeCalls(output), end_id=0).verify(CONTEXT, draft)
 
     assert verification.ended == ended
     assert verification.tokens == tokens
@@ -72,11 +72,11 @@ class Counting:
         self.calls.append(call)
         first = int(call.context[-1]) + 1
         tokens = tuple(range(first, min(first + call.max_new_tokens, self._end)))
-        yield self._said(tokens, log_probs=tuple(-float(token) for token in tokens))
+        yield self._output(tokens, log_probs=tuple(-float(token) for token in tokens))
 
     def begin(self, module):
         """Take the response type from `module`; return the engine."""
-        self._said = module.CallOutput
+        self._output = module.CallOutput
         return self
 
 
@@ -118,15 +118,15 @@ class Streaming:
 
     can_stream = True
 
-    def __init__(self, said):
-        self._said = said
+    def __init__(self, output):
+        self._output = output
         self.num_stops = 0
 
     def run(self, call):
         """Yield a response for each token, then an empty one."""
         for token in range(call.max_new_tokens):
-            yield self._said((token,))
-        yield self._said(())
+            yield self._output((token,))
+        yield self._output(())
 
     def abort(self):
         """Count a stop request."""

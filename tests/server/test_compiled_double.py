@@ -216,8 +216,8 @@ def test_stop_ends_the_newest_request_with_its_id(raw):
 
     raw.infer("target", call(stop=tensor(True)), request_id="twice")
 
-    for each, said in zip((first, second), tokens, strict=True):
-        said += [token for response in each if response.outputs for token in ids_of(response)]
+    for each, received in zip((first, second), tokens, strict=True):
+        received += [token for response in each if response.outputs for token in ids_of(response)]
     assert len(tokens[0]) == 80
     assert len(tokens[1]) < 80
 

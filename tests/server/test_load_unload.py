@@ -22,14 +22,14 @@ def test_requests_go_on_without_an_unloaded_draft_model(server):
         whole = client.generate(request)
         assert whole.final.total_draft_tokens > 0
         running = client.stream(request)
-        said = [*next(running).token_ids]
+        received = [*next(running).token_ids]
 
         unload(server, "draft")
-        said += [token for chunk in running for token in chunk.token_ids]
+        received += [token for chunk in running for token in chunk.token_ids]
         alone = client.generate(request)
         load(server, "draft")
 
-        assert tuple(said) == whole.token_ids == alone.token_ids
+        assert tuple(received) == whole.token_ids == alone.token_ids
         assert alone.final.total_draft_tokens == 0
         again = wait_for(
             # A failing draft model is asked again after a pause, which doubles each time.

@@ -45,20 +45,22 @@ def running(tmp_path_factory):
 
 # test_unsupervised.py kills the target, test_lifecycle.py kills and pauses tritonserver.
 @pytest.mark.parametrize(
-    ("victim", "fault", "told"),
+    ("victim", "fault", "expected_errors"),
     [
         ("target", EXCEPTION, ("engine_failed", "engine_failed")),
         ("specdec", "SIGKILL", ("UNAVAILABLE", CLOSED)),
     ],
 )
-def test_streams_get_an_error_and_the_server_recovers_after_a_death(running, victim, fault, told):
+def test_streams_get_an_error_and_the_server_recovers_after_a_death(
+    running, victim, fault, expected_errors
+):
     """Each gRPC and HTTP stream gets its error within 3 s; the probe says no within 2 s.
 
     The server answers again within 60 s, and no slot stays taken.
     """
     result = asyncio.run(inject(running, victim, fault))
 
-    over_grpc, over_http = told
+    over_grpc, over_http = expected_errors
     assert set(result.errors[:-NUM_HTTP]) == {over_grpc}
     assert set(result.errors[-NUM_HTTP:]) == {over_http}
     assert result.slowest_error_s < TOLD_LIMIT_S

@@ -44,18 +44,18 @@ class KnowingTarget:
         self.num_passes += 1
         draft = draft.tokens
         self.drafts.append(draft)
-        place = self._place(context)
-        choices = [self._next(place + offset) for offset in range(len(draft) + 1)]
+        position = self._position(context)
+        choices = [self._next(position + offset) for offset in range(len(draft) + 1)]
         tokens = verify_chain(draft, choices).tokens
         ended = END_ID in tokens
         return Verification(tokens[: tokens.index(END_ID)] if ended else tokens, ended)
 
     def stream(self, context, max_tokens):
         """Yield one token per response; the end of the text is a response without tokens."""
-        place = self._place(context)
+        position = self._position(context)
         try:
             for offset in range(max_tokens):
-                token = self._next(place + offset)
+                token = self._next(position + offset)
                 if token == END_ID:
                     yield Verification((), ended=True)
                     return
@@ -64,22 +64,22 @@ class KnowingTarget:
         finally:
             self.stream_closed = True
 
-    def _place(self, context) -> int:
-        said = tuple(context.tolist())
-        assert said[: len(self._prompt)] == self._prompt
-        place = len(said) - len(self._prompt)
-        assert said[len(self._prompt) :] == self._text[:place], "an unconfirmed token was kept"
-        return place
+    def _position(self, context) -> int:
+        tokens = tuple(context.tolist())
+        assert tokens[: len(self._prompt)] == self._prompt
+        position = len(tokens) - len(self._prompt)
+        assert tokens[len(self._prompt) :] == self._text[:position], "an unconfirmed token was kept"
+        return position
 
-    def _next(self, place: int) -> int:
-        return self._text[place] if place < len(self._text) else END_ID
+    def _next(self, position: int) -> int:
+        return self._text[position] if position < len(self._text) else END_ID
 
 
 class ScriptedDrafter:
     """A drafter that proposes chains of up to `k` tokens by a rule.
 
-    `guess(position)` is the rule: it returns the draft token for a position of the answer, counted
-    from 0, or None to end the draft there.
+    `draft_token(position)` is the rule: it returns the draft token for a position of the answer,
+    counted from 0, or None to end the draft there.
 
     Attributes:
         asked: (context length, most tokens) of each call of `propose`.
@@ -89,13 +89,13 @@ class ScriptedDrafter:
     def __init__(
         self,
         k: int,
-        guess: Callable[[int], int | None],
+        draft_token: Callable[[int], int | None],
         *,
         source: int = 1,
         prompt: Sequence[int] = PROMPT,
     ) -> None:
         self._k = k
-        self._guess = guess
+        self._draft_token = draft_token
         self._source = source
         self._num_prompt = len(prompt)
         self.asked: list[tuple[int, int]] = []
@@ -105,16 +105,18 @@ class ScriptedDrafter:
         """Propose up to k tokens, as many as the rule gives."""
         assert max_tokens >= 1
         self.asked.append((len(context), max_tokens))
-        tokens = tuple(self._guesses(len(context) - self._num_prompt, min(self._k, max_tokens)))
+        tokens = tuple(
+            self._draft_tokens(len(context) - self._num_prompt, min(self._k, max_tokens))
+        )
         return Proposal(tokens, "scripted", self._source) if tokens else NO_PROPOSAL
 
     def observe(self, confirmed: Round) -> None:
         """Remember the round."""
         self.observed.append(confirmed)
 
-    def _guesses(self, place: int, count: int) -> Iterator[int]:
+    def _draft_tokens(self, position: int, count: int) -> Iterator[int]:
         for offset in range(count):
-            token = self._guess(place + offset)
+            token = self._draft_token(position + offset)
             if token is None:
                 return
             yield token
@@ -122,18 +124,18 @@ class ScriptedDrafter:
 
 def always_right(text: Sequence[int]) -> Callable[[int], int | None]:
     """Return a rule whose tokens the target always accepts, its end token included."""
-    return lambda place: text[place] if place < len(text) else END_ID
+    return lambda position: text[position] if position < len(text) else END_ID
 
 
-def always_wrong(_place: int) -> int | None:
+def always_wrong(_position: int) -> int | None:
     """Return a token that the target never generates, for any position."""
     return WRONG
 
 
-def right_except(text: Sequence[int], wrong_places: set[int]) -> Callable[[int], int | None]:
+def right_except(text: Sequence[int], wrong_positions: set[int]) -> Callable[[int], int | None]:
     """Return a rule that is right except at some positions of the answer."""
     right = always_right(text)
-    return lambda place: WRONG if place in wrong_places else right(place)
+    return lambda position: WRONG if position in wrong_positions else right(position)
 
 
 def make_round(

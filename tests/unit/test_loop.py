@@ -43,13 +43,13 @@ def test_output_is_the_targets_own(data):
     k = data.draw(st.integers(0, 9), label="k")
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
     # With few different tokens, drafts are often accepted by chance, or have the end token.
-    guesses = data.draw(
+    drafted = data.draw(
         st.lists(st.one_of(st.none(), st.integers(END_ID, 5)), min_size=60, max_size=60),
-        label="guesses",
+        label="drafted",
     )
     follows = data.draw(st.lists(st.booleans(), min_size=60, max_size=60), label="follows")
     right = always_right(text)
-    drafter = ScriptedDrafter(k, lambda at: right(at) if follows[at] else guesses[at])
+    drafter = ScriptedDrafter(k, lambda at: right(at) if follows[at] else drafted[at])
 
     rounds, target = run(text, drafter, max_tokens)
 
@@ -95,13 +95,13 @@ def test_tokens_after_a_rejected_one_are_not_accepted():
 
 
 @pytest.mark.parametrize("length", range(1, 10))
-@pytest.mark.parametrize("guesses_end", [True, False])
-def test_end_token_at_each_position_of_a_round(length, guesses_end):
+@pytest.mark.parametrize("drafts_end", [True, False])
+def test_end_token_at_each_position_of_a_round(length, drafts_end):
     """The end token ends the answer at any position, drafted or not, and is never returned."""
     text = TEXT[:length]
-    guess = always_right(text if guesses_end else TEXT)
+    draft_token = always_right(text if drafts_end else TEXT)
 
-    rounds, _ = run(text, ScriptedDrafter(4, guess), max_tokens=20)
+    rounds, _ = run(text, ScriptedDrafter(4, draft_token), max_tokens=20)
 
     assert joined(rounds) == text
     assert [each.ended for each in rounds] == [False] * (len(rounds) - 1) + [True]

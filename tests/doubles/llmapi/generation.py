@@ -62,23 +62,23 @@ class Generation:
 
     def __iter__(self) -> Iterator[RequestOutput]:
         decode = self._tokenizer.decoder()
-        said = RequestOutput(arrival_ns=time.monotonic_ns())
-        said.text = "" if self._excludes_input else self._prompt_text
+        output = RequestOutput(arrival_ns=time.monotonic_ns())
+        output.text = "" if self._excludes_input else self._prompt_text
         context = Context(self._prompt, self._max_tokens)
         target = ContractTarget(self._calls, self._tokenizer.end_id)
         for confirmed in speculate(context, target, LookupDrafter("lookup", 1, 7, 11)):
-            said.text += "".join(decode(token) or "" for token in confirmed.tokens)
-            said.num_draft_tokens += confirmed.num_drafted
-            said.num_accepted_tokens += confirmed.num_accepted
-            said.last_token_ns = time.monotonic_ns()
+            output.text += "".join(decode(token) or "" for token in confirmed.tokens)
+            output.num_draft_tokens += confirmed.num_drafted
+            output.num_accepted_tokens += confirmed.num_accepted
+            output.last_token_ns = time.monotonic_ns()
             if self._is_aborted.is_set():
-                said.finish_reason = "cancelled"
+                output.finish_reason = "cancelled"
             elif confirmed.ended:
-                said.finish_reason = "stop"
+                output.finish_reason = "stop"
             elif not context.num_left:
-                said.finish_reason = "length"
-            yield said
-            if said.finish_reason:
+                output.finish_reason = "length"
+            yield output
+            if output.finish_reason:
                 return
 
 

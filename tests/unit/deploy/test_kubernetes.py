@@ -247,8 +247,8 @@ def group(tmp_path):
             ["bash", "-c", script, "launch.sh", *arguments], env=known | environment, check=True
         )
         lines = (tmp_path / "environment").read_text().splitlines()
-        said = dict(line.split("=", 1) for line in lines if "=" in line)
-        return (tmp_path / "arguments").read_text().split(), said
+        variables = dict(line.split("=", 1) for line in lines if "=" in line)
+        return (tmp_path / "arguments").read_text().split(), variables
 
     return run
 
@@ -272,10 +272,10 @@ def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
     assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "tmp/hosts")
     assert (tmp_path / "tmp/ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"
     assert (tmp_path / "tmp/ssh/id").stat().st_mode & 0o777 == 0o600
-    told = environment["OMPI_MCA_mca_base_env_list"].split(";")
+    forwarded = environment["OMPI_MCA_mca_base_env_list"].split(";")
     launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
     # Workers on other pods get these variables too.
-    assert told == [name for name, _ in launch.environment]
+    assert forwarded == [name for name, _ in launch.environment]
 
 
 def test_worker_accepts_only_the_leaders_key(group, tmp_path):

@@ -60,15 +60,15 @@ def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
 
 def test_drafts_are_told_apart_by_their_files_not_by_their_folder(tmp_path, target):
     """A copy is the same draft. Retrained weights or a newly compiled engine make another draft."""
-    places = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
-    for place in places:
-        shutil.copytree(target, place)
-    rewrite(places[1], lambda tensors: tensors["model.norm.weight"].add_(1))
-    (places[2].parent / "engine").mkdir()
-    (places[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
+    folders = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
+    for folder in folders:
+        shutil.copytree(target, folder)
+    rewrite(folders[1], lambda tensors: tensors["model.norm.weight"].add_(1))
+    (folders[2].parent / "engine").mkdir()
+    (folders[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
     first = target.rename(tmp_path / "checkpoint")
 
-    copied, trained, compiled = map(weights_of, places)
+    copied, trained, compiled = map(weights_of, folders)
     assert copied == weights_of(first)
     assert len({copied, trained, compiled, weights_of(tmp_path / "nowhere")}) == 4
 
@@ -117,64 +117,64 @@ def test_highest_version_is_served(tmp_path):
 
 def test_watch_reports_stale_drafts_and_their_replacement(tmp_path):
     """Each draft with a record is reported once, and again when its replacement fits the target."""
-    places = {name: tmp_path / name for name in ("target", "draft", "head", "stranger")}
-    for place in places.values():
-        place.mkdir()
-    write_fingerprint(places["target"], "aa")
-    write_trained_on(places["draft"], "bb")
-    write_trained_on(places["head"], "aa")
-    heard = []
-    drafters = {name: places[name] for name in ("draft", "head", "stranger")}
+    folders = {name: tmp_path / name for name in ("target", "draft", "head", "other")}
+    for folder in folders.values():
+        folder.mkdir()
+    write_fingerprint(folders["target"], "aa")
+    write_trained_on(folders["draft"], "bb")
+    write_trained_on(folders["head"], "aa")
+    reports = []
+    drafters = {name: folders[name] for name in ("draft", "head", "other")}
 
     watch = FreshnessWatch(
-        lambda: (places["target"], drafters),
-        lambda *said: heard.append(said),
+        lambda: (folders["target"], drafters),
+        lambda *report: reports.append(report),
         lambda drafter: pytest.fail(f"nobody has swapped {drafter}"),
         period_s=3600,
     )
-    write_trained_on(places["draft"], "aa")
+    write_trained_on(folders["draft"], "aa")
     watch._look()
     watch._look()
     watch.close()
 
     stale = Drifted("draft", "bb", "aa")
-    assert heard == [("draft", stale), ("head", None), ("draft", None)]
+    assert reports == [("draft", stale), ("head", None), ("draft", None)]
     assert "specdec build refresh" in str(stale)
 
 
 def test_without_a_hash_of_the_target_no_draft_is_reported(tmp_path):
     """Pairs from before hashes were recorded are served without a report."""
     write_trained_on(tmp_path, "bb")
-    heard: list[object] = []
+    reports: list[object] = []
 
     watch = FreshnessWatch(
         lambda: (Path(tmp_path), {"draft": tmp_path}),
-        lambda *said: heard.append(said),
-        heard.append,
+        lambda *report: reports.append(report),
+        reports.append,
     )
     watch.close()
 
-    assert heard == []
+    assert reports == []
 
 
 def test_swapped_draft_is_reported_once(tmp_path):
     """A draft without a record counts too: another version is another draft."""
-    heard: list[str] = []
+    reports: list[str] = []
     draft, head = tmp_path / "draft", tmp_path / "target" / "1" / "head"
     (draft / "1").mkdir(parents=True)
     watch = FreshnessWatch(
         lambda: (tmp_path, {"draft": served_version(draft) or draft, "head": head}),
-        lambda *said: pytest.fail(f"nothing is recorded of {said}"),
-        heard.append,
+        lambda *report: pytest.fail(f"nothing is recorded of {report}"),
+        reports.append,
         period_s=3600,
     )
 
     (draft / "2").mkdir()
     watch._look()
     watch._look()
-    assert heard == ["draft"]
+    assert reports == ["draft"]
     (draft / "2").rmdir()  # The operator goes back to version 1.
     watch._look()
     watch.close()
 
-    assert heard == ["draft", "draft"]
+    assert reports == ["draft", "draft"]

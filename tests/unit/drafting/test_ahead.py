@@ -54,8 +54,8 @@ class ScriptedEngine:
         num_open: number of calls that have begun and not ended.
     """
 
-    def __init__(self, text=TEXT, wrong_places=(), manners=()):
-        self._text, self._wrong_places = text, wrong_places
+    def __init__(self, text=TEXT, wrong_positions=(), manners=()):
+        self._text, self._wrong_positions = text, wrong_positions
         self._manners = list(manners)
         self._lock = threading.Lock()
         self.calls = []
@@ -82,11 +82,13 @@ class ScriptedEngine:
             raise DraftTimeoutError("slow")
         if manner == "foreign":
             return Draft((VOCAB_SIZE,) * num_tokens)
-        place = len(context) - len(PROMPT)
-        places = range(place, place + (num_tokens // 2 if manner == "short" else num_tokens))
-        right = [self._text[each] if each < len(self._text) else END_ID for each in places]
-        wrong = self._wrong_places
-        return Draft(tuple(1 if p in wrong else t for p, t in zip(places, right, strict=True)))
+        position = len(context) - len(PROMPT)
+        positions = range(
+            position, position + (num_tokens // 2 if manner == "short" else num_tokens)
+        )
+        right = [self._text[each] if each < len(self._text) else END_ID for each in positions]
+        wrong = self._wrong_positions
+        return Draft(tuple(1 if p in wrong else t for p, t in zip(positions, right, strict=True)))
 
 
 def engine_drafter(engine, k, health=None, failures=None):
@@ -139,7 +141,7 @@ def test_output_is_the_targets_own(threads, data):
     text = tuple(data.draw(st.lists(st.integers(1, 5), max_size=24), label="text"))
     k = data.draw(st.integers(1, 5), label="k")
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
-    wrong = data.draw(st.sets(st.integers(0, 30)), label="wrong places")
+    wrong = data.draw(st.sets(st.integers(0, 30)), label="wrong positions")
     kinds = st.sampled_from(["prompt", "late", "short", "failing", "hanging", "foreign"])
     engine = ScriptedEngine(text, wrong, data.draw(st.lists(kinds, max_size=30), label="manners"))
     failures = []
@@ -229,8 +231,8 @@ def test_after_a_rejection_waits_for_short_drafts(threads, is_short):
     drafter = AheadDrafter(draft, longer, 4, lambda: None, threads, clock.__next__)
     context = np.asarray(PROMPT, dtype=np.int32)
     # Only the second round is measured: in the first, both engines process the prompt.
-    for said in (0, 1):
-        drafter.propose(np.append(context, np.asarray(TEXT[:said], dtype=np.int32)), 20)
+    for num_confirmed in (0, 1):
+        drafter.propose(np.append(context, np.asarray(TEXT[:num_confirmed], dtype=np.int32)), 20)
         drafter._call.result()
         drafter.observe(make_round(target_s=1.0))
 

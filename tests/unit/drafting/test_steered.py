@@ -55,12 +55,12 @@ class Copying:
 
 @dataclass
 class Course:
-    """A stand-in for Steering with fixed choices, which keeps what it is told."""
+    """A stand-in for Steering with fixed choices, which keeps the reports that it gets."""
 
     choices: list[Choice]
     is_trial: bool = False
     stretch: int | None = 4
-    heard: list = field(default_factory=list)
+    reports: list = field(default_factory=list)
     has_left: bool = False
     is_finished: bool = False
     is_due: bool = True
@@ -83,7 +83,7 @@ class Course:
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
     def seen(self, seen):
-        self.heard.append(seen)
+        self.reports.append(seen)
 
     def finish(self):
         self.is_finished = True
@@ -134,7 +134,7 @@ def test_short_copy_gives_way_to_any_draft_of_a_head(num_copied, depth, drafter)
 
 def test_draft_engine_is_asked_for_the_chosen_length_if_there_is_no_copy():
     """A copy costs nothing, so the draft engine is not asked when there is one."""
-    engine, copying = ScriptedDrafter(8, lambda place: place, prompt=()), Copying()
+    engine, copying = ScriptedDrafter(8, lambda position: position, prompt=()), Copying()
     drafter = steered(Course([Choice("draft", 2)]), [copying], engine)
 
     assert len(drafter.propose(CONTEXT, 100).tokens) == 2
@@ -150,7 +150,7 @@ def test_head_that_is_left_out_drafts_no_more():
     In a trial of another drafter it is not left out: it reads along.
     """
     course = Course([Choice("draft", 2), Choice("head", 3)], is_trial=True)
-    drafter = steered(course, engine=ScriptedDrafter(2, lambda place: place, prompt=()))
+    drafter = steered(course, engine=ScriptedDrafter(2, lambda position: position, prompt=()))
     assert drafter.propose(CONTEXT, 100).num_next == 0
     drafter.observe(make_round((1,)))
     assert drafter.propose(CONTEXT, 100).num_next == 3
@@ -175,7 +175,7 @@ def test_without_speculation_the_target_streams(stretch):
     assert tuple(context.tokens[len(PROMPT) :].tolist()) == text
     assert rounds[-1].ended
     assert (target.num_passes, target.num_streamed) == (0, len(text))
-    assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
+    assert course.reports[0].is_clean is False
 
 
 def test_speculation_continues_after_a_stretch_without_it():
@@ -217,11 +217,11 @@ def test_missed_copies_are_reported_after_a_stretch_without_speculation():
 def test_copies_that_were_not_used_beside_a_head_are_reported():
     """They are reported when a choice is due; else copying would look useless beside any head."""
     # Drafted by the head, two tokens a round.
-    said = ((27, 28), (29, 27), (28, 29), (27, 28))
+    head_rounds = ((27, 28), (29, 27), (28, 29), (27, 28))
     course = Course([Choice("head", 3)], is_due=False)
     drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
     context = Context(np.asarray(PROMPT, dtype=np.int32), 20)
-    for number, tokens in enumerate(((30,), *said)):
+    for number, tokens in enumerate(((30,), *head_rounds)):
         drafter.propose(context.tokens, 10)
         drafter.observe(make_round(tokens, drafted=3, drafter="head", next_drafts=(1, 2, 3)))
         context.append(tokens)
@@ -271,11 +271,11 @@ def test_rounds_with_a_prediction_report_its_copies():
     for _ in speculate(context, KnowingTarget(tuple(range(20, 40))), steered(course, [predicted])):
         pass
 
-    told = [_told(each) for heard in course.heard for each in heard.offers]
-    assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*told}
+    reported = [_as_reported(each) for report in course.reports for each in report.offers]
+    assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*reported}
 
 
-def _told(offer):
+def _as_reported(offer):
     return offer.drafter, offer.num_drafted, offer.num_accepted, offer.num_rounds
 
 
@@ -295,11 +295,11 @@ def test_each_round_is_reported():
             )
         )
 
-    first, second, third = course.heard
+    first, second, third = course.reports
     assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
     assert second.offers == ()
     assert (second.num_drafted, second.num_rows) == (3, 1)
-    assert [_told(each) for each in third.offers] == [("head", 3, 1, 1)]
+    assert [_as_reported(each) for each in third.offers] == [("head", 3, 1, 1)]
     assert third.num_rows == 4
 
 
@@ -504,22 +504,22 @@ def test_no_times_are_learned_while_many_prompts_are_read():
     """A step then takes longer than its load explains."""
     courses = [steering(SITUATION, inflight=8)]
     _, controller, traffic = courses[0]
-    crowd = [RequestSteering(controller, SITUATION, traffic, 10) for _ in range(8)]
-    for each in crowd:
+    requests = [RequestSteering(controller, SITUATION, traffic, 10) for _ in range(8)]
+    for each in requests:
         each.choice(10, 200, can_read=True)
-    first = crowd[0]
+    first = requests[0]
     first.seen(RoundResult(0.5, 1, 10))
     for number in range(32):
         first.seen(RoundResult(0.200, 1, 11 + number))
     assert not controller.costs.is_known
 
-    for each in crowd[1:]:
+    for each in requests[1:]:
         each.seen(RoundResult(0.5, 1, 10))
     for number in range(32):
         first.seen(RoundResult(0.030, 1, 43 + number))
     assert controller.costs.plain_s(8, 60) == pytest.approx(0.030, rel=0.01)
 
-    for each in crowd:
+    for each in requests:
         each.leave()
     assert traffic.is_settled()
 

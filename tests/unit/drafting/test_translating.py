@@ -60,20 +60,20 @@ def test_letters_become_the_targets_tokens(target):
     context = target.plain(CONTEXT)
     whole = target.plain(CONTEXT + GOES_ON)
 
-    guess = TranslatingDraft(engine, target, Letters(), 1000).draft(context, 24)
+    draft = TranslatingDraft(engine, target, Letters(), 1000).draft(context, 24)
 
     assert engine.contexts == [CONTEXT]
-    assert guess.tokens[:5] == tuple(whole[len(context) : len(context) + 5].tolist())
-    assert guess.logits is None
+    assert draft.tokens[:5] == tuple(whole[len(context) : len(context) + 5].tolist())
+    assert draft.logits is None
 
 
 def test_draft_has_no_more_tokens_than_asked_for(target):
     """This holds even if the target's tokenizer splits one letter into several tokens."""
     engine = KnowingDraft("🚀🚀🚀🚀")
 
-    guess = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(CONTEXT), 3)
+    draft = TranslatingDraft(engine, target, Letters(), 1000).draft(target.plain(CONTEXT), 3)
 
-    assert len(guess.tokens) == 3
+    assert len(draft.tokens) == 3
 
 
 LETTERS = st.text("ab cñ🚀.\n", max_size=20)
@@ -90,8 +90,8 @@ def test_translated_draft_spells_the_drafted_text(context, goes_on):
     )
 
     # A last token that ends within a character spells it as U+FFFD.
-    said = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")
-    assert goes_on[:8].startswith(said.rstrip()) or said == goes_on[:8]
+    spelled = target.text(np.asarray(tokens, dtype=np.int32)).rstrip("\ufffd")
+    assert goes_on[:8].startswith(spelled.rstrip()) or spelled == goes_on[:8]
 
 
 def test_translation_by_tokens_ends_at_a_token_that_the_target_lacks():

@@ -39,7 +39,7 @@ def test_paths_lead_from_the_root_to_all_leaves(numbers):
 
 def grow(text, random):
     """Return tokens and parents of a tree with `text` as one path and up to four random nodes."""
-    tokens, parents = list(text), [place - 1 for place in range(len(text))]
+    tokens, parents = list(text), [position - 1 for position in range(len(text))]
     for _ in range(4):
         parent = int(random.integers(-1, len(tokens)))
         siblings = [token for token, own in zip(tokens, parents, strict=True) if own == parent]
@@ -57,16 +57,16 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
     whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
     once = alone(model, whole)
     scheduler = new_scheduler(model, num_cache_tokens=64 * 256)
-    random, said = np.random.default_rng(right), []
+    random, generated = np.random.default_rng(right), []
     (first,) = run(scheduler, [replace(whole, max_new_tokens=1)])
-    said += first.tokens
+    generated += first.tokens
     log_probs = list(first.outputs[-1].log_probs)
     num_accepted = 0
-    while len(said) < 12:
-        tokens, parents = grow(once.tokens[len(said) : len(said) + right], random)
+    while len(generated) < 12:
+        tokens, parents = grow(once.tokens[len(generated) : len(generated) + right], random)
         task = replace(
             whole,
-            input_ids=ids([*prompt(9), *said]),
+            input_ids=ids([*prompt(9), *generated]),
             draft_ids=ids(tokens),
             draft_parents=parents,
             max_new_tokens=len(tokens) + 1,
@@ -78,7 +78,7 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
             scheduler.step()
             num_steps += 1
         assert num_steps == 1
-        said += receiver.tokens
+        generated += receiver.tokens
         log_probs += receiver.outputs[-1].log_probs
         assert receiver.stats.num_draft_tokens == len(tokens)
         assert len(receiver.tokens) == receiver.stats.num_accepted_tokens + 1
@@ -86,8 +86,9 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
         scheduler.check_integrity()
         assert len(model.cache._sequences) == 1, "branches were left behind"
 
-    assert said == once.tokens[: len(said)]
-    assert log_probs == [each for output in once.outputs for each in output.log_probs][: len(said)]
+    assert generated == once.tokens[: len(generated)]
+    expected = [each for output in once.outputs for each in output.log_probs]
+    assert log_probs == expected[: len(generated)]
     assert num_accepted >= right
 
 
@@ -142,7 +143,7 @@ def test_branches_verified_by_probabilities_stay_separate():
     assert (alone.parents, alone.logits) == ((), None)
 
 
-def judged(tokens, parents, laws, seed=7, **fields):
+def sampled_task(tokens, parents, laws, seed=7, **fields):
     """Return a task with a tree to verify by rejection; `laws` are draft logits [nodes, vocab]."""
     params = SamplingParams(temperature=1.0, seed=seed)
     return Task(
@@ -178,7 +179,7 @@ def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     tokens, parents = grow(once.tokens[:3], random)
     laws = random.normal(0, 2, (len(tokens), VOCAB)).astype(np.float32)
     laws[np.arange(len(tokens)), tokens] += 3
-    task = judged(tokens, parents, laws, seed, wants_log_probs=True)
+    task = sampled_task(tokens, parents, laws, seed, wants_log_probs=True)
     texts = [()]
     for token, parent in zip(tokens, parents, strict=True):
         texts.append((*texts[parent + 1], token))
@@ -248,7 +249,7 @@ def test_tree_is_cancelled_as_a_whole(model, num_rounds):
 def test_tree_ends_where_the_answer_ends(model, verification):
     """The end token, the token limit and the end of the context take effect inside a tree."""
     params = SamplingParams(temperature=1.0, seed=3)
-    said = alone(model, Task("r", prompt(9), 6, params=params)).tokens
+    generated = alone(model, Task("r", prompt(9), 6, params=params)).tokens
 
     def answer(context, tokens, **fields):
         parents = (*range(-1, len(tokens) - 1), -1)
@@ -264,14 +265,14 @@ def test_tree_ends_where_the_answer_ends(model, verification):
         )
         return answer_of(model, task)
 
-    ended = answer(prompt(9), said[:4], end_id=said[2])
-    limited = answer(prompt(9), said[:4], max_new_tokens=1)
-    last = answer(prompt(1023), said[:2])
+    ended = answer(prompt(9), generated[:4], end_id=generated[2])
+    limited = answer(prompt(9), generated[:4], max_new_tokens=1)
+    last = answer(prompt(1023), generated[:2])
 
     if verification == "exact":
-        assert ended.tokens == said[:2]
-        assert limited.tokens == said[:1]
-    assert said[2] not in ended.tokens
+        assert ended.tokens == generated[:2]
+        assert limited.tokens == generated[:1]
+    assert generated[2] not in ended.tokens
     assert len(limited.tokens) == len(last.tokens) == 1
 
 
@@ -284,7 +285,7 @@ def test_draft_limit_counts_all_nodes(model):
 
 
 @pytest.mark.parametrize(
-    ("parents", "verification", "told"),
+    ("parents", "verification", "message"),
     [
         ((-1, 1), "exact", r"draft_parents\[1\] must lie from -1 to 0; given 1"),
         ((-1, -2), "exact", "given -2"),
@@ -292,7 +293,7 @@ def test_draft_limit_counts_all_nodes(model):
         ((-1, -1), "block", "'block'"),
     ],
 )
-def test_malformed_trees_are_refused(model, parents, verification, told):
+def test_malformed_trees_are_refused(model, parents, verification, message):
     """The error gives limit and value. Verification `block` takes no trees."""
     task = Task(
         "r",
@@ -304,5 +305,5 @@ def test_malformed_trees_are_refused(model, parents, verification, told):
         params=PARAMS["sampled"],
     )
 
-    with pytest.raises(InvalidRequestError, match=told):
+    with pytest.raises(InvalidRequestError, match=message):
         add_tree(new_scheduler(model), task, Receiver())

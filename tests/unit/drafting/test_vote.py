@@ -44,5 +44,5 @@ def test_every_elected_token_was_proposed_there_by_its_source(chains):
     elected = elect([ballot(chain, 1 + n) for n, chain in enumerate(chains)], "vote")
 
     assert len(elected.tokens) == max(map(len, chains))
-    for place, (token, source) in enumerate(zip(elected.tokens, elected.sources, strict=True)):
-        assert chains[source - 1][place] == token
+    for position, (token, source) in enumerate(zip(elected.tokens, elected.sources, strict=True)):
+        assert chains[source - 1][position] == token

@@ -12,7 +12,7 @@ WARPED = SamplingParams(
 )
 
 
-def judged(**sizes):
+def rejection_sampling(**sizes):
     """Return the sampling of a request that compiled engines verify by rejection."""
     return Sampling(WARPED, verification=REJECTION, **sizes)
 
@@ -25,7 +25,7 @@ def softmax(logits):
 
 def test_draft_is_drawn_with_its_temperature_only():
     """Truncation and penalties are left out, because the target cannot see them in the logits."""
-    sampling = judged().for_draft(1)
+    sampling = rejection_sampling().for_draft(1)
 
     names = {name for name, _ in sampling_inputs(sampling, num_context=5)}
 
@@ -43,8 +43,8 @@ def test_target_sees_the_distribution_that_was_drawn_from(dtype, num_target_colu
     """
     own = np.random.default_rng(0).normal(size=(1, 1, 4, 7)).astype(dtype)
     own[..., 6] = 30.0  # a padding column of the matrices, which is no token
-    draft = judged(vocab_size=6, padded_vocab_size=7).for_draft(1)
-    target = judged(vocab_size=num_target_columns, padded_vocab_size=num_target_columns)
+    draft = rejection_sampling(vocab_size=6, padded_vocab_size=7).for_draft(1)
+    target = rejection_sampling(vocab_size=num_target_columns, padded_vocab_size=num_target_columns)
 
     sent = fitted(drawn_from(own, draft), target)
 

@@ -115,7 +115,7 @@ def test_outputs_come_as_responses_would():
     )
     (whole,) = local(Recorder(*outputs), Sampling(), clock).run(Call(CONTEXT, 3, None))
 
-    assert [said.tokens for said in streamed] == [(4,), (5, 6)]
+    assert [output.tokens for output in streamed] == [(4,), (5, 6)]
     assert whole.tokens == (4, 5, 6)
     assert whole.log_probs == (-0.5, -0.25, -1.0)
     assert (whole.num_accepted, whole.num_drafted) == (0, 2)

@@ -17,7 +17,7 @@ from specdec.estimates.formulas import acceptance_rate
 SHAPES = st.floats(0.5, 20_000)
 
 
-def guess(alpha, num_draft_tokens, order):
+def draw_num_accepted(alpha, num_draft_tokens, order):
     """Return how many of a round's draft tokens are accepted, drawn with chance α for each."""
     for kept in range(num_draft_tokens):
         if order.random() >= alpha:
@@ -54,7 +54,7 @@ def test_without_rounds_there_is_no_estimate():
 def test_estimate_does_not_depend_on_the_draft_length(alpha, k):
     """20,000 rounds at any k recover α, while accepted ÷ drafted falls as k grows."""
     order = random.Random(k)
-    total = together(round_acceptance(guess(alpha, k, order), k) for _ in range(20_000))
+    total = together(round_acceptance(draw_num_accepted(alpha, k, order), k) for _ in range(20_000))
 
     assert total.alpha == pytest.approx(alpha, abs=4 * total.standard_error)
     assert total.num_accepted / (20_000 * k) == pytest.approx(acceptance_rate(alpha, k), abs=0.015)
@@ -67,7 +67,7 @@ def test_95_percent_interval_contains_alpha_in_95_percent_of_cases(alpha):
     missed = 0
     for _ in range(1000):
         low, high = together(
-            round_acceptance(guess(alpha, 4, order), 4) for _ in range(30)
+            round_acceptance(draw_num_accepted(alpha, 4, order), 4) for _ in range(30)
         ).interval()
         missed += not low <= alpha <= high
 

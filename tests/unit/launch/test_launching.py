@@ -78,18 +78,18 @@ def placed(name, placements):
     return replace(pair, target=target, drafts=tuple(drafts))
 
 
-def started(pair, place, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec_7_ab_"):
-    """Run the pair's script in the new folder `place`.
+def started(pair, folder, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec_7_ab_"):
+    """Run the pair's script in `folder`, which is made for it.
 
     Return (arguments, environment) of each server.
     """
-    place.mkdir()
-    (place / LAUNCH_FILE).write_text(plan_launch(pair, starts_ranks=starts_ranks).script(pair))
-    log = place / "starts"
+    folder.mkdir()
+    (folder / LAUNCH_FILE).write_text(plan_launch(pair, starts_ranks=starts_ranks).script(pair))
+    log = folder / "starts"
     known = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
     path = os.pathsep.join([str(STANDINS), os.environ["PATH"]])
     subprocess.run(
-        ["bash", place / LAUNCH_FILE, *extra],
+        ["bash", folder / LAUNCH_FILE, *extra],
         env=known
         | {"PATH": path, "STANDIN_STARTS": str(log)}
         | ({SHM_PREFIX_VARIABLE: shm_prefix} if shm_prefix else {}),

@@ -53,10 +53,10 @@ class Session:
         self.song = tuple(tokenizer._backend.encode(SONG, add_special_tokens=False).ids)
         self.target = None
 
-    def drafter(self, *wrong_places):
+    def drafter(self, *wrong_positions):
         """Return a drafter of 4 tokens a round that is wrong at some positions of the song only."""
-        guess = right_except(self.song, set(wrong_places)) if wrong_places else None
-        return ScriptedDrafter(4, guess or always_right(self.song), prompt=self.prompt)
+        draft_token = right_except(self.song, set(wrong_positions)) if wrong_positions else None
+        return ScriptedDrafter(4, draft_token or always_right(self.song), prompt=self.prompt)
 
     def answer(self, drafter=None, in_flight=None, on_send=None, **fields):
         """Answer one request; return all its responses as (outputs, is_last).

@@ -41,7 +41,7 @@ def task(labeler, text="?", **fields):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("code=draft_cobol", "code=draft_cobol"),
         ("draft_code", "task=drafter"),
@@ -52,9 +52,9 @@ def task(labeler, text="?", **fields):
         ("code=prediction", "code=prediction"),
     ],
 )
-def test_routes_to_unknown_drafters_are_refused_at_load(value, said):
+def test_routes_to_unknown_drafters_are_refused_at_load(value, message):
     """The error gives the entry, the right form, or the drafters that exist."""
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         OrchestratorSettings(**DRAFTS, task_drafters=f"sql=draft_code, {value}")
 
 
@@ -107,8 +107,8 @@ def report_rounds(controller, traits, drafter, alpha, num_rounds):
     `alpha` is the chance that a draft token is accepted if all draft tokens before it were.
     """
     for number in range(num_rounds):
-        luck = [(number * 7919 + place * 104729) % 1000 / 1000 for place in range(4)]
-        accepted = next((place for place in range(4) if luck[place] >= alpha), 4)
+        luck = [(number * 7919 + position * 104729) % 1000 / 1000 for position in range(4)]
+        accepted = next((position for position in range(4) if luck[position] >= alpha), 4)
         sample = Sample(1, 1, 5, 100, False, 0.0105, drafter, 4, 1, 0.004)
         controller.learn_round(traits, sample, [DraftResult(drafter, 4, 4, accepted)])
         controller.learn_round(traits, Sample(1, 0, 1, 100, True, 0.0100), [])

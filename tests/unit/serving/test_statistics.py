@@ -29,9 +29,9 @@ def rounds(draw):
 def test_counts_are_those_of_the_emitted_tokens(made, limit):
     """Every figure equals a count over single tokens, up to where the client's answer was cut."""
     emitted = [
-        (number, place < each.num_accepted)
+        (number, index < each.num_accepted)
         for number, each in enumerate(made)
-        for place in range(len(each.tokens))
+        for index in range(len(each.tokens))
     ][:limit]
     accepted_in = [
         sum(1 for at, was_drafted in emitted if at == number and was_drafted)

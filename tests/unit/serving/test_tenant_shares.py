@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from specdec.errors import OverloadedError
 from specdec.serving.admission.tenant_shares import TENANTS_COUNT_FOR_S, TenantShares
 
-NUM_PLACES = 64
+NUM_SLOTS = 64
 
 
 class Clock:
@@ -22,18 +22,18 @@ class Clock:
         return self.now_s
 
 
-def shares(max_share=0.75, num_places=NUM_PLACES):
+def shares(max_share=0.75, num_places=NUM_SLOTS):
     """Return the shares with all slots free, and their clock."""
     clock = Clock()
     return TenantShares(num_places, max_share, clock), clock
 
 
-def num_entered(places, tenant, count=NUM_PLACES):
+def num_entered(slots, tenant, count=NUM_SLOTS):
     """Ask for a slot `count` times; return how often one was given."""
     entered = 0
     for _ in range(count):
         try:
-            places.enter(tenant)
+            slots.enter(tenant)
         except OverloadedError:
             continue
         entered += 1
@@ -42,68 +42,68 @@ def num_entered(places, tenant, count=NUM_PLACES):
 
 def test_server_without_tenants_has_no_bound():
     """All slots can be taken, and the error gives the limit."""
-    places, _ = shares()
-    assert num_entered(places, None) == NUM_PLACES
+    slots, _ = shares()
+    assert num_entered(slots, None) == NUM_SLOTS
     with pytest.raises(OverloadedError, match="64 requests are in flight; the limit is 64"):
-        places.enter(None)
+        slots.enter(None)
 
 
 def test_flood_of_a_tenant_leaves_a_quarter_to_others():
     """They are left even before another tenant asks, because answers may run for long."""
-    places, _ = shares()
-    assert num_entered(places, "a") == 48
+    slots, _ = shares()
+    assert num_entered(slots, "a") == 48
     with pytest.raises(OverloadedError, match="48 requests of tenant 'a' are in flight"):
-        places.enter("a")
-    assert num_entered(places, "b", 10) == 10
+        slots.enter("a")
+    assert num_entered(slots, "b", 10) == 10
 
 
 def test_flood_without_a_tenant_is_bounded_while_tenants_ask():
     """Requests without a tenant then count as those of one tenant; later their bound ends."""
-    places, clock = shares()
-    places.enter("b")
-    places.leave("b")
-    assert num_entered(places, None) == 48
+    slots, clock = shares()
+    slots.enter("b")
+    slots.leave("b")
+    assert num_entered(slots, None) == 48
     with pytest.raises(OverloadedError, match="48 requests without a tenant are in flight"):
-        places.enter(None)
+        slots.enter(None)
     clock.now_s += TENANTS_COUNT_FOR_S
 
-    assert num_entered(places, None) == 16
+    assert num_entered(slots, None) == 16
 
 
 @given(num_tenants=st.integers(1, 8), max_share=st.floats(0.3, 0.9), draw=st.randoms())
 @settings(max_examples=20)
 def test_new_tenant_gets_a_slot_however_many_flood(num_tenants, max_share, draw):
     """It gets one after the answers that filled the server first have ended, one after another."""
-    places, _ = shares(max_share)
+    slots, _ = shares(max_share)
     tenants = [str(number) for number in range(num_tenants)]
     running = []
     for _ in range(150):
         for tenant in draw.sample(tenants, num_tenants):
-            running += [tenant] * num_entered(places, tenant, 1)
-        places.leave(running.pop(draw.randrange(len(running))))
+            running += [tenant] * num_entered(slots, tenant, 1)
+        slots.leave(running.pop(draw.randrange(len(running))))
 
-    places.enter("newcomer")
+    slots.enter("newcomer")
 
 
 def test_slot_given_back_can_be_taken_again():
     """The bound counts the slots that a tenant holds now."""
-    places, _ = shares()
-    places.enter("b")
-    assert num_entered(places, "a") > 0
-    places.leave("a")
-    places.enter("a")
-    places.leave("b")
+    slots, _ = shares()
+    slots.enter("b")
+    assert num_entered(slots, "a") > 0
+    slots.leave("a")
+    slots.enter("a")
+    slots.leave("b")
 
 
 def test_share_of_one_sets_no_bound():
     """A `max_share` of 1 turns the bound off."""
-    places, _ = shares(1.0)
-    places.enter("b")
-    assert num_entered(places, "a") == NUM_PLACES - 1
+    slots, _ = shares(1.0)
+    slots.enter("b")
+    assert num_entered(slots, "a") == NUM_SLOTS - 1
 
 
 def test_small_limit_still_serves_everyone():
     """With few slots the multiple of the free ones is below one, but a tenant still gets one."""
-    places, _ = shares(0.1, num_places=2)
-    places.enter("b")
-    places.enter("a")
+    slots, _ = shares(0.1, num_places=2)
+    slots.enter("b")
+    slots.enter("a")

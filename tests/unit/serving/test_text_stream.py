@@ -22,9 +22,9 @@ def cut_at_first(pieces, stop_words):
     text = ""
     for piece in pieces:
         text += piece or ""
-        places = [place for word in stop_words if (place := text.find(word)) >= 0]
-        if places:
-            return text[: min(places)]
+        starts = [start for word in stop_words if (start := text.find(word)) >= 0]
+        if starts:
+            return text[: min(starts)]
     return text
 
 

@@ -60,12 +60,12 @@ def test_missing_package_is_reported(monkeypatch):
     monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4318/v1/traces")
     package = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, package, None)
-    said = []
+    messages = []
 
-    tracing = Tracing(said.append)
+    tracing = Tracing(messages.append)
 
     assert tracing.begin(request=None) is NOT_TRACED
-    assert "pip install 'specdec-triton[tracing]'" in said[0]
+    assert "pip install 'specdec-triton[tracing]'" in messages[0]
 
 
 def test_span_of_a_call_is_a_child_of_the_answers_span(exported):
@@ -74,7 +74,7 @@ def test_span_of_a_call_is_a_child_of_the_answers_span(exported):
     calls = Calls()
 
     traced = trace.calls("target", calls)
-    assert [said.tokens for said in traced.run(CALL)] == [(7,), (9,)]
+    assert [output.tokens for output in traced.run(CALL)] == [(7,), (9,)]
     traced.abort()
     trace.end("ok")
 

@@ -143,7 +143,7 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
     """The paths of a tree fork the cache and run as one rectangle."""
     parents = (-1, 0, 0, 1, -1, 4)
     start = prompt(270)
-    said = []
+    generated = []
     for model in models:
         (truth,) = alone(model, [task(start, 4)])
         drafts = [truth[0], truth[1], 7, truth[2], 9, 11]
@@ -155,8 +155,8 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
             scheduler.step()
         scheduler.check_integrity()
         assert receiver.tokens == truth
-        said.append(receiver.tokens)
-    assert said[0] == said[1]
+        generated.append(receiver.tokens)
+    assert generated[0] == generated[1]
 
 
 @given(data=st.data())

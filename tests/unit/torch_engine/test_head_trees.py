@@ -76,9 +76,9 @@ def test_tree_is_the_likeliest(kind: str, target: Path, heads: dict[str, Path]) 
     for seed, length in enumerate((5, 40, 254, 300)):
         context = prompt_of(seed, length)
         task = make_task(context, num_next=NUM_BRANCHES, next_depth=3)
-        said = run(scheduler, task)[0]
-        texts = texts_of(said.next_drafts, said.next_parents)
-        assert texts == likeliest(reference, context, said.tokens[-1], NUM_BRANCHES, 3)
+        output = run(scheduler, task)[0]
+        texts = texts_of(output.next_drafts, output.next_parents)
+        assert texts == likeliest(reference, context, output.tokens[-1], NUM_BRANCHES, 3)
         num_deep += max(map(len, texts)) > 1
     assert num_deep > 2
 
@@ -132,13 +132,13 @@ def test_head_reads_along_with_a_tree(target: Path, heads: dict[str, Path]) -> N
     """The head reads the accepted path though no draft is asked for, or the answer has ended."""
     scheduler = new_scheduler(target, heads["eagle3"])
     context = prompt_of(2, 40)
-    said = text_of(scheduler, Task("p", np.int32(context), 4))
-    for fields in ({"num_next": 0}, {"num_next": 8, "next_depth": 3, "end_id": said[2]}):
+    output = text_of(scheduler, Task("p", np.int32(context), 4))
+    for fields in ({"num_next": 0}, {"num_next": 8, "next_depth": 3, "end_id": output[2]}):
         run(scheduler, make_task(context, num_next=0))
-        tree = make_task(context, [said[0], said[1], 5, 6], parents=(-1, 0, -1, 0), **fields)
+        tree = make_task(context, [output[0], output[1], 5, 6], parents=(-1, 0, -1, 0), **fields)
         answer = run(scheduler, tree)[0]
 
-        assert answer.tokens == tuple(said[: len(answer.tokens)])
+        assert answer.tokens == tuple(output[: len(answer.tokens)])
         assert answer.next_drafts == ()
         kept = max(scheduler._model.cache._sequences, key=lambda each: each.last_used)
         assert kept.num_read == kept.length == len(context) + 2
@@ -160,10 +160,10 @@ def test_a_round_brings_the_next_tree(
     text = text_of(fresh, Task("p", np.int32(context), 24, params=params))
     tree, num_accepted = HeadProposal(), 0
     while len(context) - length < 16:
-        said = round_of(scheduler, context, tree, params)
-        context += said.tokens
+        output = round_of(scheduler, context, tree, params)
+        context += output.tokens
         number = len(context) - length
-        num_accepted += len(said.tokens) - 1
+        num_accepted += len(output.tokens) - 1
         assert context[length:] == text[:number]
         (kept,) = scheduler._model.cache._sequences  # neither paths nor lanes are left
         assert kept.length == kept.num_read == len(context) - 1, "it is not all read"
@@ -173,9 +173,9 @@ def test_a_round_brings_the_next_tree(
             make_task(context[:-1], (), 8, next_depth=4, params=params),
         )[0]
         assert alone.tokens == (text[number - 1],)
-        assert (said.next_drafts, said.next_parents) == (alone.next_drafts, alone.next_parents)
+        assert (output.next_drafts, output.next_parents) == (alone.next_drafts, alone.next_parents)
         # Add the target's own text as one path, so that tokens are accepted.
-        tokens, parents = list(said.next_drafts[:5]), list(said.next_parents[:5])
+        tokens, parents = list(output.next_drafts[:5]), list(output.next_parents[:5])
         right = text[number : number + 3]
         parents += [-1, len(tokens), len(tokens) + 1][: len(right)]
         tree = HeadProposal((*tokens, *right), tuple(parents))
@@ -191,9 +191,9 @@ def test_draft_does_not_depend_on_other_requests(target: Path, heads: dict[str, 
     ]
     scheduler = new_scheduler(target, heads["eagle3"])
     together = run(scheduler, *tasks)
-    for task, said in zip(tasks, together, strict=True):
+    for task, output in zip(tasks, together, strict=True):
         alone = run(new_scheduler(target, heads["eagle3"]), task)[0]
-        assert (said.next_drafts, said.next_parents) == (alone.next_drafts, alone.next_parents)
+        assert (output.next_drafts, output.next_parents) == (alone.next_drafts, alone.next_parents)
 
 
 def test_first_token_of_a_sampled_chain_is_the_trees_first_node(
@@ -220,8 +220,8 @@ def test_full_cache_makes_a_narrower_tree(target: Path, heads: dict[str, Path]) 
     trees = []
     for num_tokens in (3 * 256, 16384):  # two blocks hold the context, one is free
         model = LlamaModel(target, num_tokens, CPU, torch.float32, "torch", head=heads["eagle3"])
-        said = run(Scheduler(model, replace(LIMITS, num_cache_tokens=num_tokens)), task)[0]
-        trees.append(texts_of(said.next_drafts, said.next_parents))
+        output = run(Scheduler(model, replace(LIMITS, num_cache_tokens=num_tokens)), task)[0]
+        trees.append(texts_of(output.next_drafts, output.next_parents))
 
     assert trees[0] != trees[1]
     assert len(trees[0]) == len(trees[1]) == 8

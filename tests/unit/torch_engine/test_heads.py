@@ -36,14 +36,16 @@ def test_drafts_are_those_of_the_trained_module(
     drafts: list[list[int]] = [[] for _ in contexts]
     for number in range(6):
         tasks = [make_task(c, d) for c, d in zip(contexts, drafts, strict=True)]
-        for place, said in enumerate(run(scheduler, *tasks)):
-            *accepted, next_token = said.tokens
-            contexts[place] += accepted
-            assert said.next_drafts == tuple(reference.draft_tokens(contexts[place], next_token, 3))
-            contexts[place].append(next_token)
+        for index, output in enumerate(run(scheduler, *tasks)):
+            *accepted, next_token = output.tokens
+            contexts[index] += accepted
+            assert output.next_drafts == tuple(
+                reference.draft_tokens(contexts[index], next_token, 3)
+            )
+            contexts[index].append(next_token)
             # The next draft begins with 0, 1 or 2 of the target's tokens, then has the head's.
-            plain = run(scheduler, Task("p", np.int32(contexts[place]), 4))[0]
-            drafts[place] = [*plain.tokens[: number % 3], *said.next_drafts][:4]
+            plain = run(scheduler, Task("p", np.int32(contexts[index]), 4))[0]
+            drafts[index] = [*plain.tokens[: number % 3], *output.next_drafts][:4]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "medusa_with_rows"])

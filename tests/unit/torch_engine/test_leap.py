@@ -67,8 +67,8 @@ def test_leap_gives_the_tokens_of_single_steps(
     for expected_leaps in ([num_tokens], []):
         scheduler = new_scheduler(model, limits)
         run(scheduler, [replace(each, max_new_tokens=1) for each in tasks])  # caches the prompts
-        said = [each.tokens for each in run(scheduler, tasks)]
-        results.append((said, cached_tokens(scheduler)))
+        generated = [each.tokens for each in run(scheduler, tasks)]
+        results.append((generated, cached_tokens(scheduler)))
         assert leaps == expected_leaps
         del leaps[:]
         step_by_step(monkeypatch, model)
@@ -87,13 +87,13 @@ def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
     assert leaps == [4] * 5
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
+@pytest.mark.parametrize("end_position", range(5))
+def test_end_token_cuts_the_leap(model, monkeypatch, leaps, end_position):
     """Steps after the end token leave no token in the answer or in the cache."""
     start = prompt(253)
-    ((*said,),) = tokens_of(model, [task(start, 6)], DRAFTING)
-    ending = task(start, 6, end_id=said[place])
-    other = task(prompt(9), 6, end_id=said[place])
+    ((*generated,),) = tokens_of(model, [task(start, 6)], DRAFTING)
+    ending = task(start, 6, end_id=generated[end_position])
+    other = task(prompt(9), 6, end_id=generated[end_position])
     results = []
     for is_leaping in (True, False):
         if not is_leaping:
@@ -103,7 +103,7 @@ def test_end_token_cuts_the_leap(model, monkeypatch, leaps, place):
         results.append(([each.tokens for each in found], cached_tokens(scheduler)))
 
     assert results[0] == results[1]
-    assert results[0][0][0] == said[: said.index(said[place])]
+    assert results[0][0][0] == generated[: generated.index(generated[end_position])]
     assert leaps
 
 
@@ -123,11 +123,11 @@ def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
 def test_calls_of_different_lengths_leap_together(model, monkeypatch, leaps):
     """A leap is as long as the shortest call; the others then continue."""
     tasks = [task(prompt(5, seed=n), n) for n in (3, 3, 7, 12)]
-    said = tokens_of(model, tasks, DRAFTING)
+    generated = tokens_of(model, tasks, DRAFTING)
     assert leaps == [3, 4, 5]
     step_by_step(monkeypatch, model)
 
-    assert said == tokens_of(model, tasks, DRAFTING)
+    assert generated == tokens_of(model, tasks, DRAFTING)
 
 
 def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
@@ -138,13 +138,13 @@ def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
         *calls_of_a_draft(6, 1, replace(SAMPLED, temperature=2.0)),
     ]
     scheduler = new_scheduler(model, DRAFTING)
-    said = [each.tokens for each in run(scheduler, tasks)]
+    generated = [each.tokens for each in run(scheduler, tasks)]
     again = [each.tokens for each in run(scheduler, calls_of_a_draft(6, 2, GREEDY))]
     step_by_step(monkeypatch, model)
 
-    assert said == tokens_of(model, tasks, DRAFTING)
-    assert again == said[2:4]
-    assert said[0] != said[2]
+    assert generated == tokens_of(model, tasks, DRAFTING)
+    assert again == generated[2:4]
+    assert generated[0] != generated[2]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_engine_that_verifies_does_not_leap(model, leaps):
 def test_prompt_runs_in_chunks_before_the_leap(model, monkeypatch, leaps):
     """A prompt that is not cached runs first, and its first token is not part of the leap."""
     tasks = [task(prompt(300), 6), task(prompt(3), 6)]
-    said = tokens_of(model, tasks, DRAFTING)
+    generated = tokens_of(model, tasks, DRAFTING)
     assert leaps
     step_by_step(monkeypatch, model)
 
-    assert said == tokens_of(model, tasks, DRAFTING)
+    assert generated == tokens_of(model, tasks, DRAFTING)
 
 
 def test_call_cancelled_between_leaps_keeps_its_tokens(model):

@@ -40,22 +40,22 @@ def test_rounds_give_the_tokens_of_one_call(model, params, num_drafts):
     once = alone(model, replace(whole(params), wants_log_probs=True))
     expected = once.tokens
     assert len(expected) > 6
-    said, log_probs, scheduler = [], [], new_scheduler(model)
+    generated, log_probs, scheduler = [], [], new_scheduler(model)
     noise = np.random.default_rng(num_drafts)
-    while len(said) < len(expected):
-        known = expected[len(said) : len(said) + num_drafts]
+    while len(generated) < len(expected):
+        known = expected[len(generated) : len(generated) + num_drafts]
         draft = [token if noise.random() < 0.7 else int(noise.integers(VOCAB)) for token in known]
         task = replace(
-            whole(params, [*prompt(9), *said]),
+            whole(params, [*prompt(9), *generated]),
             draft_ids=ids(draft),
             max_new_tokens=len(draft) + 1,
             wants_log_probs=True,
         )
         (receiver,) = run(scheduler, [task])
-        said += receiver.tokens
+        generated += receiver.tokens
         log_probs += [value for output in receiver.outputs for value in output.log_probs]
 
-    assert said[: len(expected)] == expected
+    assert generated[: len(expected)] == expected
     assert log_probs[: len(expected)] == [
         value for output in once.outputs for value in output.log_probs
     ]
@@ -104,8 +104,8 @@ def test_log_probabilities_come_with_their_tokens(model):
 def test_nothing_is_drawn_after_a_rejected_draft_token(model, monkeypatch):
     """A round whose second draft token is wrong costs two draws, however long the draft is."""
     params = PARAMS["plain"]
-    said = alone(model, whole(params)).tokens
-    drafts = [said[0], (said[1] + 1) % VOCAB, *said[2:6]]
+    generated = alone(model, whole(params)).tokens
+    drafts = [generated[0], (generated[1] + 1) % VOCAB, *generated[2:6]]
     drawn = []
 
     def counting(logits, draw):
@@ -115,7 +115,7 @@ def test_nothing_is_drawn_after_a_rejected_draft_token(model, monkeypatch):
     monkeypatch.setattr(sampler, "draw_token", counting)
     task = replace(whole(params), draft_ids=ids(drafts), max_new_tokens=7)
 
-    assert alone(model, task).tokens == said[:2]
+    assert alone(model, task).tokens == generated[:2]
     assert drawn == [9, 10]
 
 
@@ -145,7 +145,7 @@ def test_row_that_cannot_be_drawn_ends_only_its_own_request(model, verification)
 
 def test_receiver_that_raises_ends_only_its_own_request(model):
     """The error of one task's receiver does not reach other tasks."""
-    scheduler, said = new_scheduler(model), []
+    scheduler, generated = new_scheduler(model), []
 
     def broken(output):
         if output.error is None:
@@ -153,11 +153,11 @@ def test_receiver_that_raises_ends_only_its_own_request(model):
 
     witness = replace(whole(PARAMS["plain"]), request_id="witness")
     scheduler.add([replace(whole(PARAMS["nucleus"]), request_id="broken")], broken)
-    scheduler.add([witness], lambda output: said.extend(output.tokens))
+    scheduler.add([witness], lambda output: generated.extend(output.tokens))
     while scheduler.has_work:
         scheduler.step()
 
-    assert said == alone(model, witness).tokens
+    assert generated == alone(model, witness).tokens
     scheduler.check_integrity()
 
 

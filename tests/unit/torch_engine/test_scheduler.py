@@ -46,22 +46,22 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
     start, count = prompt(length), 24
     expected = alone(model, task(start, count)).tokens
     scheduler = new_scheduler(model)
-    said = []
+    generated = []
     for k in ks:
-        place, num_left = len(said), count - len(said)
+        position, num_left = len(generated), count - len(generated)
         if not num_left:
             break
-        known = expected[place : place + min(k, num_left - 1)]
-        draft = [(token + (place + n in wrong)) % VOCAB for n, token in enumerate(known)]
+        known = expected[position : position + min(k, num_left - 1)]
+        draft = [(token + (position + n in wrong)) % VOCAB for n, token in enumerate(known)]
 
-        (result,) = run(scheduler, [task([*start, *said], len(draft) + 1, draft)])
+        (result,) = run(scheduler, [task([*start, *generated], len(draft) + 1, draft)])
 
-        num_right = next((n for n in range(len(draft)) if place + n in wrong), len(draft))
-        said += result.tokens
+        num_right = next((n for n in range(len(draft)) if position + n in wrong), len(draft))
+        generated += result.tokens
         assert len(result.tokens) == num_right + 1
         assert result.stats.num_draft_tokens == len(draft)
         assert result.stats.num_accepted_tokens == num_right
-    assert said == expected[: len(said)]
+    assert generated == expected[: len(generated)]
 
 
 @pytest.mark.parametrize("max_num_tokens", [2, 7, 64, 512])
@@ -110,15 +110,15 @@ def test_rejected_draft_tokens_leave_no_trace_in_the_cache(model):
     assert run(scheduler, [task(start, 4)])[0].tokens == expected
 
 
-@pytest.mark.parametrize("place", range(6))
-def test_end_token_ends_the_text_and_is_not_returned(model, place):
+@pytest.mark.parametrize("position", range(6))
+def test_end_token_ends_the_text_and_is_not_returned(model, position):
     """It does so at each position, plain and in a draft; draft tokens after it are not counted."""
     start = prompt(12, seed=3)
-    said = alone(model, task(start, 8)).tokens
-    end_id = said[place]
-    before = said[: said.index(end_id)]
+    generated = alone(model, task(start, 8)).tokens
+    end_id = generated[position]
+    before = generated[: generated.index(end_id)]
 
-    plain, verified = (alone(model, task(start, 8, draft, end_id)) for draft in ((), said[:7]))
+    plain, verified = (alone(model, task(start, 8, draft, end_id)) for draft in ((), generated[:7]))
 
     assert plain.tokens == verified.tokens == before
     assert verified.stats.num_accepted_tokens == len(before)

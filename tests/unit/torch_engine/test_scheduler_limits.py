@@ -64,7 +64,7 @@ def test_all_tasks_of_one_id_are_cancelled(model):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "parts"),
     [
         (task([]), ("input_ids", "at least 1")),
         (task(prompt(1024)), ("1024", "1023")),
@@ -74,12 +74,12 @@ def test_all_tasks_of_one_id_are_cancelled(model):
         (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
     ],
 )
-def test_error_for_an_impossible_task_names_limit_and_value(wrong, told):
+def test_error_for_an_impossible_task_names_limit_and_value(wrong, parts):
     """A task that can never run is refused before it waits for anything."""
     with pytest.raises(InvalidRequestError) as caught:
         fit(wrong, LIMITS, VOCAB)
 
-    for part in told:
+    for part in parts:
         assert part in str(caught.value)
 
 
