@@ -28,7 +28,12 @@ PAGES = [
     *sorted((ROOT / "builder").rglob("*.md")),
     ROOT / "loadtest" / "results" / "README.md",
 ]
+PRESENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
+"""Pages that describe the present code; the change log also names files of the past."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+SOURCE_FILE = re.compile(r"(?:\w+/)*\w+\.(?:py|c|cu|h)\b")
+"""A source file as the pages name it: `loop.py`, or with some of its folders."""
+SOURCES = [path.as_posix() for path in ROOT.glob("[!.]*/**/*.*")]
 UNDOCUMENTED_ERRORS = {"draft_timeout"}
 """Error types that no client gets: a round goes on without a draft that comes too late."""
 
@@ -72,6 +77,14 @@ def test_every_link_has_a_target(page):
             broken.append(link)
 
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PRESENT_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_source_file_that_a_page_names_exists(page):
+    """A page may leave out the first folders of the path, but not name a file that has moved."""
+    named = {f"/{name}" for name in SOURCE_FILE.findall(page.read_text("utf-8"))}
+
+    assert {name for name in named if not any(path.endswith(name) for path in SOURCES)} == set()
 
 
 def test_front_page_leads_to_every_page():
