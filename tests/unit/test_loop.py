@@ -154,7 +154,7 @@ def test_target_that_ends_at_once_gives_one_empty_round():
     max_tokens=st.integers(1, 25),
     k=st.integers(1, 6),
 )
-def test_off_equals_on(text, max_tokens, k):
+def test_text_is_the_same_with_and_without_speculation(text, max_tokens, k):
     """Without speculation, the target's single streaming call gives the same tokens as the loop."""
     off = list(stream_target(new_context(max_tokens), KnowingTarget(text)))
     on, _ = run(text, ScriptedDrafter(k, always_right(text)), max_tokens)

@@ -157,7 +157,7 @@ def test_without_a_hash_of_the_target_no_draft_is_reported(tmp_path):
     assert reports == []
 
 
-def test_swapped_draft_is_reported_once(tmp_path):
+def test_replaced_draft_is_reported_once(tmp_path):
     """A draft without a record counts too: another version is another draft."""
     reports: list[str] = []
     draft, head = tmp_path / "draft", tmp_path / "target" / "1" / "head"

@@ -101,7 +101,7 @@ def test_without_drafts_there_are_no_positions():
 
 
 @given(st.floats(0.001, 0.999), SHAPES, SHAPES)
-def test_beta_is_that_of_scipy(probability, shape_a, shape_b):
+def test_beta_distribution_equals_that_of_scipy(probability, shape_a, shape_b):
     """Distribution and quantile agree with SciPy's for any shapes."""
     x = beta_quantile(probability, shape_a, shape_b)
 

@@ -18,7 +18,7 @@ from tests.unit.torch_engine.by_hand import (
 )
 
 
-def test_model_of_these_tests_is_not_trivial(model):
+def test_model_of_these_tests_generates_varied_texts(model):
     """Its texts differ from each other and do not just repeat a token."""
     texts = {tuple(alone(model, task(prompt(5, seed))).tokens) for seed in range(4)}
 
