@@ -76,9 +76,9 @@ class GrpcClient:
     ) -> Generator[Chunk, None, None]:
         message = encode_request(request, self._model_name, stream=stream)
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        # The header triton_grpc_error would add codes to errors, which come as text. But an error
-        # on such a stream can end tritonserver 2.51.0 (use after free, mended in server PR 8708).
-        # For the same reason a stream with an error is read to its end instead of cancelled.
+        # The header triton_grpc_error is not sent: with it, an error on a stream can end
+        # tritonserver 2.51.0 (use after free, fixed in server PR 8708). So errors come as text, and
+        # a stream with an error is read to its end instead of cancelled.
         call = self._stub.ModelStreamInfer(iter([message]), timeout=limit_s)
         is_complete = False
         error_text = ""

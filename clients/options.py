@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for a request's parameters; the server has the defaults."""
     group = parser.add_argument_group("request (the server has the defaults)")
-    group.add_argument("--max-tokens", type=int, metavar="N")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
     group.add_argument(
         "--num-draft-tokens",
         type=int,
@@ -51,31 +52,25 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--drafter", help="name of a configured drafter, auto, or none")
     group.add_argument("--verification", help="exact, rejection, block or typical (lossy)")
     group.add_argument("--temperature", type=float, metavar="T", help="0: greedy")
-    group.add_argument("--top-p", type=float, metavar="P")
-    group.add_argument("--top-k", type=int, metavar="N")
-    group.add_argument("--seed", type=int, metavar="N")
     group.add_argument(
-        "--stop", action="append", dest="stop_words", metavar="TEXT", help="may be repeated"
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="sample from the likeliest tokens with probability P together",
+    )
+    group.add_argument("--top-k", type=int, metavar="N", help="sample from the N likeliest tokens")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of sampling")
+    group.add_argument(
+        "--stop",
+        action="append",
+        dest="stop_words",
+        metavar="TEXT",
+        help="text that ends the answer; may be repeated",
     )
     group.add_argument("--task", help="label by which acceptance is recorded")
     group.add_argument(
         "--deadline-ms", type=int, metavar="MS", help="time after which the server gives up"
     )
-
-
-_REQUEST_NAMES = (
-    "max_tokens",
-    "num_draft_tokens",
-    "drafter",
-    "verification",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stop_words",
-    "task",
-    "deadline_ms",
-)
 
 
 def open_client(args: argparse.Namespace) -> Client:
@@ -92,7 +87,8 @@ def build_request(args: argparse.Namespace, **prompt: Any) -> GenerationRequest:
 
     It asks for the statistics of speculation too.
     """
-    options = {name: getattr(args, name) for name in _REQUEST_NAMES}
+    names = [each.name for each in fields(GenerationRequest)]
+    options = {name: getattr(args, name) for name in names if hasattr(args, name)}
     return GenerationRequest(**options, **prompt, return_perf_metrics=True)
 
 

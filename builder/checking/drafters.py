@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from specdec.builder.checking.findings import Finding, error, note, warning
 from specdec.builder.checking.limits import COPY_DRAFTERS
 from specdec.builder.description import LLMAPI, TENSORRTLLM, TORCH, PairDescription, SelfSpeculation
+from specdec.builder.description.pair import MODES_OF
 from specdec.drafting.names import PREDICTION
-
-MODES_OF = {
-    TORCH: ("eagle3", "medusa"),
-    TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
-    LLMAPI: ("eagle3", "ngram", "draft_target"),
-}
-"""Modes of [self_speculation] that each kind of engine has."""
 
 MAX_EAGLE_BATCH, MAX_EAGLE_DRAFT = 512, 256
 """TensorRT-LLM's limits of EAGLE engines: sequences in a pass, and tokens of a draft tree."""

@@ -8,8 +8,8 @@ from specdec.builder.checking.findings import Finding, error
 from specdec.builder.description import PairDescription
 from specdec.builder.memory import DeviceMemory, KvShare, MemoryPlan, Remedy, combination
 from specdec.builder.memory.shares import caches_in_turn
+from specdec.builder.units import gib
 
-GIB = 1 << 30
 NUM_REMEDIES = 3
 """Number of remedies in the message; the report has all."""
 
@@ -34,21 +34,21 @@ def _too_small(
     assert device.capacity is not None
     assert device.spare is not None
     parts = "; ".join(
-        f"{each.engine}: {_gib(each.weights)} weights, {_gib(each.kv_cache)} KV cache, "
-        f"{_gib(each.activations + each.buffers + each.context)} activations and buffers"
+        f"{each.engine}: {gib(each.weights)} GiB weights, {gib(each.kv_cache)} GiB KV cache, "
+        f"{gib(each.activations + each.buffers + each.context)} GiB activations and buffers"
         for each in device.engines
     )
     helpful = sorted(found, key=lambda each: not each.fits)[:NUM_REMEDIES]
     steps = [
-        f"{each.what} saves {_gib(each.saved)}{' and fits' if each.fits else ''}"
+        f"{each.what} saves {gib(each.saved)} GiB{' and fits' if each.fits else ''}"
         for each in helpful
     ]
     if together and not any(each.fits for each in helpful):
         steps.append(f"together these fit: {' and '.join(each.what for each in together)}")
     return error(
         "memory",
-        f"{device.name} needs {_gib(device.needed)} and has {_gib(device.capacity)}: "
-        f"{_gib(-device.spare)} too much ({parts})",
+        f"{device.name} needs {gib(device.needed)} GiB and has {gib(device.capacity)} GiB: "
+        f"{gib(-device.spare)} GiB too much ({parts})",
         "; ".join(steps) or "use a larger GPU",
     )
 
@@ -67,9 +67,9 @@ def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterato
         if cache < 0:
             yield error(
                 "kv_fraction",
-                f"{device.name}: {before}leaves {_gib(max(0, engine.fixed + cache))} for "
-                f"{engine.engine}, whose weights and buffers take {_gib(engine.fixed)}; a fraction "
-                "applies to what is free when an engine loads, so 0.9 twice does not fit",
+                f"{device.name}: {before}leaves {gib(max(0, engine.fixed + cache))} GiB for "
+                f"{engine.engine}, whose weights and buffers take {gib(engine.fixed)} GiB; a "
+                "fraction applies to what is free when an engine loads, so 0.9 twice does not fit",
                 remedy,
             )
             return
@@ -77,13 +77,9 @@ def _check_fractions(device: DeviceMemory, shares: Sequence[KvShare]) -> Iterato
             why = before if fraction is None else f"kv_cache_fraction = {fraction} "
             yield error(
                 "kv_fraction",
-                f"{device.name}: {why}gives {engine.engine} a KV cache of {_gib(cache)}, and the "
-                f"load needs {_gib(engine.kv_cache)}",
+                f"{device.name}: {why}gives {engine.engine} a KV cache of {gib(cache)} GiB, and "
+                f"the load needs {gib(engine.kv_cache)} GiB",
                 remedy,
             )
         if fraction is not None:
             before = f"the KV cache of {engine.engine} (fraction {fraction}) "
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f} GiB"

@@ -10,10 +10,9 @@ from specdec.builder.checking.check import Report
 from specdec.builder.checking.findings import ERROR, SEVERITIES, WARNING
 from specdec.builder.description import LLMAPI, TORCH, EngineDescription, PairDescription
 from specdec.builder.memory import DeviceMemory
-from specdec.builder.memory.plan import guide_bytes
 from specdec.builder.tables import table
+from specdec.builder.units import gib
 
-GIB = 1 << 30
 WIDTH = 110
 """Columns of the text."""
 PARTS = ("weights", "kv_cache", "activations", "buffers", "context")
@@ -127,27 +126,22 @@ def _memory(report: Report) -> str:
         for i, each in enumerate(device.engines):
             sizes = [getattr(each, part) for part in PARTS]
             name = names if i == 0 else ""
-            rows.append((name, each.engine, *map(_gib, sizes), _gib(each.total)))
-        rows.append(("", _verdict_of(device), "", "", "", "", "", _gib(device.needed)))
+            rows.append((name, each.engine, *map(gib, sizes), gib(each.total)))
+        rows.append(("", _verdict_of(device), "", "", "", "", "", gib(device.needed)))
     load, limits = pair.load, pair.limits
     title = (
         f"Memory for {load.num_sequences} sequences of {load.sequence_len:,} tokens at once, in "
         f"steps of at most {limits.max_num_tokens:,} rows; weights and KV cache follow from the "
         "shapes, the rest is estimated:"
     )
-    guide = (
-        f"By a published guide (activations = 4 × weights × batch {limits.max_batch_size}) the "
-        f"whole pair would need {guide_bytes(pair) / GIB:,.0f} GiB. That is shown for comparison "
-        "only: activations grow with the rows of a step, not with weights."
-    )
-    return "\n".join([_wrapped(title), table(rows), _wrapped(guide)])
+    return "\n".join([_wrapped(title), table(rows)])
 
 
 def _verdict_of(device: DeviceMemory) -> str:
     if device.capacity is None or device.spare is None:
         return "total"
-    state = f"{_gib(device.spare)} free" if device.fits else f"{_gib(-device.spare)} TOO MUCH"
-    return f"of {_gib(device.capacity)}: {state}"
+    state = f"{gib(device.spare)} free" if device.fits else f"{gib(-device.spare)} TOO MUCH"
+    return f"of {gib(device.capacity)}: {state}"
 
 
 def _alike(devices: Sequence[DeviceMemory]) -> Iterator[tuple[str, DeviceMemory]]:
@@ -184,7 +178,7 @@ def _shares(report: Report) -> str:
 def _remedies(report: Report) -> str:
     rows: list[Sequence[str]] = [("what would help", "GiB saved", "")]
     rows += [
-        (each.what, _gib(each.saved), "and everything fits" if each.fits else "")
+        (each.what, gib(each.saved), "and everything fits" if each.fits else "")
         for each in report.remedies
     ]
     return table(rows)
@@ -208,11 +202,6 @@ def _verdict(report: Report) -> str:
     return f"{'can be built' if not counts[ERROR] else 'cannot be built'}{ending}" + (
         "" if counts[ERROR] or not counts[WARNING] else " (read them before you deploy)"
     )
-
-
-def _gib(num_bytes: int) -> str:
-    size = num_bytes / GIB
-    return f"{size:.1f}" if size >= 10 or size == 0 else f"{size:.2f}"
 
 
 def _wrapped(text: str, indent: str = "") -> str:

@@ -23,6 +23,8 @@ LAST_ENGINES = "1.3.0rc20"
 NEWEST_CONTAINER, OLDEST_CONTAINER = "26.07", "25.06"
 """Containers with the `tensorrtllm` backend: the newest known, and the oldest with the tensor names
 that we use."""
+NEWEST = f'container = "{NEWEST_CONTAINER}"'
+"""The remedy for a container that does not serve: the line that names the newest one."""
 FAULTY = ("26.04", "26.05", "26.06")
 """Containers whose Python backend frees the result of an asynchronous BLS call too early."""
 
@@ -36,7 +38,7 @@ def check_versions(pair: PairDescription) -> Iterator[Finding]:
         yield error(
             "version",
             f"[runtime]: {version!r} is not a version",
-            'write it as "1.2.1" or "1.3.0rc20"',
+            f'write it as "{VERSION_OF[NEWEST_CONTAINER]}" or "{LAST_ENGINES}"',
         )
         return
     if container in VERSION_OF and VERSION_OF[container] != version:
@@ -58,33 +60,35 @@ def _check_engine_path(version: str, container: str) -> Iterator[Finding]:
             "version",
             f"TensorRT-LLM {version} compiles no engines: {LAST_ENGINES} was the last, and its "
             "Triton backend went with them",
-            'stay with version = "1.2.1" and container = "26.07", or describe an llmapi pair '
-            '(engine = "llmapi")',
+            f'stay with version = "{VERSION_OF[NEWEST_CONTAINER]}" and {NEWEST}, or describe an '
+            'llmapi pair (engine = "llmapi")',
         )
     elif not re.fullmatch(r"\d\d\.\d\d", container):
         yield error(
-            "container", f"[runtime]: {container!r} is not a release", 'write it as "26.07"'
+            "container",
+            f"[runtime]: {container!r} is not a release",
+            f'write it as "{NEWEST_CONTAINER}"',
         )
     elif container in FAULTY:
         yield error(
             "container",
             f"the container {container} frees memory that an asynchronous call between models "
             "still reads (use after free; fixed in 26.07): the server crashes under load",
-            'container = "26.07"',
+            NEWEST,
         )
     elif container > NEWEST_CONTAINER:
         yield error(
             "container",
             f"no container {container} with the tensorrtllm backend is known; {NEWEST_CONTAINER} "
             "is the newest known one",
-            'container = "26.07"',
+            NEWEST,
         )
     elif container < OLDEST_CONTAINER:
         yield warning(
             "container",
             f"the container {container} is older than {OLDEST_CONTAINER}: its engine has other "
             "names for min_tokens and seed",
-            'container = "26.07"',
+            NEWEST,
         )
 
 

@@ -10,6 +10,18 @@ from typing import Any
 
 from specdec.builder.errors import BuildError
 
+TOKENIZER_FILES = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+)
+"""Files of a tokenizer, and its model's defaults of generation; a checkpoint has some of them."""
+
 
 def read_config(directory: Path) -> dict[str, Any]:
     """Return the contents of config.json. Raises BuildError if it is missing or unreadable."""

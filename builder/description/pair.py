@@ -10,7 +10,14 @@ from specdec.builder.description.engine import EngineDescription
 TORCH, TENSORRTLLM, LLMAPI = "torch", "tensorrtllm", "llmapi"
 ENGINES = (TORCH, TENSORRTLLM, LLMAPI)
 
-MODES = ("eagle3", "medusa", "eagle", "redrafter", "lookahead", "ngram", "draft_target")
+MODES_OF = {
+    TORCH: ("eagle3", "medusa"),
+    TENSORRTLLM: ("medusa", "eagle", "redrafter", "lookahead"),
+    LLMAPI: ("eagle3", "ngram", "draft_target"),
+}
+"""Modes of [self_speculation] that each kind of engine has."""
+MODES = tuple(dict.fromkeys(mode for modes in MODES_OF.values() for mode in modes))
+"""All modes of [self_speculation]."""
 
 
 @dataclass(frozen=True, slots=True)

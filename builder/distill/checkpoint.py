@@ -17,24 +17,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
+from specdec.builder.checkpoints.files import TOKENIZER_FILES, read_config
 from specdec.builder.checkpoints.tensors import read_tensors
 from specdec.builder.distill.student import Student, shape_of
+from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.deployment.freshness import RECORD_FILE, write_trained_on
 
 FORMAT = "specdec-draft-1"
 PART_BYTES = 12 * 2**20
 """Largest file in bytes; a single tensor may be larger."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "vocab.json",
-    "merges.txt",
-)
-"""Files that `assemble` copies from the target where they exist."""
 
 
 def offsets(draft_ids: Tensor) -> Tensor:
@@ -95,11 +87,11 @@ def store(student: Student, target_dir: Path, draft_dir: Path, notes: dict[str, 
 def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return config.json and all tensors of a stored draft.
 
-    Raises ValueError for another format, and BuildError for tensors that cannot be read.
+    Raises BuildError for another format, and for files that cannot be read.
     """
-    config = json.loads((draft_dir / "config.json").read_text())
+    config = read_config(draft_dir)
     if config.get("format") != FORMAT:
-        raise ValueError(f"{draft_dir}: format {config.get('format')!r}, expected {FORMAT!r}")
+        raise BuildError(f"{draft_dir}: format {config.get('format')!r}, expected {FORMAT!r}")
     tensors: dict[str, Tensor] = {}
     for path in sorted(draft_dir.glob("*.safetensors")):
         tensors.update(read_tensors(path))
@@ -109,15 +101,15 @@ def read_stored(draft_dir: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def assemble(draft_dir: Path, target_dir: Path, out_dir: Path) -> None:
     """Write the standalone Hugging Face directory of a stored draft and its target.
 
-    Raises ValueError or KeyError if the draft is incomplete or was made for a target of other
-    sizes, and BuildError if tensors cannot be read.
+    Raises BuildError if the draft is incomplete, cannot be read, or was made for a target of other
+    sizes.
     """
     stored, tensors = read_stored(draft_dir)
     config = json.loads((target_dir / "config.json").read_text())
     for key in ("hidden_size", "vocab_size"):
-        if config[key] != stored[key]:
-            raise ValueError(
-                f"the draft was made for a target of {key} {stored[key]}, given: {config[key]}"
+        if config[key] != stored.get(key):
+            raise BuildError(
+                f"the draft was made for a target of {key} {stored.get(key)}, given: {config[key]}"
             )
     embed = read_tensors(target_dir / "model.safetensors")["model.embed_tokens.weight"]
     embed = embed.to(torch.bfloat16)

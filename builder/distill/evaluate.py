@@ -96,34 +96,6 @@ def match_row(student: Student, prompt: list[int], answer: list[int]) -> list[bo
     return [bool(x) for x in (best == torch.tensor(answer)).tolist()]
 
 
-@torch.inference_mode()
-def chained(
-    student: Student, prompt: list[int], answer: list[int], num_draft: int
-) -> measure.Acceptance:
-    """Count the rounds of `measure.rounds` with a draft that reads its own draft tokens.
-
-    This is the slow reference for the faster count.
-    """
-    histogram, cut, pos = [0] * (num_draft + 1), 0, 1
-    while pos < len(answer):
-        text = prompt + answer[:pos]
-        for _ in range(num_draft):
-            tokens = torch.tensor(text)
-            last = torch.tensor([len(text) - 1])
-            text.append(int(student.draft_ids[student(tokens, [len(text)], last).argmax()]))
-        drafted = text[len(prompt) + pos :]
-        rest = answer[pos:]
-        accepted = 0
-        while accepted < min(num_draft, len(rest)) and drafted[accepted] == rest[accepted]:
-            accepted += 1
-        if accepted == len(rest):
-            cut += 1
-        else:
-            histogram[accepted] += 1
-        pos += accepted + 1
-    return measure.Acceptance(num_draft, tuple(histogram), cut)
-
-
 def by_column(
     student: Student, items: list[Conversation], num_draft: int
 ) -> dict[str, measure.Acceptance]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from specdec.builder.distill import checkpoint
 from specdec.builder.distill.student import Student
 from specdec.builder.distill.target import embedding_and_output_rows
-from specdec.builder.distill.training.learner import Learner, TrainSettings
+from specdec.builder.distill.training.learner import Learner
 from specdec.builder.distill.training.student import StudentLearner
 from specdec.builder.errors import BuildError
 from specdec.deployment.versions import CHECKPOINT
@@ -35,10 +35,10 @@ class Kind(Protocol):
     def reads_states(self) -> bool:
         """Whether training needs the target's hidden states as well as its answers."""
 
-    def served(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+    def served(self, folder: Path, target: Path) -> Learner:
         """Return the draft as it is served. Raises BuildError if it cannot be trained further."""
 
-    def continued(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+    def continued(self, folder: Path, target: Path) -> Learner:
         """Return the draft for training, with the parts that it shares with its target renewed.
 
         Raises BuildError if it cannot be trained further for this target.
@@ -55,10 +55,10 @@ class DraftModel:
     folder: str = CHECKPOINT
     reads_states: bool = False
 
-    def served(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:  # noqa: ARG002
-        return StudentLearner(_student(folder), settings.loss)
+    def served(self, folder: Path, target: Path) -> Learner:  # noqa: ARG002
+        return StudentLearner(_student(folder))
 
-    def continued(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+    def continued(self, folder: Path, target: Path) -> Learner:
         student = _student(folder)
         embed, _ = embedding_and_output_rows(target)
         _check_shape(student.embed, embed)
@@ -66,7 +66,7 @@ class DraftModel:
         student.embed.copy_(embed)
         # Output rows begin as rows of the embedding; those that still equal it follow the target.
         train_or_copy_rows(student.lm_head.weight, embed[student.draft_ids] if is_targets else None)
-        return StudentLearner(student.train(), settings.loss)
+        return StudentLearner(student.train())
 
     def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
         student = learner.module.cpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,15 @@ def add_training_options(top: argparse.ArgumentParser, train_settings: type[Trai
         "--smoke", action="store_true", help="tiny settings, with which all steps take minutes"
     )
     top.add_argument("--minutes", type=float, help="time limit of answering and of training, each")
-    top.add_argument("--seed", type=int, default=20)
-    for settings in (PromptSettings, AnswerSettings, train_settings):
-        group = top.add_argument_group(settings.__name__)
+    top.add_argument(
+        "--seed", type=int, default=20, help="seed of prompts, answers and training (default: 20)"
+    )
+    groups = {"prompts": PromptSettings, "answers": AnswerSettings, "training": train_settings}
+    for title, settings in groups.items():
+        group = top.add_argument_group(title)
         for field in fields(settings):
-            if field.name not in {"seed", "minutes", "features"}:
-                _add_option(group, field.name, field.default)
+            if "help" in field.metadata:
+                _add_option(group, field)
 
 
 def run_steps(options: argparse.Namespace, start: Callable[[argparse.Namespace], Any]) -> int:
@@ -102,14 +105,17 @@ def run_steps(options: argparse.Namespace, start: Callable[[argparse.Namespace],
     return 0
 
 
-def _add_option(group: Any, name: str, default: Any) -> None:
-    flag = "--" + name.replace("_", "-")
-    text = f"default: {default}"
+def _add_option(group: Any, field: Field[Any]) -> None:
+    flag, default = "--" + field.name.replace("_", "-"), field.default
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+    text = f"{field.metadata['help']} (default: {shown})"
     if isinstance(default, bool):
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
     elif isinstance(default, tuple):
         kind = type(default[0])
         group.add_argument(flag, type=kind, nargs="+", metavar=kind.__name__, help=text)
+    elif field.metadata["choices"]:
+        group.add_argument(flag, choices=field.metadata["choices"], help=text)
     else:
         group.add_argument(flag, type=type(default), metavar=type(default).__name__, help=text)
 

@@ -21,7 +21,7 @@ from specdec.builder.distill.prompts import PromptSettings, separation, sources
 from specdec.builder.distill.seeding import seeded
 from specdec.builder.distill.student import start_from_target
 from specdec.builder.distill.training import runs
-from specdec.builder.distill.training.learner import Learner, TrainSettings, device
+from specdec.builder.distill.training.learner import Learner, device
 from specdec.builder.distill.training.student import StudentLearner, StudentSettings, load_best
 from specdec.builder.distill.training.trainer import Trainer
 from specdec.builder.errors import BuildError
@@ -95,7 +95,7 @@ class Steps:
         settings: StudentSettings = settings_from(StudentSettings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
-        earlier = self.earlier_draft(DraftModel(), checkpoint.assemble, settings)
+        earlier = self.earlier_draft(DraftModel(), checkpoint.assemble)
         if earlier is not None:
             inherited = runs.inherited(earlier.module, train_head=settings.train_head)
             settings = replace(settings, layers=(), **inherited)
@@ -103,7 +103,7 @@ class Steps:
         if earlier is None:
             layers = list(settings.layers)
             student = start_from_target(self.target, layers, ids, settings.train_head)
-            learner: Learner = StudentLearner(student, settings.loss)
+            learner: Learner = StudentLearner(student)
         else:
             learner = earlier
         trainer = Trainer(learner, train_set, held, run, settings, self.reader(train_set))
@@ -121,7 +121,7 @@ class Steps:
         return Reader(self.target, device(), taps)
 
     def earlier_draft(
-        self, kind: Kind, assemble: Callable[[Path, Path, Path], None], settings: TrainSettings
+        self, kind: Kind, assemble: Callable[[Path, Path, Path], None]
     ) -> Learner | None:
         """Return the draft in `--start`, ready for further training; None without that option.
 
@@ -134,12 +134,12 @@ class Steps:
             assemble(folder, self.target, whole)
         except (OSError, KeyError, ValueError, BuildError) as error:
             raise BuildError(f"--start {folder} is not a draft of this kind: {error}") from error
-        return kind.continued(whole, self.target, settings)
+        return kind.continued(whole, self.target)
 
     def export(self) -> None:
         """Store the best checkpoint and compare it with transformers.
 
-        Raises RuntimeError if the two propose different tokens at more than 1 % of the positions.
+        Raises BuildError if the two propose different tokens at more than 1 % of the positions.
         """
         run = self.work / self.options.run
         student, notes = load_best(run, self.target)
@@ -157,7 +157,7 @@ class Steps:
         print(f"export: argmax equal to transformers' at {int(same.sum())}/{len(same)} positions")
         # The two add numbers in another order, so near ties may differ.
         if same.float().mean() < 0.99:
-            raise RuntimeError("the assembled draft proposes other tokens than in transformers")
+            raise BuildError("the assembled draft proposes other tokens than in transformers")
 
     def evaluate(self) -> None:
         """Print acceptance by column of the questions file, or by kind of the held-out prompts."""
@@ -168,7 +168,7 @@ class Steps:
     def conversations(self) -> list[Conversation]:
         """Return the conversations to evaluate on.
 
-        Raises ValueError if one of the questions was trained on.
+        Raises BuildError if one of the questions was trained on.
         """
         questions = self.options.questions
         if questions is None:
@@ -177,7 +177,7 @@ class Steps:
         trained = [text for wave in waves for text in separation.texts_of(wave)]
         asked = separation.texts_of(questions)
         if copies := separation.shared(asked, trained):
-            raise ValueError(
+            raise BuildError(
                 f"{len(copies)} of the {len(asked)} texts of {questions} share {separation.RUN} "
                 f"words in a row with a training prompt, for example: {copies[0][1]}"
             )

@@ -18,6 +18,7 @@ from transformers import AutoConfig
 from specdec.builder.checkpoints.tensors import read_tensors
 from specdec.builder.distill.packing import Packing, attend, pack
 from specdec.builder.distill.rotary import rotary_tables, rotate
+from specdec.builder.errors import BuildError
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def start_from_target(
 ) -> Student:
     """Return a draft whose layers are copies of the given layers of the target, in float32.
 
-    Raises ValueError if they do not fit.
+    Raises BuildError if they do not fit.
     """
     raw = read_tensors(target_dir / "model.safetensors")
     student = without_weights(target_dir, len(layers), draft_ids, train_head)
@@ -197,5 +198,5 @@ def start_from_target(
                 state[f"layers.{new}.{name[len(start) :]}"] = tensor.float()
     missing = student.load_state_dict(state, strict=False)
     if missing.unexpected_keys or set(missing.missing_keys) - {"lm_head.weight"}:
-        raise ValueError(f"target layers {layers} do not fit the draft: {missing}")
+        raise BuildError(f"target layers {layers} do not fit the draft: {missing}")
     return student

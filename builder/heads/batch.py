@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specdec.builder.distill.data import Example
+from specdec.builder.errors import BuildError
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def collate(
     """Return a batch of these examples for `num_steps` drafting steps.
 
     With `step`, rows and anchors are padded to its multiples, as in `builder/distill/data.py`.
-    Raises ValueError for examples without features.
+    Raises BuildError for examples without features.
     """
     features, tokens, lens, anchors, counts = [], [], [], [], []
     answer_rows: list[Tensor] = []
@@ -54,7 +55,9 @@ def collate(
     no_token = sum(len(e.answer) for e in examples)  # the last answer row
     for example in examples:
         if example.features is None:
-            raise ValueError("these answers were written without the target's hidden states")
+            raise BuildError(
+                "these answers were written without the target's hidden states; use another --work"
+            )
         length, num_answer = len(example.inputs), len(example.answer)
         features.append(example.features.load())
         tokens.append(torch.cat((example.prompt[1:], example.answer)))

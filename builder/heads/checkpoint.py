@@ -23,6 +23,7 @@ from specdec.builder.distill.answers.answering import feature_taps
 from specdec.builder.distill.checkpoint import offsets, target_ids
 from specdec.builder.distill.student import StudentShape, shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
+from specdec.builder.errors import BuildError
 from specdec.builder.fingerprint import fingerprint
 from specdec.builder.heads.eagle3 import Eagle3
 from specdec.builder.heads.learner import Head
@@ -72,14 +73,14 @@ def shrink(folder: Path) -> None:
 def assemble(folder: Path, target_dir: Path, out: Path) -> None:
     """Write the head as engines load it.
 
-    Raises ValueError for an unknown kind of head, a head for a target of other sizes, and an
-    incomplete head, and BuildError for files that cannot be read.
+    Raises BuildError for an unknown kind of head, a head for a target of other sizes, an
+    incomplete head, and files that cannot be read.
     """
     config, kind = _config(folder)
     target = json.loads((target_dir / "config.json").read_text())
     for key in ("hidden_size", "vocab_size"):
         if config.get(key) != target[key]:
-            raise ValueError(f"its {key} is {config.get(key)}; this target has {target[key]}")
+            raise BuildError(f"its {key} is {config.get(key)}; this target has {target[key]}")
     tensors = read_tensors(folder / WEIGHTS[kind])
     if (folder / ROWS).exists():
         tensors |= read_tensors(folder / ROWS)
@@ -106,7 +107,7 @@ def _config(folder: Path) -> tuple[dict[str, Any], str]:
     found = config.get("architectures") or []
     kind = next((k for k, v in ARCHITECTURES.items() if v in found), None)
     if kind is None:
-        raise ValueError(
+        raise BuildError(
             f"its architectures are {found}; known heads are {', '.join(ARCHITECTURES.values())}"
         )
     return config, kind
@@ -122,14 +123,14 @@ def _known(ids: Tensor, config: dict[str, Any]) -> Tensor:
 def load(folder: Path, target_dir: Path) -> Head:
     """Return a stored head, its bf16 values in float32.
 
-    Raises ValueError for an unknown kind of head or an incomplete one, and BuildError for files
-    that cannot be read.
+    Raises BuildError for an unknown kind of head, an incomplete one, and files that cannot be
+    read.
     """
     config, kind = _config(folder)
     tensors = read_tensors(folder / WEIGHTS[kind])
     _refuse_incomplete(kind, tensors, config)
     if kind == "medusa" and "d2t" not in tensors:
-        raise ValueError("the medusa head has no d2t: only heads trained here can be read back")
+        raise BuildError("the medusa head has no d2t: only heads trained here can be read back")
     if kind == "eagle3":
         return _load_eagle3(tensors, target_dir)
     return _load_medusa(tensors, config, target_dir)
@@ -173,10 +174,10 @@ CONFIG_KEYS = {"eagle3": ("draft_vocab_size",), "medusa": ("medusa_num_heads", "
 
 
 def _refuse_incomplete(kind: str, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
-    """Raise ValueError if the head lacks a key of config.json or a tensor."""
+    """Raise BuildError if the head lacks a key of config.json or a tensor."""
     lacking = [key for key in CONFIG_KEYS[kind] if not isinstance(config.get(key), int)]
     if lacking:
-        raise ValueError(f"its config.json has no {', '.join(lacking)}")
+        raise BuildError(f"its config.json has no {', '.join(lacking)}")
     if kind == "eagle3":
         needed: tuple[str, ...] = EAGLE3_TENSORS
     else:
@@ -184,7 +185,7 @@ def _refuse_incomplete(kind: str, tensors: dict[str, Tensor], config: dict[str, 
         needed = tuple(f"{head}.{layer}.linear.weight" for head in heads for layer in layers)
     missing = [name for name in needed if name not in tensors]
     if missing:
-        raise ValueError(f"the {kind} head has no {', '.join(missing)}")
+        raise BuildError(f"the {kind} head has no {', '.join(missing)}")
 
 
 def _load_eagle3(tensors: dict[str, Tensor], target_dir: Path) -> Eagle3:

@@ -10,7 +10,7 @@ from typing import Any
 from specdec.builder.distill.kinds import UNREADABLE, train_or_copy_rows
 from specdec.builder.distill.student import shape_of
 from specdec.builder.distill.target import embedding_and_output_rows
-from specdec.builder.distill.training.learner import Learner, TrainSettings
+from specdec.builder.distill.training.learner import Learner
 from specdec.builder.errors import BuildError
 from specdec.builder.heads import checkpoint
 from specdec.builder.heads.eagle3 import Eagle3
@@ -25,16 +25,16 @@ class TargetHead:
     folder: str = HEAD
     reads_states: bool = True
 
-    def served(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
-        return self._learner(_head(folder, target), target, settings)
+    def served(self, folder: Path, target: Path) -> Learner:
+        return self._learner(_head(folder, target), target)
 
-    def continued(self, folder: Path, target: Path, settings: TrainSettings) -> Learner:
+    def continued(self, folder: Path, target: Path) -> Learner:
         head = _head(folder, target)
         training = json.loads((folder / "config.json").read_text("utf-8")).get("training", {})
         is_targets = not training.get("train_head", True)
         rows = embedding_and_output_rows(target)[1][head.draft_ids]
         train_or_copy_rows(head.lm_head.weight, rows if is_targets else None)
-        return self._learner(head.train(), target, settings)
+        return self._learner(head.train(), target)
 
     def write(self, learner: Learner, target: Path, notes: dict[str, Any], out: Path) -> None:
         head: Any = learner.module.cpu()
@@ -43,10 +43,10 @@ class TargetHead:
         checkpoint.store(kind, head, target, out, {"training": training, **notes})
 
     @staticmethod
-    def _learner(head: Any, target: Path, settings: TrainSettings) -> Learner:
+    def _learner(head: Any, target: Path) -> Learner:
         vocab_size = shape_of(target, 1, len(head.draft_ids)).vocab_size
         num_steps = 3 if isinstance(head, Eagle3) else head.num_heads
-        return HeadLearner(head, vocab_size, settings.loss, num_steps, decay=0.8)
+        return HeadLearner(head, vocab_size, num_steps, decay=0.8)
 
 
 def _head(folder: Path, target: Path) -> Any:

@@ -30,12 +30,10 @@ class Head(Protocol):
 class HeadLearner:
     """A head in training; the loss of each step weighs `decay` times that of the step before."""
 
-    def __init__(
-        self, head: nn.Module, vocab_size: int, kind: str, num_steps: int, decay: float
-    ) -> None:
+    def __init__(self, head: nn.Module, vocab_size: int, num_steps: int, decay: float) -> None:
         self.device = device()
         self.module = head.to(self.device)
-        self.kind, self.num_steps, self.decay = kind, num_steps, decay
+        self.num_steps, self.decay = num_steps, decay
         self.table = data.target_to_draft(self._head.draft_ids.cpu(), vocab_size).to(self.device)
 
     @property
@@ -50,7 +48,7 @@ class HeadLearner:
         for number, logits in enumerate(self._head.steps(batch, self.num_steps)):
             rows = batch.answer_rows[number]
             targets = loss.soft_targets(batch.top_ids[rows], batch.top_logprobs[rows], self.table)
-            total = total + weight * loss.LOSSES[self.kind](logits, *targets)
+            total = total + weight * loss.distillation_loss(logits, *targets)
             weight *= self.decay
         return total
 

@@ -40,7 +40,7 @@ class HeadSteps(Steps):
         settings = settings_from(self.head_type.settings, self.options)
         run = self.work / self.options.run
         train_set, held = data.split(self.examples())
-        earlier = self.earlier_draft(TargetHead(), checkpoint.assemble, settings)
+        earlier = self.earlier_draft(TargetHead(), checkpoint.assemble)
         if earlier is not None:
             inherited = runs.inherited(earlier.module, train_head=settings.train_head)
             inherited |= self.head_type.shape(earlier.module)
@@ -51,9 +51,7 @@ class HeadSteps(Steps):
             self.head_type.start(self.target, ids, settings) if earlier is None else earlier.module
         )
         vocab_size = shape_of(self.target, 1, len(ids)).vocab_size
-        learner = HeadLearner(
-            head, vocab_size, settings.loss, settings.num_steps, settings.step_decay
-        )
+        learner = HeadLearner(head, vocab_size, settings.num_steps, settings.step_decay)
         # An answer of one token leaves nothing to draft.
         train_set, held = ([e for e in some if len(e.answer) > 1] for some in (train_set, held))
         read = self.reader(train_set, feature_taps(self.target))

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from specdec.builder.distill.option import option
 from specdec.builder.distill.training.learner import TrainSettings
 from specdec.builder.heads import eagle3, medusa
 
@@ -20,8 +21,8 @@ class Eagle3Settings(TrainSettings):
     The loss of each step weighs `step_decay` times as much as that of the step before it.
     """
 
-    num_steps: int = 3
-    step_decay: float = 0.8
+    num_steps: int = option(3, "eagle3: steps of the training-time test; medusa: number of heads")
+    step_decay: float = option(0.8, "weight of a step's loss, relative to the step before")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class MedusaSettings(TrainSettings):
     The loss of each head weighs `step_decay` times as much as that of the head before it.
     """
 
-    num_steps: int = 3
-    num_layers: int = 1
-    step_decay: float = 0.8
+    num_steps: int = option(3, "eagle3: steps of the training-time test; medusa: number of heads")
+    num_layers: int = option(1, "residual blocks in each head")
+    step_decay: float = option(0.8, "weight of a step's loss, relative to the step before")
 
 
 @dataclass(frozen=True)

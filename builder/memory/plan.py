@@ -12,7 +12,7 @@ from specdec.builder.memory.buffers import (
     kv_bytes_per_token,
     num_kv_tokens,
 )
-from specdec.builder.memory.weights import DTYPE_BYTES, head_bytes, weight_bytes
+from specdec.builder.memory.weights import head_bytes, weight_bytes
 
 USABLE_SHARE = 0.97
 """Usable share of the memory that nvidia-smi shows. CUDA reports 79.1 of an 80 GB device's 79.6
@@ -115,20 +115,6 @@ def plan_memory(pair: PairDescription) -> MemoryPlan:
             )
         )
     )
-
-
-def guide_bytes(pair: PairDescription) -> int:
-    """Return the bytes of the whole pair by a published guide: activations = 4 × weights × batch.
-
-    The value is shown for comparison only. Activations depend on the rows of a pass, not on
-    weights. By this rule a 70B and a 7B model in 16 bits, with 154 GB of weights, need 2.6 TB at a
-    batch of four.
-    """
-    weights = sum(
-        engine.shape.total_parameters * DTYPE_BYTES[engine.precision.dtype]
-        for engine in pair.engines
-    )
-    return weights * (1 + 4 * pair.limits.max_batch_size)
 
 
 def _as_one(parts: list[EngineMemory]) -> EngineMemory:

@@ -84,14 +84,14 @@ def learn(
     `run` is the folder of the training run, from which a later call resumes. Raises BuildError for
     a draft that cannot be trained further.
     """
-    before = acceptance(kind.served(served, target, settings), answered.measuring, settings)
-    learner = kind.continued(served, target, settings)
+    before = acceptance(kind.served(served, target), answered.measuring, settings)
+    learner = kind.continued(served, target)
     trainer = Trainer(learner, answered.training, answered.choosing, run, settings)
     trainer.run(is_continued=True)
     best = torch.load(run / "best.pt", map_location=trainer.device, weights_only=True)
     learner.module.load_state_dict(best["student"])
     kind.write(learner, target, {"steps_of_refresh": best["step"]}, out)
-    after = acceptance(kind.served(out, target, settings), answered.measuring, settings)
+    after = acceptance(kind.served(out, target), answered.measuring, settings)
     return Outcome(before, after, best["step"])
 
 

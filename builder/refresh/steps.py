@@ -112,7 +112,10 @@ class Refresh:
         """Remove a version that a killed run left on trial, because nothing watches it any more."""
         version = swapping.left_on_trial(model)
         if version is not None:
-            print(f"refresh: a run that died left {version} on trial; going back", flush=True)
+            print(
+                f"refresh: an earlier run ended during its trial of {version}; rolling back",
+                flush=True,
+            )
             swapping.go_back(model, version, self.servers)
 
     def begin(self, subject: Subject) -> None:

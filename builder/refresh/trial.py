@@ -31,7 +31,7 @@ class Verdict(Enum):
     KEEP = "kept"
     WORSE = "fewer of its draft tokens are accepted than before"
     FAILING = "its calls fail"
-    UNSEEN = "the metrics page could not be read"
+    UNREADABLE = "the metrics page could not be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def watch(
             during, seen_s = read().since(start), now_s
         except BuildError:
             if now_s - seen_s > MAX_UNREADABLE_S:
-                return Trial(Verdict.UNSEEN, before, during, now_s - began_s)
+                return Trial(Verdict.UNREADABLE, before, during, now_s - began_s)
         is_over = now_s - began_s >= settings.max_minutes * 60
         verdict = judge(before, during, settings, is_over=is_over)
         if verdict is not None:

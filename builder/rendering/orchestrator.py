@@ -12,11 +12,8 @@ from specdec.builder.description import (
     EngineDescription,
     PairDescription,
 )
+from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.modes import OFF
-
-MAX_LOOKUP = 11
-"""Draft tokens that `lookup` may propose after a long match. With the target's own token these are
-12 rows, for which our compiled kernels read each weight once."""
 
 
 def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
@@ -44,7 +41,8 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         return (
             parameters | dict.fromkeys(lengths, "0") | {"target_head_name": "", "speculation": OFF}
         )
-    longest = max(speculation.lookup_num_draft_tokens, min(MAX_LOOKUP, limits.max_draft_len))
+    after_long_match = OrchestratorSettings(tokenizer_dir="").lookup_max_draft_tokens
+    longest = max(speculation.lookup_num_draft_tokens, min(after_long_match, limits.max_draft_len))
     parameters |= {
         "max_draft_len": str(limits.max_draft_len),
         "lookup_num_draft_tokens": str(speculation.lookup_num_draft_tokens),

@@ -7,6 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.builder.checkpoints.files import TOKENIZER_FILES
+from specdec.builder.checkpoints.tokenizers import TOKENIZER
 from specdec.builder.description import (
     LLMAPI,
     TENSORRTLLM,
@@ -35,17 +37,6 @@ from specdec.deployment.load_check import engine_problems
 from specdec.deployment.manifest import MANIFEST_FILE, Manifest
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import read_parameters
-
-TOKENIZER_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "added_tokens.json",
-)
-"""Files of a tokenizer, and those of the model that the orchestrator reads beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +105,8 @@ def notices(pair: PairDescription, options: RenderOptions) -> list[str]:
     if pair.target.checkpoint is None:
         folder = Path(pair.target.name) / WEIGHTS
         found.append(
-            f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER_FILES[2]} and "
-            f"{TOKENIZER_FILES[0]} of {pair.target.model} into {folder}"
+            f"no tokenizer: give --checkpoint target=DIRECTORY, or put {TOKENIZER} and config.json "
+            f"of {pair.target.model} into {folder}"
         )
     if pair.engine == LLMAPI:
         found += [
@@ -192,7 +183,7 @@ def _copy_provenance(engine: EngineDescription, new: Path) -> None:
     folder.mkdir()
     if engine.checkpoint is None:
         return
-    for name in (*TOKENIZER_FILES, RECORD_FILE):
+    for name in ("config.json", *TOKENIZER_FILES, RECORD_FILE):
         if (engine.checkpoint / name).is_file():
             shutil.copyfile(engine.checkpoint / name, folder / name)
     if engine.name == "target":

@@ -64,7 +64,7 @@ def add_draft(
     translated. `pattern` is the folder of the model whose configuration is copied, by default the
     repository's `draft`. A failed check leaves the repository unchanged. Raises BuildError for a
     name that is reserved, invalid or taken, a checkpoint that is incomplete or cannot draft for
-    the target, or a missing pattern.
+    the target, a needless translation, or a missing pattern.
     """
     target, model = repository / "target" / WEIGHTS, repository / name
     if name in RESERVED or not re.fullmatch(r"[\w.-]+", name):
@@ -78,6 +78,11 @@ def add_draft(
         new = Path(scratch) / name
         _write_model(pattern or repository / PATTERN, name, checkpoint, new)
         if has_same_vocabulary(target, checkpoint):
+            if translation is not None:
+                raise BuildError(
+                    f"{checkpoint} has the target's vocabulary, so nothing is translated: leave "
+                    "--translation out"
+                )
             check_pair(target, checkpoint)
             _check_context(parameters_in(config, orchestrator), checkpoint)
             shutil.copytree(checkpoint, new / WEIGHTS)

@@ -34,8 +34,8 @@ class Pair:
 def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
     """Return the weights that a shipped pair or a pair file names.
 
-    If several draft models are stored, the last one counts. Raises BuildError if the pair is
-    unknown, has no torch engines, or its target is not one of models.toml.
+    Raises BuildError if the pair is unknown, has no torch engines, stores several draft models, or
+    if its target is not one of models.toml.
     """
     description = load_description(pair)
     target = description.target
@@ -45,10 +45,18 @@ def load_pair(pair: str | Path = DEFAULT_PAIR) -> Pair:
             f"whose target is `imported`, and these are {description.engine} engines of "
             f"{target.model}"
         )
-    draft, head = None, None
-    for each in description.drafts:
-        if each.stored is not None:
-            draft = StoredDraft(each.model, each.licence, each.stored)
+    stored = [
+        StoredDraft(each.model, each.licence, each.stored)
+        for each in description.drafts
+        if each.stored is not None
+    ]
+    if len(stored) > 1:
+        names = ", ".join(each.name for each in stored)
+        raise BuildError(
+            f"`build pair` fills one draft model, and {description.name} stores {len(stored)}: "
+            f"{names}; use `specdec build render`"
+        )
+    draft, head = (stored[0] if stored else None), None
     own = description.self_speculation
     if own is not None and own.stored is not None:
         head = StoredDraft(own.name, own.licence, own.stored)

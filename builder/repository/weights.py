@@ -27,7 +27,7 @@ def assemble_draft(stored: Path, target: Path, output: Path) -> None:
 
     try:
         checkpoint.assemble(stored, target, output)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, BuildError) as error:
         raise BuildError(f"the stored draft {stored} does not fit: {error}") from error
 
 
@@ -45,5 +45,5 @@ def fill_head(head: Path, target: Path, output: Path, *, force: bool = False) ->
     with reported(output, head.name), replaced(output, made_from) as new:
         try:
             checkpoint.assemble(head, target, new)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, BuildError) as error:
             raise BuildError(f"the head {head} cannot be used: {error}") from error

@@ -12,7 +12,7 @@ from specdec.builder.parameters import set_parameters
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.gpu.outcome import StepOptions
 from specdec.loadtest.gpu.places import Places, home
-from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.kit.repository import with_drafts
 
 DRAFTERS = ("lookup", "draft", "suffix", "tree", "auto")
 """Drafters that `bench exact` asks for by name.

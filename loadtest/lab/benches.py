@@ -32,8 +32,6 @@ BENCHES = {
     "step": Bench("lab.speed.step", "a target pass against the time that reading its bytes takes"),
     "tasks": Bench("lab.speed.tasks", "ten kinds of task, each drafter: acceptance and speed"),
 }
-GONE = {"hop": "speed", "memory": "reliability", "truth": "counters", "users": "ramp"}
-"""Benches of earlier versions, with the bench to use instead."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,10 +45,9 @@ def main(argv: list[str] | None = None) -> int:
         print(_usage())
         return 0 if name else 2
     if name not in BENCHES:
-        instead = f"; use {GONE[name]}" if name in GONE else ""
-        print(f"unknown bench {name!r}{instead}\n{_usage()}", file=sys.stderr)
+        print(f"unknown bench {name!r}\n{_usage()}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"loadtest.{BENCHES[name].module}")
+    module = importlib.import_module(f"specdec.loadtest.{BENCHES[name].module}")
     try:
         return int(module.main(arguments[1:]))
     except SpecdecError as error:

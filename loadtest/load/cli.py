@@ -14,14 +14,24 @@ from specdec.loadtest.load.report import write_report
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
 
-_REQUEST_OPTIONS: dict[str, type] = {
-    "max_tokens": int,
-    "num_draft_tokens": int,
-    "drafter": str,
-    "verification": str,
-    "temperature": float,
-    "deadline_ms": int,
+_REQUEST_OPTIONS: dict[str, tuple[type, str]] = {
+    "max_tokens": (int, "tokens of an answer"),
+    "num_draft_tokens": (int, "draft tokens of a round; 0: no speculation"),
+    "drafter": (str, "name of the drafter"),
+    "verification": (str, "exact, rejection, block or typical"),
+    "temperature": (float, "0: greedy"),
+    "deadline_ms": (int, "time after which a request is ended, ms"),
 }
+_LIMITS = {
+    "max_p95_ttft_ms": "95th percentile of the time to the first token, ms, at most",
+    "max_p95_itl_ms": "95th percentile of the time between tokens, ms, at most",
+    "max_p95_icl_ms": "95th percentile of the time between responses, ms, at most",
+    "max_p95_e2e_ms": "95th percentile of the time of a whole answer, ms, at most",
+    "min_tokens_per_s": "tokens per second of all requests together, at least",
+    "min_acceptance": "accepted ÷ drafted tokens, at least",
+    "max_fail_ratio": "failed ÷ all requests, at most",
+}
+"""Meaning of each limit, by its field of `Thresholds`."""
 
 
 def main(argv: list[str]) -> int:
@@ -43,7 +53,7 @@ def main(argv: list[str]) -> int:
         return 1
     violations = find_violations(summary, thresholds)
     print(write_report(settings, samples, summary, violations))
-    print(f"everything recorded lies in {settings.out}", file=sys.stderr)
+    print(f"all results are in {settings.out}", file=sys.stderr)
     for violation in violations:
         print(f"BROKEN {violation}", file=sys.stderr)
     return 1 if violations else 0
@@ -63,11 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_load_arguments(parser.add_argument_group("load"))
     _add_prompt_arguments(parser.add_argument_group("prompts"))
     request = parser.add_argument_group("request (the server's defaults hold for the rest)")
-    for name, kind in _REQUEST_OPTIONS.items():
-        request.add_argument(_flag(name), type=kind)
+    for name, (kind, meaning) in _REQUEST_OPTIONS.items():
+        request.add_argument(_flag(name), type=kind, help=meaning)
     limits = parser.add_argument_group("limits, from raw samples")
     for item in fields(Thresholds):
-        text = f"default {item.default}" if item.default is not None else "default: none"
+        default = "none" if item.default is None else item.default
+        text = f"{_LIMITS[item.name]} (default: {default})"
         limits.add_argument(
             _flag(item.name), type=float, default=item.default, metavar="X", help=text
         )

@@ -55,22 +55,21 @@ class LoadSettings:
         if self.duration_s is None and self.num_requests is None:
             raise ValueError("a load test needs a duration or a number of requests to end by")
         if (self.arrivals == "poisson") != (self.rate_per_s is not None):
-            raise ValueError("a rate belongs to poisson arrivals, and they to a rate")
+            raise ValueError("--rate and --arrivals poisson need each other")
         if self.arrivals == "poisson" and self.users != 1:
-            raise ValueError("poisson arrivals come at a rate; they know no number of users")
+            raise ValueError("--users cannot be given with --arrivals poisson; use --rate")
         if self.is_verified and self.is_salted:
-            raise ValueError("salted prompts are all different: there is no answer to verify by")
-        for name in (
-            "users",
-            "timeout_s",
-            "duration_s",
-            "num_requests",
-            "rate_per_s",
-            "spawn_rate_per_s",
+            raise ValueError("--verify cannot be combined with --salt: all prompts differ")
+        for option, value in (
+            ("--users", self.users),
+            ("--timeout", self.timeout_s),
+            ("--duration", self.duration_s),
+            ("--requests", self.num_requests),
+            ("--rate", self.rate_per_s),
+            ("--spawn-rate", self.spawn_rate_per_s),
         ):
-            value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ValueError(f"{name} must be above 0, {value} given")
+                raise ValueError(f"{option} must be above 0; given: {value:g}")
 
     def write(self, path: Path) -> None:
         """Save the settings as JSON."""

@@ -1,5 +1,5 @@
 """Try to break a live server: `specdec bench reliability`.
 
-Each scenario is a module with `rows(repository, rounds)`, which yields `Row`s. A row is one line of
-the table in docs/reliability.md: the situation, the figure, the goal, and whether it was met.
+Each scenario is a module of `scenarios/` with `rows(repository, rounds)`, which yields `Row`s. A
+row is one line of the table of results: scenario, figure, goal, and whether the goal was met.
 """

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from specdec.folders import default_model_repository
-from specdec.loadtest.lab.kit.results import (
+from specdec.loadtest.kit.results import (
     RESULTS,
     command_line,
     conditions,
     markdown_table,
     write_result,
 )
-from specdec.loadtest.reliability import (
+from specdec.loadtest.reliability.kit.crashes import CrashWatch
+from specdec.loadtest.reliability.kit.table import Row, one_line
+from specdec.loadtest.reliability.scenarios import (
     deaths,
     flood,
     fuzz,
@@ -31,8 +33,6 @@ from specdec.loadtest.reliability import (
     stops,
     surroundings,
 )
-from specdec.loadtest.reliability.crashes import CrashWatch
-from specdec.loadtest.reliability.table import Row, one_line
 
 SCENARIOS: dict[str, Callable[[Path, int], Iterable[Row]]] = {
     "stops": stops.rows,
@@ -60,7 +60,11 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         if not CrashWatch(Path(folder)).sees_a_crash():
-            print("a planted crash was not seen: no kernel log, no core files", file=sys.stderr)
+            print(
+                "this machine does not show crashes: the kernel log cannot be read and no core "
+                "files are written",
+                file=sys.stderr,
+            )
             return 1
     repository = arguments.model_repository.resolve()
     is_met = True
@@ -87,7 +91,7 @@ def played(name: str, repository: Path, rounds: int) -> Iterator[Row]:
         yield from SCENARIOS[name](repository, rounds)
     except Exception as error:  # noqa: BLE001 - the rows so far, and the other scenarios, count
         traceback.print_exc()
-        yield Row(name, f"the bench failed: {one_line(repr(error))}", "", is_met=False)
+        yield Row(name, f"the scenario failed: {one_line(repr(error))}", "", is_met=False)
 
 
 def of_the_run(at_start: dict[str, Any], at_end: dict[str, Any]) -> dict[str, Any]:

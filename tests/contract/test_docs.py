@@ -28,12 +28,10 @@ PAGES = [
     *sorted((ROOT / "builder").rglob("*.md")),
     ROOT / "loadtest" / "results" / "README.md",
 ]
-PRESENT_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
-"""Pages that describe the present code; the change log also names files of the past."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-SOURCE_FILE = re.compile(r"(?:\w+/)*\w+\.(?:py|c|cu|h)\b")
-"""A source file as the pages name it: `loop.py`, or with some of its folders."""
-SOURCES = [path.as_posix() for path in ROOT.glob("[!.]*/**/*.*")]
+MODULE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)`")
+CODE = ("backends", "builder", "clients", "docs", "loadtest", "model_repository", "tests")
+"""Folders with the modules that the pages name."""
 UNDOCUMENTED_ERRORS = {"draft_timeout"}
 """Error types that no client gets: a round goes on without a draft that comes too late."""
 
@@ -79,12 +77,20 @@ def test_every_link_has_a_target(page):
     assert broken == []
 
 
-@pytest.mark.parametrize("page", PRESENT_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_source_file_that_a_page_names_exists(page):
-    """A page may leave out the first folders of the path, but not name a file that has moved."""
-    named = {f"/{name}" for name in SOURCE_FILE.findall(page.read_text("utf-8"))}
+def test_every_module_named_on_a_page_exists():
+    """A module in backticks, with all or the last folders of its path, is one of the tree's."""
+    modules = [
+        f"/{each.relative_to(ROOT)}" for name in CODE for each in (ROOT / name).rglob("*.py")
+    ]
+    named = {
+        (page.name, module)
+        for page in (FRONT_PAGE, ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"))
+        for module in MODULE.findall(page.read_text("utf-8"))
+    }
 
-    assert {name for name in named if not any(path.endswith(name) for path in SOURCES)} == set()
+    assert {module for _, module in named} >= {"loop.py"}
+    missing = [each for each in named if not any(path.endswith(f"/{each[1]}") for path in modules)]
+    assert missing == []
 
 
 def test_front_page_leads_to_every_page():

@@ -21,10 +21,10 @@ from tests.unit.torch_engine.graph_path import (
     DRAFTING,
     SAMPLED,
     VERIFYING,
-    alone,
     calls_of_a_draft,
     mixed_tasks,
     new_scheduler,
+    run_single,
     step_by_step,
     tokens_of,
 )
@@ -48,7 +48,7 @@ def no_waiting():
 
 def test_sixteen_tasks_at_once_give_the_tokens_of_each_by_itself(model):
     """Prompts, verification and sampling in one batch change no task's tokens."""
-    assert tokens_of(model, mixed_tasks()) == alone(model, mixed_tasks())
+    assert tokens_of(model, mixed_tasks()) == run_single(model, mixed_tasks())
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

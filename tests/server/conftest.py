@@ -12,8 +12,8 @@ import pytest
 
 from specdec.builder.repository.colocate import colocate
 from specdec.launch.launcher import TritonServer, port_from_environment
-from specdec.loadtest.lab.kit.repository import add_front_door
-from specdec.loadtest.reliability.crashes import CrashWatch
+from specdec.loadtest.kit.repository import add_orchestrator
+from specdec.loadtest.reliability.kit.crashes import CrashWatch
 from tests.doubles.repository import add_narrow_engine, compiled_repository
 from tests.manifests import container, triton_arguments
 from tests.server.collector import collecting
@@ -49,9 +49,9 @@ def server(request, tmp_path_factory):
     if request.param == "compiled":
         repository, extra_args = compiled_repository(directory), ON_DEMAND
         add_narrow_engine(repository)
-        add_front_door(repository, "bare", engine_extensions="", draft_ahead="true")
+        add_orchestrator(repository, "bare", engine_extensions="", draft_ahead="true")
         alone = {"tensorrt_llm_model_name": "narrow", "tensorrt_llm_draft_model_name": ""}
-        add_front_door(repository, "late", engine_vocab_sizes="", **alone)
+        add_orchestrator(repository, "late", engine_vocab_sizes="", **alone)
     running = TritonServer(
         repository,
         http_port=port_from_environment("http", 0),

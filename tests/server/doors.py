@@ -13,8 +13,8 @@ from specdec.builder.parameters import parameters_of, set_parameters
 from specdec.builder.repository.add_draft import add_draft
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.random_weights import random_draft
-from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.kit.random_weights import random_draft
+from specdec.loadtest.kit.repository import add_orchestrator
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 
 ROUTED, HOPELESS, SCHEDULED, AHEAD = "specdec", "hopeless", "scheduled", "ahead"
@@ -88,4 +88,4 @@ def _add_door(repository: Path, name: str, draft: str, **parameters: str) -> Non
     sizes = parameters_of(repository / ROUTED)["engine_vocab_sizes"].split(",")
     known = ",".join(each for each in sizes if each.startswith(("target=", f"{draft}=")))
     drafts = {"tensorrt_llm_draft_model_name": draft, "engine_vocab_sizes": known}
-    add_front_door(repository, name, **drafts, **parameters)
+    add_orchestrator(repository, name, **drafts, **parameters)

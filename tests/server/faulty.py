@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specdec.builder.parameters import set_parameters
-from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.kit.repository import add_orchestrator
 from tests.server.live import add_python_model, copy_repository
 
 INFLIGHT_LIMIT = 4
@@ -63,7 +63,7 @@ def make_faulty_repository(directory: Path, release: Path) -> Path:
     )
     add_python_model(repository, "raising", _RAISING)
     add_python_model(repository, "hanging", _HANGING.format(release=release))
-    add_front_door(
+    add_orchestrator(
         repository,
         "orphan",
         tensorrt_llm_model_name="nowhere",

@@ -19,7 +19,7 @@ from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, ser
 
 from specdec.builder.parameters import set_parameters
 from specdec.launch.admin_key import ADMIN_HEADER, read_admin_key
-from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.kit.repository import with_drafts
 from tests.waiting import PATIENCE_S, wait_for
 
 MODEL_REPOSITORY = Path(__file__).parents[2] / "model_repository"

@@ -36,13 +36,13 @@ def ids_of(response):
 
 
 @pytest.fixture(scope="module")
-def generated(raw):
+def expected(raw):
     """Return the 12 tokens that the target generates after PROMPT."""
     (response,) = raw.infer("target", call(12), outputs=BOTH)
     return ids_of(response)
 
 
-def test_one_call_is_one_response_of_the_documented_shape(raw, generated):
+def test_one_call_is_one_response_of_the_documented_shape(raw, expected):
     """Without streaming, one final response has output_ids [1, 1, n] and sequence_length [1, 1].
 
     The middle dimension is for beams.
@@ -53,21 +53,21 @@ def test_one_call_is_one_response_of_the_documented_shape(raw, generated):
     assert response.outputs.keys() == set(BOTH)
     assert response.outputs["output_ids"].shape == (1, 1, 12)
     assert response.outputs["sequence_length"].tolist() == [[12]]
-    assert len(generated) == 12
+    assert len(expected) == 12
 
 
-def test_streaming_sends_only_new_tokens(raw, generated):
+def test_streaming_sends_only_new_tokens(raw, expected):
     """The responses of a stream, joined, are the answer in one piece; only the last is final."""
     responses = raw.infer("target", call(12, streaming=tensor(True)), outputs=BOTH)
 
-    assert [token for response in responses for token in ids_of(response)] == generated
+    assert [token for response in responses for token in ids_of(response)] == expected
     assert len(responses) >= 12
     assert [response.is_final for response in responses].count(True) == 1
     assert responses[-1].is_final
 
 
 @pytest.mark.parametrize("excluded", [None, False])
-def test_prompt_is_in_the_output_unless_excluded(server, raw, generated, excluded):
+def test_prompt_is_in_the_output_unless_excluded(server, raw, expected, excluded):
     """output_ids begins with the prompt unless the request, or else the model, excludes it.
 
     This is NVIDIA's default.
@@ -80,35 +80,35 @@ def test_prompt_is_in_the_output_unless_excluded(server, raw, generated, exclude
     (response,) = raw.infer("target", call(12, exclude_input_in_output=flag), outputs=BOTH)
 
     has_prompt = not is_excluded if excluded is None else not excluded
-    assert ids_of(response) == (PROMPT if has_prompt else []) + generated
+    assert ids_of(response) == (PROMPT if has_prompt else []) + expected
 
 
-@pytest.mark.parametrize("num_right", [0, 1, 3, 4])
-def test_verification_gives_the_accepted_tokens_and_one_more(raw, generated, num_right):
+@pytest.mark.parametrize("num_accepted", [0, 1, 3, 4])
+def test_verification_gives_the_accepted_tokens_and_one_more(raw, expected, num_accepted):
     """The request ends after one pass, even if request_output_len allows more tokens."""
-    draft = [*generated[:num_right], *[(token + 1) % 40000 for token in generated[num_right:4]]]
+    draft = [*expected[:num_accepted], *[(token + 1) % 40000 for token in expected[num_accepted:4]]]
     inputs = call(9, draft_input_ids=tensor(*draft), return_perf_metrics=tensor(True))
 
     (response,) = raw.infer("target", inputs)
 
-    assert ids_of(response) == generated[: num_right + 1]
+    assert ids_of(response) == expected[: num_accepted + 1]
     assert response.outputs["total_draft_tokens"].tolist() == [[4]]
-    assert response.outputs["total_accepted_draft_tokens"].tolist() == [[num_right]]
-    assert response.outputs["acceptance_rate"].tolist() == [[num_right / 4]]
+    assert response.outputs["total_accepted_draft_tokens"].tolist() == [[num_accepted]]
+    assert response.outputs["acceptance_rate"].tolist() == [[num_accepted / 4]]
 
 
-def test_end_token_cuts_the_result(raw, generated):
+def test_end_token_cuts_the_result(raw, expected):
     """The end token is not in output_ids, neither in a plain call nor in a verification.
 
     So a result without a token after the accepted ones means that the answer has ended.
     """
-    end = next(token for token in generated[1:] if token != generated[0])
-    position = generated.index(end)
-    draft = [*generated[: position + 1], 7, 8][:16]
+    end = next(token for token in expected[1:] if token != expected[0])
+    position = expected.index(end)
+    draft = [*expected[: position + 1], 7, 8][:16]
 
     for inputs in (call(12), call(12, draft_input_ids=tensor(*draft))):
         (response,) = raw.infer("target", inputs | {"end_id": tensor(end)}, outputs=BOTH)
-        assert ids_of(response) == generated[:position]
+        assert ids_of(response) == expected[:position]
 
 
 def test_perf_metrics_come_with_the_last_response_only(raw):
@@ -145,7 +145,7 @@ def test_prefix_is_not_computed_twice(raw):
 
 @pytest.mark.engines("torch")  # compiled engines have other words: test_compiled_double.py
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "error_type", "message"),
+    ("inputs", "outputs", "error_type", "told"),
     [
         (call(), ("output_ids",), "invalid_request", "sequence_length"),
         (call(), ("sequence_length",), "invalid_request", "output_ids"),
@@ -174,9 +174,9 @@ def test_prefix_is_not_computed_twice(raw):
         (call(prompt_length=tensor(41)), BOTH, "invalid_request", "prompt_length .*40; given 41"),
     ],
 )
-def test_invalid_calls_are_refused(raw, server, inputs, outputs, error_type, message):
+def test_invalid_calls_are_refused(raw, server, inputs, outputs, error_type, told):
     """The error has the right type, and its message the limit and the given value."""
-    with pytest.raises(Failure, match=message) as caught:
+    with pytest.raises(Failure, match=told) as caught:
         raw.infer("target", inputs, outputs=outputs)
 
     assert caught.value.error_type == error_type
@@ -232,19 +232,19 @@ def test_stop_ends_a_running_stream(raw):
 
 
 @pytest.mark.engines("torch")  # compiled engines have no receipts and refuse the output
-def test_stream_waits_for_receipts_if_their_address_is_asked_for(raw, generated):
+def test_stream_waits_for_receipts_if_their_address_is_asked_for(raw, expected):
     """A reader that asks for the address and sends no receipt gets all tokens in few responses."""
     inputs = call(12, streaming=tensor(True))
 
     responses = raw.infer("target", inputs, outputs=(*BOTH, "receipt_address"))
 
-    assert [token for response in responses for token in ids_of(response)] == generated
+    assert [token for response in responses for token in ids_of(response)] == expected
     assert len(responses) <= 3
 
 
-def test_stream_waits_for_no_receipts_if_no_outputs_are_named(raw, generated):
+def test_stream_waits_for_no_receipts_if_no_outputs_are_named(raw, expected):
     """Triton then asks for all outputs, but the client does not know of receipts."""
     responses = raw.infer("target", call(12, streaming=tensor(True)))
 
-    assert [token for response in responses for token in ids_of(response)] == generated
+    assert [token for response in responses for token in ids_of(response)] == expected
     assert len(responses) > 6

@@ -17,9 +17,9 @@ SQL = "Write an SQL query that lists the customers who ordered nothing in the la
 
 def restarted(server):
     """Load the orchestrator `hopeless` again; return the log lines that were added meanwhile."""
-    num_said = len(server.log_path.read_text())
+    num_logged = len(server.log_path.read_text())
     load(server, HOPELESS)
-    return server.log_path.read_text()[num_said:]
+    return server.log_path.read_text()[num_logged:]
 
 
 def test_requests_without_speculation_give_the_time_of_plain_steps(doors):
@@ -34,7 +34,7 @@ def test_requests_without_speculation_give_the_time_of_plain_steps(doors):
     assert 0 < num_steps < len(answer.token_ids)
 
 
-def test_useless_drafter_is_left_out_even_after_a_restart(doors):
+def test_hopeless_draft_is_dropped_and_stays_so_after_a_restart(doors):
     """A draft model with random weights is tried, then hardly asked, and not after a restart.
 
     The text is the target's own all the time.

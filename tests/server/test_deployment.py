@@ -72,7 +72,7 @@ def test_refresh_loads_models_with_the_key(url, doors):
     Server(url, admin_key_file=doors.settings.admin_key_file).load("draft")
 
 
-def test_questions_need_no_key(url):
+def test_answers_and_health_need_no_key(url):
     """Everybody who reaches the port gets answers, health and metadata."""
     with HttpClient(url, timeout_s=120.0) as client:
         assert client.generate(GenerationRequest(text_input=COUNT, max_tokens=2)).token_ids

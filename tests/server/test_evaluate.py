@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from specdec.loadtest.evaluating.cli import main
+from specdec.loadtest.evaluate.cli import main
 from tests.server.live import metrics
 
 PROMPTS = {

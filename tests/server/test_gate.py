@@ -21,7 +21,16 @@ def gate(url, out):
     """
     options = ["--requests", "3", "--max-tokens", "12", "--max-p95-icl-ms", str(DELAY_MS)]
     return subprocess.run(
-        [sys.executable, "-m", "specdec.loadtest.cli", "--url", url, "--out", str(out), *options],
+        [
+            sys.executable,
+            "-m",
+            "specdec.loadtest.load.cli",
+            "--url",
+            url,
+            "--out",
+            str(out),
+            *options,
+        ],
         capture_output=True,
         text=True,
         timeout=240,

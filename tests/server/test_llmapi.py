@@ -13,7 +13,7 @@ import pytest
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient, SpecdecError, collect
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.kit.repository import add_orchestrator
 from specdec.serving.text.tokenizing import Tokenizer
 from tests.doubles.repository import LLMAPI_MODEL, llmapi_repository
 from tests.server.live import (
@@ -40,7 +40,7 @@ def running(tmp_path_factory):
     """
     directory = tmp_path_factory.mktemp("llmapi")
     repository = llmapi_repository(directory)
-    add_front_door(repository, "orphan", tensorrt_llm_model_name="nowhere")
+    add_orchestrator(repository, "orphan", tensorrt_llm_model_name="nowhere")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECDEC_LLMAPI_MODEL", str(LLMAPI_MODEL))
         with TritonServer(repository, log_path=directory / "server.log") as server:
@@ -172,12 +172,12 @@ def test_sixteen_streams_are_not_mixed_up(client):
     """Each of many answers, sixteen at a time, is the one that its prompt gets by itself."""
     prompts = [text for text in PLAIN if len(text) < 200] * 3
     requests = [GenerationRequest(text_input=text, max_tokens=16) for text in prompts]
-    alone = {request.text_input: client.generate(request).text for request in requests[:7]}
+    single_texts = {request.text_input: client.generate(request).text for request in requests[:7]}
 
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda each: collect(client.stream(each)), requests))
 
-    assert [each.text for each in answers] == [alone[prompt] for prompt in prompts]
+    assert [each.text for each in answers] == [single_texts[prompt] for prompt in prompts]
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

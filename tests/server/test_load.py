@@ -20,7 +20,7 @@ FILES = {
 
 def load(out, url, *arguments):
     """Run a load test with answers of at most 16 tokens; return the finished process."""
-    command = [sys.executable, "-m", "specdec.loadtest.cli", "--out", str(out), "--url", url]
+    command = [sys.executable, "-m", "specdec.loadtest.load.cli", "--out", str(out), "--url", url]
     return subprocess.run(
         [*command, "--max-tokens", "16", *arguments], capture_output=True, text=True, timeout=240
     )

@@ -22,15 +22,15 @@ def test_requests_go_on_without_an_unloaded_draft_model(server):
         whole = client.generate(request)
         assert whole.final.total_draft_tokens > 0
         running = client.stream(request)
-        received = [*next(running).token_ids]
+        streamed = [*next(running).token_ids]
 
         unload(server, "draft")
-        received += [token for chunk in running for token in chunk.token_ids]
-        alone = client.generate(request)
+        streamed += [token for chunk in running for token in chunk.token_ids]
+        plain = client.generate(request)
         load(server, "draft")
 
-        assert tuple(received) == whole.token_ids == alone.token_ids
-        assert alone.final.total_draft_tokens == 0
+        assert tuple(streamed) == whole.token_ids == plain.token_ids
+        assert plain.final.total_draft_tokens == 0
         again = wait_for(
             # A failing draft model is asked again after a pause, which doubles each time.
             lambda: client.generate(request).final.total_draft_tokens

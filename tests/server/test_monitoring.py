@@ -10,7 +10,7 @@ import urllib3
 import yaml
 
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError, collect
-from specdec.loadtest.observe.cli import main as report
+from specdec.loadtest.report.cli import main as report
 from tests.manifests import KUBERNETES
 from tests.monitoring import RULES, expressions, filled, metric_names, panels, program, rules
 from tests.server.faulty import INFLIGHT_LIMIT

@@ -31,7 +31,7 @@ def test_limit_is_kept_exactly(faulty_server):
         HttpClient(f"http://{faulty_server.http_url}", timeout_s=240.0) as http,
         ExitStack() as leaving,
     ):
-        alone = client.generate(ADMITTED)
+        expected = client.generate(ADMITTED)
         admitted = [
             leaving.enter_context(closing(client.stream(ADMITTED))) for _ in range(INFLIGHT_LIMIT)
         ]
@@ -49,7 +49,7 @@ def test_limit_is_kept_exactly(faulty_server):
         wait_for(lambda: num_inflight(faulty_server) == INFLIGHT_LIMIT)
 
         for head, chunks in zip(first, admitted, strict=True):
-            assert collect([head, *chunks]).token_ids == alone.token_ids
+            assert collect([head, *chunks]).token_ids == expected.token_ids
         assert client.generate(ONE_MORE).token_ids
     wait_for(lambda: num_shed(faulty_server) == before + 4)
     # Two orchestrators, each with this limit.
@@ -89,7 +89,7 @@ def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
         text_input="one two three one two three one two", max_tokens=16, return_perf_metrics=True
     )
     with GrpcClient(server.grpc_url, timeout_s=120.0) as client, ExitStack() as leaving:
-        alone = client.generate(asked)
+        expected = client.generate(asked)
         for _ in range(2):
             others = GenerationRequest(text_input=COUNT, max_tokens=4000, drafter="none")
             next(leaving.enter_context(closing(client.stream(others))))
@@ -100,7 +100,7 @@ def test_drafter_or_k_of_a_request_is_obeyed_under_load(server):
 
     assert named.final.total_draft_tokens > 0
     assert counted.final.total_draft_tokens > 0
-    answers = (alone, beside_others, named, counted)
+    answers = (expected, beside_others, named, counted)
     assert len({each.token_ids for each in answers}) == 1
 
 

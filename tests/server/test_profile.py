@@ -6,8 +6,8 @@ from specdec.builder.cli import main
 from specdec.builder.parameters import parameters_of, set_parameters
 from specdec.builder.profiling.cli import PROFILE
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.random_weights import random_draft
-from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.kit.random_weights import random_draft
+from specdec.loadtest.kit.repository import with_drafts
 from specdec.steering.costs import load_bucket
 from tests.server.doors import Door, num_drafts
 from tests.server.live import MODEL_REPOSITORY

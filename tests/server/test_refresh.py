@@ -19,7 +19,7 @@ from specdec.clients import GenerationRequest, GrpcClient, collect
 from specdec.deployment.freshness import trained_on, write_trained_on
 from specdec.deployment.versions import served_version
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.random_weights import random_draft
+from specdec.loadtest.kit.random_weights import random_draft
 from specdec.serving.request.prompt_log import read_log
 from tests.server.live import MODEL_REPOSITORY, SLOW_DRAFT_MS, copy_repository, metrics
 from tests.server.prompts import PLAIN

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from specdec.loadtest.reliability.fuzz import fuzz
-from specdec.loadtest.reliability.poison import play
+from specdec.loadtest.reliability.scenarios.fuzz import fuzz
+from specdec.loadtest.reliability.scenarios.poison import play
 
 
 def test_requests_at_the_edges_of_all_ranges_change_no_other_answer(server):

@@ -63,9 +63,9 @@ def test_another_family_is_served_exactly(other_family, sampling):
                 for each in fields
             ]
             answers = threads.map(lambda each: collect(client.stream(each)), drafted)
-            for alone, answer in zip(expected, answers, strict=True):
-                assert answer.token_ids == alone.token_ids, drafter
-                assert answer.text == alone.text
+            for single, answer in zip(expected, answers, strict=True):
+                assert answer.token_ids == single.token_ids, drafter
+                assert answer.text == single.text
                 num_accepted += answer.final.total_accepted_draft_tokens
     assert num_accepted > 20
 

@@ -188,12 +188,12 @@ def test_prediction_is_counted(client):
     """
     plain = answer(client, num_draft_tokens=0)
 
-    right = answer(client, drafter="prediction", prediction=plain.text)
+    matching = answer(client, drafter="prediction", prediction=plain.text)
     wrong = answer(client, drafter="prediction", prediction="Completely different words.")
 
-    assert right.token_ids == wrong.token_ids == plain.token_ids
-    assert right.final.accepted_prediction_tokens > len(plain.token_ids) // 2
-    assert right.final.rejected_prediction_tokens <= 7
+    assert matching.token_ids == wrong.token_ids == plain.token_ids
+    assert matching.final.accepted_prediction_tokens > len(plain.token_ids) // 2
+    assert matching.final.rejected_prediction_tokens <= 7
     assert wrong.final.accepted_prediction_tokens == 0
     assert wrong.final.rejected_prediction_tokens > 0
 

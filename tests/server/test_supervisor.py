@@ -16,17 +16,17 @@ from specdec.launch.launcher import TritonServer
 from specdec.launch.leftovers import BOARD_SUFFIX, remove_leftovers
 from specdec.launch.server_command import REGION_PREFIX, ServeSettings, with_free_ports
 from specdec.launch.supervisor import STOP_GRACE_S
-from specdec.loadtest.reliability.deaths import (
+from specdec.loadtest.reliability.kit.faulty_engine import with_planted_faults
+from specdec.loadtest.reliability.kit.http_answers import CLOSED
+from specdec.loadtest.reliability.kit.serving import serve_command
+from specdec.loadtest.reliability.scenarios.deaths import (
     EXCEPTION,
     NUM_HTTP,
     TOLD_LIMIT_S,
     UNREADY_LIMIT_S,
     inject,
 )
-from specdec.loadtest.reliability.faulty_engine import with_planted_faults
-from specdec.loadtest.reliability.http_answers import CLOSED
-from specdec.loadtest.reliability.serving import serve_command
-from specdec.loadtest.reliability.stops import DRAIN_S, stop_in
+from specdec.loadtest.reliability.scenarios.stops import DRAIN_S, stop_in
 from tests.server.live import MODEL_REPOSITORY, num_inflight
 from tests.waiting import wait_for
 
@@ -45,22 +45,20 @@ def running(tmp_path_factory):
 
 # test_unsupervised.py kills the target, test_lifecycle.py kills and pauses tritonserver.
 @pytest.mark.parametrize(
-    ("victim", "fault", "expected_errors"),
+    ("victim", "fault", "told"),
     [
         ("target", EXCEPTION, ("engine_failed", "engine_failed")),
         ("specdec", "SIGKILL", ("UNAVAILABLE", CLOSED)),
     ],
 )
-def test_streams_get_an_error_and_the_server_recovers_after_a_death(
-    running, victim, fault, expected_errors
-):
+def test_streams_get_an_error_and_the_server_recovers_after_a_death(running, victim, fault, told):
     """Each gRPC and HTTP stream gets its error within 3 s; the probe says no within 2 s.
 
     The server answers again within 60 s, and no slot stays taken.
     """
     result = asyncio.run(inject(running, victim, fault))
 
-    over_grpc, over_http = expected_errors
+    over_grpc, over_http = told
     assert set(result.errors[:-NUM_HTTP]) == {over_grpc}
     assert set(result.errors[-NUM_HTTP:]) == {over_http}
     assert result.slowest_error_s < TOLD_LIMIT_S

@@ -22,7 +22,7 @@ from specdec.launch.installation import (
 )
 from specdec.launch.leftovers import remove_shared_memory
 from specdec.launch.server_command import ServeSettings, server_command, with_free_ports
-from specdec.loadtest.reliability.deaths import TOLD_LIMIT_S, process_of
+from specdec.loadtest.reliability.scenarios.deaths import TOLD_LIMIT_S, process_of
 from tests.server.live import ask_http, copy_repository
 from tests.server.prompts import COUNT
 from tests.waiting import PATIENCE_S, wait_for

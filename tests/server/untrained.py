@@ -9,7 +9,7 @@ import torch
 from specdec.builder.heads import checkpoint, eagle3, medusa
 from specdec.builder.repository.add_head import add_head
 from specdec.builder.repository.weights import WEIGHTS
-from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.kit.repository import with_drafts
 from tests.server.live import MODEL_REPOSITORY
 
 UNTRAINED = "untrained"

@@ -78,7 +78,7 @@ class KnowingTarget:
 class ScriptedDrafter:
     """A drafter that proposes chains of up to `k` tokens by a rule.
 
-    `draft_token(position)` is the rule: it returns the draft token for a position of the answer,
+    `token_at(position)` is the rule. It returns the draft token for a position of the answer,
     counted from 0, or None to end the draft there.
 
     Attributes:
@@ -89,13 +89,13 @@ class ScriptedDrafter:
     def __init__(
         self,
         k: int,
-        draft_token: Callable[[int], int | None],
+        token_at: Callable[[int], int | None],
         *,
         source: int = 1,
         prompt: Sequence[int] = PROMPT,
     ) -> None:
         self._k = k
-        self._draft_token = draft_token
+        self._token_at = token_at
         self._source = source
         self._num_prompt = len(prompt)
         self.asked: list[tuple[int, int]] = []
@@ -116,26 +116,26 @@ class ScriptedDrafter:
 
     def _draft_tokens(self, position: int, count: int) -> Iterator[int]:
         for offset in range(count):
-            token = self._draft_token(position + offset)
+            token = self._token_at(position + offset)
             if token is None:
                 return
             yield token
 
 
-def always_right(text: Sequence[int]) -> Callable[[int], int | None]:
+def always_accepted(text: Sequence[int]) -> Callable[[int], int | None]:
     """Return a rule whose tokens the target always accepts, its end token included."""
     return lambda position: text[position] if position < len(text) else END_ID
 
 
-def always_wrong(_position: int) -> int | None:
+def never_accepted(_position: int) -> int | None:
     """Return a token that the target never generates, for any position."""
     return WRONG
 
 
-def right_except(text: Sequence[int], wrong_positions: set[int]) -> Callable[[int], int | None]:
-    """Return a rule that is right except at some positions of the answer."""
-    right = always_right(text)
-    return lambda position: WRONG if position in wrong_positions else right(position)
+def accepted_except(text: Sequence[int], wrong_positions: set[int]) -> Callable[[int], int | None]:
+    """Return a rule whose tokens the target accepts, except at some positions of the answer."""
+    accepted = always_accepted(text)
+    return lambda position: WRONG if position in wrong_positions else accepted(position)
 
 
 def make_round(

@@ -12,9 +12,9 @@ from tests.unit.scripted import (
     PROMPT,
     KnowingTarget,
     ScriptedDrafter,
-    always_right,
-    always_wrong,
-    right_except,
+    accepted_except,
+    always_accepted,
+    never_accepted,
 )
 
 TEXT = tuple(range(100, 120))
@@ -43,13 +43,13 @@ def test_output_is_the_targets_own(data):
     k = data.draw(st.integers(0, 9), label="k")
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
     # With few different tokens, drafts are often accepted by chance, or have the end token.
-    drafted = data.draw(
+    other_tokens = data.draw(
         st.lists(st.one_of(st.none(), st.integers(END_ID, 5)), min_size=60, max_size=60),
-        label="drafted",
+        label="other_tokens",
     )
     follows = data.draw(st.lists(st.booleans(), min_size=60, max_size=60), label="follows")
-    right = always_right(text)
-    drafter = ScriptedDrafter(k, lambda at: right(at) if follows[at] else drafted[at])
+    accepted = always_accepted(text)
+    drafter = ScriptedDrafter(k, lambda at: accepted(at) if follows[at] else other_tokens[at])
 
     rounds, target = run(text, drafter, max_tokens)
 
@@ -70,7 +70,7 @@ def test_output_is_the_targets_own(data):
 
 def test_fully_accepted_drafts_need_the_fewest_passes():
     """If every draft token is accepted, a pass confirms k + 1 tokens."""
-    rounds, target = run(TEXT, ScriptedDrafter(4, always_right(TEXT)), max_tokens=20)
+    rounds, target = run(TEXT, ScriptedDrafter(4, always_accepted(TEXT)), max_tokens=20)
 
     assert [len(each.tokens) for each in rounds] == [5, 5, 5, 5]
     assert [each.num_accepted for each in rounds] == [4, 4, 4, 4]
@@ -79,7 +79,7 @@ def test_fully_accepted_drafts_need_the_fewest_passes():
 
 def test_rejected_drafts_cost_no_extra_pass():
     """If no draft token is accepted, each pass still confirms the target's own token."""
-    rounds, target = run(TEXT, ScriptedDrafter(4, always_wrong), max_tokens=20)
+    rounds, target = run(TEXT, ScriptedDrafter(4, never_accepted), max_tokens=20)
 
     assert target.num_passes == 20
     assert joined(rounds) == TEXT
@@ -88,20 +88,20 @@ def test_rejected_drafts_cost_no_extra_pass():
 
 def test_tokens_after_a_rejected_one_are_not_accepted():
     """Even a correct token is rejected there, because its context was another."""
-    rounds, _ = run(TEXT, ScriptedDrafter(4, right_except(TEXT, {2, 9})), max_tokens=20)
+    rounds, _ = run(TEXT, ScriptedDrafter(4, accepted_except(TEXT, {2, 9})), max_tokens=20)
 
     assert [each.tokens for each in rounds[:3]] == [TEXT[:3], TEXT[3:8], TEXT[8:10]]
     assert [each.sources for each in rounds[:3]] == [(1, 1, 0), (1, 1, 1, 1, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("length", range(1, 10))
-@pytest.mark.parametrize("drafts_end", [True, False])
-def test_end_token_at_each_position_of_a_round(length, drafts_end):
+@pytest.mark.parametrize("drafts_end_token", [True, False])
+def test_end_token_at_each_position_of_a_round(length, drafts_end_token):
     """The end token ends the answer at any position, drafted or not, and is never returned."""
     text = TEXT[:length]
-    draft_token = always_right(text if drafts_end else TEXT)
+    token_at = always_accepted(text if drafts_end_token else TEXT)
 
-    rounds, _ = run(text, ScriptedDrafter(4, draft_token), max_tokens=20)
+    rounds, _ = run(text, ScriptedDrafter(4, token_at), max_tokens=20)
 
     assert joined(rounds) == text
     assert [each.ended for each in rounds] == [False] * (len(rounds) - 1) + [True]
@@ -111,7 +111,7 @@ def test_end_token_at_each_position_of_a_round(length, drafts_end):
 @pytest.mark.parametrize("max_tokens", range(1, 12))
 def test_limit_inside_a_round(max_tokens):
     """max_tokens is met exactly, and the drafter is never asked for more than can be used."""
-    drafter = ScriptedDrafter(4, always_right(TEXT))
+    drafter = ScriptedDrafter(4, always_accepted(TEXT))
 
     rounds, target = run(TEXT, drafter, max_tokens)
 
@@ -125,7 +125,7 @@ def test_limit_inside_a_round(max_tokens):
 
 def test_single_token_is_one_plain_step():
     """With max_tokens = 1 no draft can help, so the drafter is not asked."""
-    drafter = ScriptedDrafter(4, always_right(TEXT))
+    drafter = ScriptedDrafter(4, always_accepted(TEXT))
 
     rounds, target = run(TEXT, drafter, max_tokens=1)
 
@@ -144,7 +144,7 @@ def test_empty_proposal_is_a_plain_step():
 
 def test_target_that_ends_at_once_gives_one_empty_round():
     """The only round has no tokens and is marked as the end."""
-    rounds, _ = run((), ScriptedDrafter(4, always_wrong), max_tokens=5)
+    rounds, _ = run((), ScriptedDrafter(4, never_accepted), max_tokens=5)
 
     assert [(each.tokens, each.ended, each.num_accepted) for each in rounds] == [((), True, 0)]
 
@@ -154,10 +154,10 @@ def test_target_that_ends_at_once_gives_one_empty_round():
     max_tokens=st.integers(1, 25),
     k=st.integers(1, 6),
 )
-def test_text_is_the_same_with_and_without_speculation(text, max_tokens, k):
+def test_off_equals_on(text, max_tokens, k):
     """Without speculation, the target's single streaming call gives the same tokens as the loop."""
     off = list(stream_target(new_context(max_tokens), KnowingTarget(text)))
-    on, _ = run(text, ScriptedDrafter(k, always_right(text)), max_tokens)
+    on, _ = run(text, ScriptedDrafter(k, always_accepted(text)), max_tokens)
 
     assert joined(off) == joined(on)
     assert off[-1].ended == on[-1].ended
@@ -179,7 +179,7 @@ def test_leaving_early_stops_the_engine_stream():
 
 def test_leaving_early_makes_no_further_pass():
     """After the rounds are closed, neither engine is called again."""
-    target, drafter = KnowingTarget(TEXT), ScriptedDrafter(4, always_right(TEXT))
+    target, drafter = KnowingTarget(TEXT), ScriptedDrafter(4, always_accepted(TEXT))
     rounds = speculate(new_context(20), target, drafter)
     next(rounds)
 

@@ -38,20 +38,22 @@ COMMANDS = {
         "specdec.clients.chat", "talk to the model, accepted draft tokens shown", "clients"
     ),
     "generate": Command("specdec.clients.generate", "send one prompt, print the answer", "clients"),
-    "load": Command("specdec.loadtest.cli", "Locust load test with gates and reports", "loadtest"),
+    "load": Command(
+        "specdec.loadtest.load.cli", "Locust load test with gates and reports", "loadtest"
+    ),
     "plan": Command(
-        "specdec.loadtest.planning.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"
+        "specdec.loadtest.plan.cli", "what-if: alpha, costs, k, load, kind of draft", "loadtest"
     ),
     "evaluate": Command(
-        "specdec.loadtest.evaluating.cli",
+        "specdec.loadtest.evaluate.cli",
         "measure prompts by task before deploying: advice",
         "loadtest",
     ),
     "report": Command(
-        "specdec.loadtest.observe.cli", "a page on acceptance, gain and time", "loadtest"
+        "specdec.loadtest.report.cli", "a page on acceptance, gain and time", "loadtest"
     ),
     "bench": Command(
-        "specdec.loadtest.bench", "side-by-side measurements, exactness check", "loadtest"
+        "specdec.loadtest.lab.benches", "side-by-side measurements, exactness check", "loadtest"
     ),
 }
 

@@ -30,6 +30,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from specdec.builder.distill.answers.teacher import Teacher
 from specdec.builder.distill.answers.writer import Job, WriterSettings, Written, write
+from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import Prompt, all_tokens, load
 
 
@@ -41,18 +42,17 @@ class AnswerSettings:
     `num_top` 1 only tokens are kept, and the target reads the answers again for training.
     """
 
-    num_workers: int = 2
-    """Writing processes on a CPU, at most one per core; CUDA has one."""
-    num_slots: int = 64
-    max_prompt: int = 420
-    max_new: int = 192
-    """Most tokens of an answer."""
-    num_top: int = 16
-    """Tokens whose probabilities are kept at each position, the most likely first."""
-    shard_answers: int = 96
-    """Answers in a shard."""
-    sort_span: int = 384
-    """Prompts that are sorted by length together."""
+    num_workers: int = option(2, "writing processes on a CPU, at most one per core; CUDA has one")
+    num_slots: int = option(64, "answers that a worker writes at once")
+    max_prompt: int = option(420, "longest prompt in tokens; longer ones are skipped")
+    max_new: int = option(192, "most tokens of an answer")
+    num_top: int = option(
+        16,
+        "tokens whose probabilities are kept at each position, the most likely first; "
+        "with 1 the target reads the answers again for training",
+    )
+    shard_answers: int = option(96, "answers in a shard")
+    sort_span: int = option(384, "prompts that are sorted by length together")
     features: bool = False
     """Whether the target's hidden states are kept, for training heads."""
     minutes: float = 1e9

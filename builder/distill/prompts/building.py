@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdec.builder.distill.data import HELD_OUT_EVERY
+from specdec.builder.distill.option import option
 from specdec.builder.distill.prompts import separation, sources, templates
 from specdec.builder.distill.prompts.prompt import Prompt, shipped
 from specdec.builder.distill.seeding import seeded
@@ -29,21 +30,27 @@ class PromptSettings:
     above 0, `num_again` times. `num_long` are tasks on passages of several paragraphs.
     """
 
-    num_again: int = 2000
-    num_sampled: int = 1500
-    num_summarise: int = 300
-    num_question: int = 400
-    num_rewrite: int = 150
-    num_long: int = 0
-    num_translate: int = 600
-    num_math: int = 300
-    num_short: int = 100
-    num_code: int = 164
-    num_functions: int = 0
-    share_warm: float = 0.2
-    """Share of the generated prompts that are answered at one of `temperatures`; the others are
-    greedy."""
-    temperatures: tuple[float, ...] = (0.7, 0.8, 1.0)
+    num_again: int = option(
+        2000, "prompts from files that are answered again, at a temperature above 0"
+    )
+    num_sampled: int = option(1500, "questions that the target itself writes")
+    num_summarise: int = option(300, "passages to summarise")
+    num_question: int = option(400, "questions about a passage")
+    num_rewrite: int = option(150, "passages to rewrite")
+    num_long: int = option(0, "tasks on passages of several paragraphs")
+    num_translate: int = option(600, "German passages to translate")
+    num_math: int = option(300, "arithmetic problems")
+    num_short: int = option(100, "short questions")
+    num_code: int = option(164, "tasks on code")
+    num_functions: int = option(0, "functions of the standard library to work on")
+    share_warm: float = option(
+        0.2,
+        "share of the generated prompts that are answered at one of the temperatures; "
+        "the others are greedy",
+    )
+    temperatures: tuple[float, ...] = option(
+        (0.7, 0.8, 1.0), "temperatures above 0 at which prompts are answered"
+    )
     seed: int = 20
 
 

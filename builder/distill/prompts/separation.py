@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from specdec.builder.errors import BuildError
+
 RUN = 8
 """Words in a row that make two texts copies."""
 MEASURED = Path(__file__).parents[3] / "loadtest" / "prompts"
@@ -45,9 +47,15 @@ def texts_of(path: Path) -> list[str]:
 def separate(pairs: list[tuple[str, str]], excluded: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return the (kind, text) pairs that share no run of words with a prompt of the load tests.
 
-    `excluded` holds more texts that must not be trained on.
+    `excluded` holds more texts that must not be trained on. Raises BuildError if the prompts of the
+    load tests are missing.
     """
     measured = [text for file in MEASURED.glob("*.jsonl") for text in texts_of(file)]
+    if not measured:
+        raise BuildError(
+            f"{MEASURED} holds no prompts: those that measure a draft cannot be kept out of its "
+            "training"
+        )
     measured += excluded
     copies = {text for text, _ in shared([text for _, text in pairs], measured)}
     return [(kind, text) for kind, text in pairs if text not in copies]

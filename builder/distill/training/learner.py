@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from specdec.builder.distill import measure
 from specdec.builder.distill.data import Example
+from specdec.builder.distill.option import option
 
 
 @dataclass(frozen=True)
@@ -20,31 +21,23 @@ class TrainSettings:
     `minutes` ends a run early: the learning rate follows steps or minutes, whichever is further on.
     """
 
-    draft_vocab: int = 8192
-    train_head: bool = False
-    loss: str = "kl"
-    optimizer: str = "muon"
-    learning_rate: float = 1e-3
-    """Peak rate of AdamW, output rows excepted."""
-    matrix_learning_rate: float = 1e-2
-    """Peak rate of Muon."""
-    head_learning_rate: float = 3e-4
-    """Peak rate of the output rows."""
-    weight_decay: float = 0.05
-    warmup_share: float = 0.05
-    """Share of the run in which the rate rises."""
-    final_share: float = 0.05
-    """Share of the peak rate at the end of the run."""
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    batch_tokens: int = 4096
-    """Tokens in a step, prompts and answers together."""
-    epochs: int = 3
+    draft_vocab: int = option(8192, "tokens that the draft can propose, the most frequent ones")
+    train_head: bool = option(False, "train the output rows too, instead of taking the target's")
+    optimizer: str = option(
+        "muon", "optimizer of the matrices; the rest always has AdamW", choices=("muon", "adamw")
+    )
+    learning_rate: float = option(1e-3, "peak rate of AdamW, output rows excepted")
+    matrix_learning_rate: float = option(1e-2, "peak rate of Muon")
+    head_learning_rate: float = option(3e-4, "peak rate of the output rows")
+    weight_decay: float = option(0.05, "weight decay of matrices")
+    warmup_share: float = option(0.05, "share of the run in which the rate rises")
+    final_share: float = option(0.05, "share of the peak rate at the end of the run")
+    clip: float = option(1.0, "largest norm of the gradient")
+    batch_tokens: int = option(4096, "tokens in a step, prompts and answers together")
+    epochs: int = option(3, "passes over the answers")
     minutes: float = 1e9
-    eval_every: int = 40
-    """Steps between two evaluations."""
-    num_draft: int = 4
-    """Draft tokens in a round of the evaluation."""
+    eval_every: int = option(40, "steps between two evaluations")
+    num_draft: int = option(4, "draft tokens in a round of the evaluation")
     seed: int = 20
 
 

@@ -1,9 +1,4 @@
-"""Training losses against the teacher's stored top-k tokens, restricted to the draft vocabulary.
-
-One is the forward KL divergence. The others depend on the acceptance rate, which is the overlap of
-the two distributions. They are TV = 1 - overlap, the negative logarithm of the overlap, and LK, a
-blend that goes from KL to TV as the overlap grows.
-"""
+"""The training loss against the teacher's stored top-k tokens, in the draft vocabulary."""
 
 from __future__ import annotations
 
@@ -82,55 +77,3 @@ def distillation_loss(
     """
     out: Tensor = _TailBucketLoss.apply(draft_logits, ids, weights, tail, mask)
     return out
-
-
-def _overlap(draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor) -> Tensor:
-    """Return the sum of the smaller probabilities: [rows].
-
-    The tail counts as one token, because its probabilities are not known one by one.
-    """
-    probs = torch.softmax(draft_logits.float(), dim=1)
-    chosen = probs.gather(1, ids) * (weights > 0)
-    rest = (1 - chosen.sum(dim=1)).clamp(min=0)
-    return torch.minimum(chosen, weights).sum(dim=1) + torch.minimum(rest, tail)
-
-
-def _mean(rows: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over the rows that count."""
-    return (rows * mask).sum() / mask.sum().clamp(min=1)
-
-
-def variation_loss(
-    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
-) -> Tensor:
-    """Return the mean of 1 - overlap: the share of draft tokens that mode `rejection` rejects."""
-    return _mean(1 - _overlap(draft_logits, ids, weights, tail), mask)
-
-
-def log_acceptance_loss(
-    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
-) -> Tensor:
-    """Return the mean of -log overlap."""
-    return _mean(-_overlap(draft_logits, ids, weights, tail).clamp(min=SMALL).log(), mask)
-
-
-def blended_loss(
-    draft_logits: Tensor, ids: Tensor, weights: Tensor, tail: Tensor, mask: Tensor
-) -> Tensor:
-    """Return share * KL + (1 - share) * TV, the loss LK of the library speculators.
-
-    The share is the mean of exp(-3 overlap).
-    """
-    overlap = _overlap(draft_logits, ids, weights, tail)
-    share = float(_mean((-3 * overlap.detach()).exp(), mask))
-    divergence = distillation_loss(draft_logits, ids, weights, tail, mask)
-    return share * divergence + (1 - share) * _mean(1 - overlap, mask)
-
-
-LOSSES = {
-    "kl": distillation_loss,
-    "tv": variation_loss,
-    "nla": log_acceptance_loss,
-    "lk": blended_loss,
-}
-"""Losses by the name that the option --loss takes."""

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from specdec.builder.distill.training.learner import TrainSettings
+from specdec.builder.errors import BuildError
 
 
 def optimizers(module: nn.Module, settings: TrainSettings) -> list[torch.optim.Optimizer]:
     """Return AdamW for everything, or Muon for matrices and AdamW for output heads and scales.
 
-    Raises ValueError for an unknown name, and RuntimeError if this PyTorch has no Muon.
+    Raises BuildError if this PyTorch has no Muon.
     """
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     head = [p for name, p in named if "lm_head" in name]
@@ -28,16 +29,13 @@ def optimizers(module: nn.Module, settings: TrainSettings) -> list[torch.optim.O
     adam = torch.optim.AdamW(groups, betas=(0.9, 0.95), lr=rate)
     if settings.optimizer == "adamw":
         return [adam]
-    if settings.optimizer == "muon":
-        if not hasattr(torch.optim, "Muon"):
-            raise RuntimeError(
-                f"optimizer muon needs PyTorch 2.9 or later, given: {torch.__version__}"
-            )
-        muon = torch.optim.Muon(
-            matrices, lr=settings.matrix_learning_rate, weight_decay=decay, momentum=0.95
+    if not hasattr(torch.optim, "Muon"):
+        raise BuildError(
+            f"--optimizer muon needs PyTorch 2.9 or later, found: {torch.__version__}; use adamw"
         )
-        return [muon, adam]
-    raise ValueError(f"optimizer must be adamw or muon, not {settings.optimizer!r}")
+    rate = settings.matrix_learning_rate
+    muon = torch.optim.Muon(matrices, lr=rate, weight_decay=decay, momentum=0.95)
+    return [muon, adam]
 
 
 def schedule(progress: float, settings: TrainSettings) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specdec.builder.distill import data, measure
 from specdec.builder.distill.data import Example
+from specdec.builder.distill.option import option
 from specdec.builder.distill.student import Student, without_weights
 from specdec.builder.distill.training import loss, runs
 from specdec.builder.distill.training.learner import HeldOut, TrainSettings, device
@@ -25,16 +26,17 @@ class StudentSettings(TrainSettings):
     `layers` is empty for a draft that was trained before.
     """
 
-    layers: tuple[int, ...] = (0, 1, 29)
+    layers: tuple[int, ...] = option(
+        (0, 1, 29), "target layers that the new draft's layers start as copies of"
+    )
 
 
 class StudentLearner:
     """A draft model in training."""
 
-    def __init__(self, student: Student, kind: str) -> None:
-        """Move the draft to the training device; `kind` names the loss (see LOSSES)."""
+    def __init__(self, student: Student) -> None:
+        """Move the draft to the training device."""
         self.device = device()
-        self.kind = kind
         table = data.target_to_draft(student.draft_ids.cpu(), student.shape.vocab_size)
         self.module: Student = student.to(self.device)
         self.table = table.to(self.device)
@@ -43,7 +45,7 @@ class StudentLearner:
         batch = data.collate(group, self.device, PAD_STEP)
         logits = self.module(batch.tokens, batch.lens, batch.rows)
         rows = loss.soft_targets(batch.top_ids, batch.top_logprobs, self.table)
-        return loss.LOSSES[self.kind](logits, *rows)
+        return loss.distillation_loss(logits, *rows)
 
     def evaluate(self, held: Sequence[Example], num_draft: int) -> HeldOut:
         parts, hits, num = [], 0, 0

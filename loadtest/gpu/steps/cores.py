@@ -14,8 +14,8 @@ from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.places import Places, home
-from specdec.loadtest.lab.kit.arms import AUTO, OFF
-from specdec.loadtest.lab.kit.repository import with_drafts
+from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.repository import with_drafts
 from specdec.loadtest.lab.load.streams import Streams, salted
 
 

@@ -11,7 +11,7 @@ from specdec.clients import GrpcClient
 from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.places import Places, home
 from specdec.loadtest.gpu.serving import gpu_memory_mib, served_pair
-from specdec.loadtest.lab.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.arms import AUTO, OFF
 from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 
 MAX_STREAMS = 128

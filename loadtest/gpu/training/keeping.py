@@ -19,7 +19,7 @@ from specdec.builder.heads import checkpoint as heads
 from specdec.builder.heads.features import with_features
 from specdec.builder.heads.learner import accepted
 from specdec.loadtest.gpu.training.bundle import read_contents, restore
-from specdec.loadtest.lab.kit.ratios import Ratio, resampled
+from specdec.loadtest.kit.ratios import Ratio, resampled
 
 NUM_DRAFT = 4
 """Draft tokens per round, as in the pair's cards."""

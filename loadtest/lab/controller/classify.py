@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from specdec.builder.distill.prompts import PromptSettings, held_out, shipped
-from specdec.loadtest.lab.kit.options import bench_parser, finish
-from specdec.loadtest.lab.kit.results import markdown_table
+from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.results import markdown_table
 from specdec.tasks.classify import classify
 
 RIGHT, WRONG, NONE = "right", "wrong", "none"

@@ -16,15 +16,15 @@ from typing import Any
 
 from specdec.builder.parameters import set_parameters
 from specdec.builder.repository.weights import WEIGHTS
-from specdec.loadtest.lab.kit.alternating import ask_salted
-from specdec.loadtest.lab.kit.answers import Measurement
-from specdec.loadtest.lab.kit.arms import AUTO, OFF
-from specdec.loadtest.lab.kit.asking import Draw
-from specdec.loadtest.lab.kit.options import bench_parser, finish
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
-from specdec.loadtest.lab.kit.random_weights import random_draft
-from specdec.loadtest.lab.kit.repository import with_drafts
-from specdec.loadtest.lab.kit.speed_tables import gains, gains_table, rates, rates_table
+from specdec.loadtest.kit.alternating import ask_salted
+from specdec.loadtest.kit.answers import Measurement
+from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.kit.random_weights import random_draft
+from specdec.loadtest.kit.repository import with_drafts
+from specdec.loadtest.kit.speed_tables import gains, gains_table, rates, rates_table
 
 FIXED = ("lookup", "lookup+eagle3:1", "lookup+eagle3:2", "lookup+eagle3:3", "lookup+draft:2")
 FIXED_RANDOM = ("draft:2",)

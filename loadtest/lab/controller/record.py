@@ -24,6 +24,9 @@ import numpy as np
 from specdec.clients import GenerationRequest, GrpcClient
 from specdec.drafting.lookup import LookupDrafter
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.kit.options import bench_parser
+from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.kit.results import command_line, conditions
 from specdec.loadtest.lab.controller.trace import (
     DEFAULT_TRACE,
     OFF,
@@ -33,9 +36,6 @@ from specdec.loadtest.lab.controller.trace import (
     Cost,
     Trace,
 )
-from specdec.loadtest.lab.kit.options import bench_parser
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
-from specdec.loadtest.lab.kit.results import command_line, conditions
 
 COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.results import table_of
 from specdec.loadtest.lab.controller.policies import FIXED, Controlled, Fixed, Oracle
 from specdec.loadtest.lab.controller.scenarios import Scenario, scenarios
 from specdec.loadtest.lab.controller.score import Score
 from specdec.loadtest.lab.controller.trace import DEFAULT_TRACE, CostTable, Trace
 from specdec.loadtest.lab.controller.world import Phase, Policy, World
-from specdec.loadtest.lab.kit.options import bench_parser, finish
-from specdec.loadtest.lab.kit.results import table_of
 from specdec.steering.choices import OFF_CHOICE, Choice
 from specdec.steering.settings import ControlSettings
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from specdec.clients import Final, GenerationRequest, GrpcClient, HttpClient, SpecdecError
-from specdec.loadtest.lab.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.prompts import TokenPrompt
 
 BEHAVIOURS = {
     "grpc stream": 30,

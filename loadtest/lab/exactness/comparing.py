@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.loadtest.lab.kit.arms import Arm, Case
-from specdec.loadtest.lab.kit.direct import DirectAnswer, DirectTarget
-from specdec.loadtest.lab.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.arms import Arm, Case
+from specdec.loadtest.kit.direct import DirectAnswer, DirectTarget
+from specdec.loadtest.kit.prompts import TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)

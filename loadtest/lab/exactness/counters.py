@@ -17,6 +17,9 @@ from pathlib import Path
 
 from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
+from specdec.loadtest.kit.results import table_of
 from specdec.loadtest.lab.exactness.client_counts import (
     LABELS,
     LEFT,
@@ -26,12 +29,9 @@ from specdec.loadtest.lab.exactness.client_counts import (
     ask,
     random_visit,
 )
-from specdec.loadtest.lab.kit.options import bench_parser, finish
-from specdec.loadtest.lab.kit.prompts import CHECKPOINT, load_token_prompts
-from specdec.loadtest.lab.kit.results import table_of
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
-from specdec.loadtest.observe.history import History, Scrape
-from specdec.loadtest.observe.sources import LiveServer
+from specdec.loadtest.report.history import History, Scrape
+from specdec.loadtest.report.sources import LiveServer
 
 
 @dataclass(frozen=True, slots=True)

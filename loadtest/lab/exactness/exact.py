@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.loadtest.kit.arms import Arm, Case
+from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
+from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
+from specdec.loadtest.kit.results import format_number, table_of
 from specdec.loadtest.lab.exactness.comparing import Comparison, Examiner
-from specdec.loadtest.lab.kit.arms import Arm, Case
-from specdec.loadtest.lab.kit.options import bench_parser, finish, progress
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, load_token_prompts
-from specdec.loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
-from specdec.loadtest.lab.kit.results import shown, table_of
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 SUMMED = ("num_tokens", "num_steps", "num_drafted", "num_accepted")
@@ -124,7 +124,7 @@ def table(arms: Sequence[ArmFigures]) -> str:
             "tokens": lambda each: str(each.num_tokens),
             "drafted": lambda each: str(each.num_drafted),
             "accepted": lambda each: str(each.num_accepted),
-            "τ": lambda each: shown(
+            "τ": lambda each: format_number(
                 1 + each.num_accepted / each.num_steps if each.num_steps else None, 2
             ),
         },

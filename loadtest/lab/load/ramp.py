@@ -13,8 +13,8 @@ import sys
 
 from specdec.clients import GrpcClient
 from specdec.launch.launcher import TritonServer
-from specdec.loadtest.lab.kit.arms import AUTO, OFF
-from specdec.loadtest.lab.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.options import bench_parser, finish, progress
 from specdec.loadtest.lab.load.ramp_report import figures, table
 from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specdec.loadtest.lab.kit.arms import AUTO, OFF
-from specdec.loadtest.lab.kit.ratios import Ratio, resampled
-from specdec.loadtest.lab.kit.results import table_of
+from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.ratios import Ratio, resampled
+from specdec.loadtest.kit.results import table_of
 from specdec.loadtest.lab.load.streams import Pass
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.clients import Final, GenerationRequest, GrpcClient
-from specdec.loadtest.lab.kit.arms import Arm
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
 
 HANG_UP_S = 1.0
 """Seconds after which a busy server has noticed that the streams of a pass hung up."""

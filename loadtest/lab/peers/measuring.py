@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from specdec.loadtest.lab.kit.prompts import TokenPrompt
-from specdec.loadtest.lab.kit.ratios import Timed
+from specdec.loadtest.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.ratios import Timed
 from specdec.loadtest.lab.peers.catalogue import ArmName, PeerError
 from specdec.loadtest.lab.peers.protocol import Question, Reply
 

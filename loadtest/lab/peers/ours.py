@@ -14,9 +14,9 @@ from specdec.builder.repository.colocate import colocate
 from specdec.clients import GenerationRequest, GrpcClient, SpecdecError
 from specdec.drafting.names import AUTO
 from specdec.launch.launcher import LaunchError, TritonServer
-from specdec.loadtest.lab.kit.arms import Arm
-from specdec.loadtest.lab.kit.prompts import TokenPrompt
-from specdec.loadtest.lab.kit.repository import COLOCATED
+from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.prompts import TokenPrompt
+from specdec.loadtest.kit.repository import COLOCATED
 from specdec.loadtest.lab.peers.catalogue import OURS, PeerError
 from specdec.loadtest.lab.peers.protocol import Answer, Question, Reply, without_end
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
-from specdec.loadtest.lab.kit.prompts import load_token_prompts, spread
+from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.kit.prompts import load_token_prompts, spread
 from specdec.loadtest.lab.peers.catalogue import (
     COMPARED,
     OUR_ARMS,

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specdec.loadtest.lab.kit.ratios import Ratio, rate, ratio
-from specdec.loadtest.lab.kit.results import markdown_table
+from specdec.loadtest.kit.ratios import Ratio, rate, ratio
+from specdec.loadtest.kit.results import markdown_table
 from specdec.loadtest.lab.peers.catalogue import COMPARED, OUR_ARMS, REFERENCE, ArmName, Drafting
 from specdec.loadtest.lab.peers.measuring import Measurement
 

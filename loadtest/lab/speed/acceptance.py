@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from itertools import count
 
 from specdec.clients import GenerationRequest, GrpcClient
-from specdec.loadtest.lab.kit.answers import Measurement, counts_of, of
-from specdec.loadtest.lab.kit.arms import Arm, Case
-from specdec.loadtest.lab.kit.asking import measure
-from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish, progress
-from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
-from specdec.loadtest.lab.kit.repository import add_draft_options, serve_with_drafts
-from specdec.loadtest.lab.kit.speed_tables import acceptance_table, acceptances
+from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
+from specdec.loadtest.kit.arms import Arm, Case
+from specdec.loadtest.kit.asking import measure
+from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
+from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
+from specdec.loadtest.kit.speed_tables import acceptance_table, acceptances
 
 ARMS = ("lookup", "draft", "auto", "draft/rejection", "draft/block", "draft/typical")
 
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     idle = [
         name
         for name, (_, arm) in plan.items()
-        if arm.drafter and not counts_of(of(found, name)).num_accepted
+        if arm.drafter and not counts_of(answers_of_arm(found, name)).num_accepted
     ]
     faults = [f"{name}: no token was accepted" for name in idle]
     return finish(arguments, argv, facts, acceptance_table(results), raw=found, faults=faults)

@@ -1,6 +1,6 @@
 """`specdec bench speed`: one stream with speculation on and off, and the target called directly.
 
-No arm profits from what another has computed: see `specdec.loadtest.lab.kit.alternating`.
+No arm profits from what another has computed: see `specdec.loadtest.kit.alternating`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.loadtest.lab.kit.alternating import ask_in_alternation, ask_salted
-from specdec.loadtest.lab.kit.answers import Measurement, of, rate_of
-from specdec.loadtest.lab.kit.arms import DIRECT, OFF, Arm, Case
-from specdec.loadtest.lab.kit.asking import Draw
-from specdec.loadtest.lab.kit.options import add_prompt_options, bench_parser, finish
-from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
-from specdec.loadtest.lab.kit.repository import COLOCATED, add_colocated, with_drafts
-from specdec.loadtest.lab.kit.speed_tables import (
+from specdec.loadtest.kit.alternating import ask_in_alternation, ask_salted
+from specdec.loadtest.kit.answers import Measurement, answers_of_arm, rate_of
+from specdec.loadtest.kit.arms import DIRECT, OFF, Arm, Case
+from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish
+from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, lengthened, load_token_prompts
+from specdec.loadtest.kit.repository import COLOCATED, add_colocated, with_drafts
+from specdec.loadtest.kit.speed_tables import (
     acceptance_table,
     acceptances,
     gains,
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     drafted = [arm for arm in arguments.drafters if Arm.parse(arm).drafter]
     facts, table = report(found, arms, drafted, has_times=arguments.times)
     facts = {"max_tokens": arguments.max_tokens, **facts}
-    own, *others = (rate_of(of(found, arm)) for arm in (arms[2], *arms[:2]))
+    own, *others = (rate_of(answers_of_arm(found, arm)) for arm in (arms[2], *arms[:2]))
     faults = [] if own > max(others) else [f"{arms[2]} is slower than without speculation"]
     return finish(arguments, argv, facts, table, raw=found, faults=faults)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specdec.loadtest.lab.kit.options import bench_parser, finish, progress
-from specdec.loadtest.lab.kit.prompts import CHECKPOINT
-from specdec.loadtest.lab.kit.results import table_of
+from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.prompts import CHECKPOINT
+from specdec.loadtest.kit.results import table_of
 from specdec.torch_engine.config import ModelConfig
 from specdec.torch_engine.layers.kv_cache import CachedSequence, TokenIds
 from specdec.torch_engine.model import LlamaModel, Segment

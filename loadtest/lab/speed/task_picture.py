@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from specdec.loadtest.lab.kit.guide import Range
-from specdec.loadtest.lab.kit.pictures import save_picture
+from specdec.loadtest.kit.guide import Range
+from specdec.loadtest.kit.pictures import save_picture
 from specdec.loadtest.lab.speed.task_tables import Outcomes, expected, label
 
 _BAND = "#d9d9d9"

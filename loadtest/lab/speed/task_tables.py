@@ -7,12 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specdec.estimates.formulas import expected_tokens
-from specdec.loadtest.lab.kit.answers import Measurement, counts_of, later, of, rate_of, ratio_of
-from specdec.loadtest.lab.kit.arms import OFF
-from specdec.loadtest.lab.kit.draft_counts import DraftCounts
-from specdec.loadtest.lab.kit.guide import ALL_TASKS, TASKS, Expectation, Range
-from specdec.loadtest.lab.kit.ratios import Ratio
-from specdec.loadtest.lab.kit.results import markdown_table, shown, table_of
+from specdec.loadtest.kit.answers import (
+    Measurement,
+    after_first_response,
+    answers_of_arm,
+    counts_of,
+    rate_of,
+    ratio_of,
+)
+from specdec.loadtest.kit.arms import OFF
+from specdec.loadtest.kit.draft_counts import DraftCounts
+from specdec.loadtest.kit.guide import ALL_TASKS, TASKS, Expectation, Range
+from specdec.loadtest.kit.ratios import Ratio
+from specdec.loadtest.kit.results import format_number, markdown_table, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +57,14 @@ def outcomes(found: list[Measurement], drafters: Sequence[str]) -> Outcomes:
 
 def outcome(found: list[Measurement], drafter: str, task: str | None) -> Outcome:
     """Return the outcome of one drafter; its answers need statistics."""
-    on, off = of(found, drafter, task), of(found, OFF, task)
+    on, off = answers_of_arm(found, drafter, task), answers_of_arm(found, OFF, task)
     times = [(each.statistics or {})["round_times"] for each in on]
     round_s = sum(each["total_s"] for each in times) / sum(each["num_rounds"] for each in times)
     return Outcome(
         counts=counts_of(on),
         on_over_off=ratio_of(found, drafter, OFF, task),
-        later_on_over_off=rate_of(on, later) / rate_of(off, later),
-        round_cost=round_s * rate_of(off, later),
+        later_on_over_off=rate_of(on, after_first_response) / rate_of(off, after_first_response),
+        round_cost=round_s * rate_of(off, after_first_response),
     )
 
 
@@ -95,15 +102,17 @@ def tables(known: Outcomes) -> str:
     rate = table(
         "accepted ÷ drafted",
         lambda guide: guide.acceptance_rate,
-        lambda own: shown(own.counts.acceptance_rate, 3),
+        lambda own: format_number(own.counts.acceptance_rate, 3),
     )
     alpha = table(
         "α̂",
         lambda guide: guide.conditional_acceptance,
-        lambda own: shown(own.counts.conditional_acceptance, 3),
+        lambda own: format_number(own.counts.conditional_acceptance, 3),
     )
     tau = table(
-        "τ", lambda guide: guide.mean_acceptance_length, lambda own: shown(own.counts.tau, 2)
+        "τ",
+        lambda guide: guide.mean_acceptance_length,
+        lambda own: format_number(own.counts.tau, 2),
     )
     gain = table(
         "on ÷ off, 95 % interval", lambda guide: guide.speed_up, lambda own: str(own.on_over_off)

@@ -1,20 +1,20 @@
 """`specdec bench tasks`: ten kinds of task and each drafter, beside the ranges of a guide.
 
 The prompts are ours that no training saw (`held_out` in `builder/distill/prompts`). There is one
-stream, and no arm profits from what another has computed: see `loadtest/lab/kit/alternating.py`.
+stream, and no arm profits from what another has computed: see `loadtest/kit/alternating.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from specdec.loadtest.lab.kit.alternating import ask_in_alternation
-from specdec.loadtest.lab.kit.arms import DIRECT, OFF
-from specdec.loadtest.lab.kit.asking import Draw
-from specdec.loadtest.lab.kit.guide import TASKS
-from specdec.loadtest.lab.kit.options import bench_parser, finish
-from specdec.loadtest.lab.kit.prompts import as_tokens, held_out_prompts
-from specdec.loadtest.lab.kit.speed_tables import rates, rates_table
+from specdec.loadtest.kit.alternating import ask_in_alternation
+from specdec.loadtest.kit.arms import DIRECT, OFF
+from specdec.loadtest.kit.asking import Draw
+from specdec.loadtest.kit.guide import TASKS
+from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.prompts import as_tokens, held_out_prompts
+from specdec.loadtest.kit.speed_tables import rates, rates_table
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
 from specdec.loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
 

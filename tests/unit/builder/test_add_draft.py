@@ -81,6 +81,8 @@ def test_draft_with_the_targets_vocabulary_needs_no_translation(repository, tmp_
     before = orchestrator.read_text()
     orchestrator.write_text(before.replace('"8192"', '"2048"'))
 
+    assert add(repository, "twin", draft, "--translation", "text") == 1
+    assert "leave --translation out" in capsys.readouterr().err
     assert add(repository, "twin", draft) == 0
 
     assert "twin: the target's vocabulary" in capsys.readouterr().out

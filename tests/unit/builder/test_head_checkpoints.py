@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specdec.builder import cli
+from specdec.builder.errors import BuildError
 from specdec.builder.heads import checkpoint, eagle3, medusa
 from tests.unit.tiny_llama import HIDDEN, VOCAB, save_tiny_llama
 
@@ -154,5 +155,5 @@ def test_heads_of_other_targets_are_refused(target, tmp_path):
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"hidden_size": 128, "vocab_size": VOCAB}))
 
-    with pytest.raises(ValueError, match="hidden_size is 64; this target has 128"):
+    with pytest.raises(BuildError, match="hidden_size is 64; this target has 128"):
         checkpoint.assemble(tmp_path / "stored", other, tmp_path / "again")

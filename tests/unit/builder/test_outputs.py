@@ -7,33 +7,33 @@ from specdec.builder import outputs
 
 def test_output_appears_whole_or_not_at_all(tmp_path):
     """An error while writing leaves the old directory as it was, and no temporary one."""
-    place = tmp_path / "checkpoint"
-    with outputs.replaced(place, {"from": "a"}) as new:
+    folder = tmp_path / "checkpoint"
+    with outputs.replaced(folder, {"from": "a"}) as new:
         (new / "file").write_text("old")
 
     def fail():
-        with outputs.replaced(place, {"from": "b"}) as new:
+        with outputs.replaced(folder, {"from": "b"}) as new:
             (new / "file").write_text("new")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
 
-    assert (place / "file").read_text() == "old"
-    assert list(tmp_path.iterdir()) == [place]
+    assert (folder / "file").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_output_is_current_until_something_changes(tmp_path):
     """A directory is current only while its sources and its files are the same."""
-    place = tmp_path / "checkpoint"
-    assert not outputs.is_current(place, {"from": "a"})
-    with outputs.replaced(place, {"from": "a"}) as new:
+    folder = tmp_path / "checkpoint"
+    assert not outputs.is_current(folder, {"from": "a"})
+    with outputs.replaced(folder, {"from": "a"}) as new:
         (new / "file").write_text("content")
 
-    assert outputs.is_current(place, {"from": "a"})
-    assert not outputs.is_current(place, {"from": "b"})
-    (place / "file").write_text("cut")
-    assert not outputs.is_current(place, {"from": "a"})
+    assert outputs.is_current(folder, {"from": "a"})
+    assert not outputs.is_current(folder, {"from": "b"})
+    (folder / "file").write_text("cut")
+    assert not outputs.is_current(folder, {"from": "a"})
 
 
 def test_output_is_readable_by_another_user(tmp_path):

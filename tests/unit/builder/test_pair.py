@@ -1,12 +1,14 @@
 """`specdec build pair`: the default pair, checks of target and draft, and what is built again."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from specdec import builder
 from specdec.builder import cli
 from specdec.builder.checkpoints.compatibility import check_pair
 from specdec.builder.distill import checkpoint
@@ -127,3 +129,16 @@ def test_failed_build_exits_1_with_one_clear_message(capsys):
     """`specdec build pair nonsense` exits 1 and names the known pairs."""
     assert cli.main(["pair", "nonsense"]) == 1
     assert capsys.readouterr().err.startswith("specdec build pair: no pair 'nonsense'; known: ")
+
+
+def test_pair_with_two_stored_drafts_is_refused(tmp_path):
+    """`build pair` fills one draft model; it names both and the command that writes more."""
+    text = (Path(builder.__file__).parent / "pairs" / "smollm2_135m.toml").read_text("utf-8")
+    start = text.index("[drafts.draft]")
+    end = text.index("\n[", start)
+    second = text[start:end].replace("drafts.draft", "drafts.second", 1)
+    file = tmp_path / "two.toml"
+    file.write_text(f"{text[:end]}\n{second}{text[end:]}", "utf-8")
+
+    with pytest.raises(BuildError, match=r"stores 2: .*specdec build render"):
+        load_pair(file)

@@ -152,15 +152,15 @@ def test_drafter_that_never_drafted_is_named(tmp_path):
         report(path, settings, choices_of(settings), (1,))
 
 
-def repository_at(place, **parameters):
+def repository_at(folder, **parameters):
     """Return a repository of two orchestrators and a target, without weights."""
     for name in ("specdec", "another"):
-        (place / name / "1").mkdir(parents=True)
+        (folder / name / "1").mkdir(parents=True)
         config = (MODEL_REPOSITORY / "specdec" / "config.pbtxt").read_text()
-        (place / name / "config.pbtxt").write_text(config)
-    set_parameters(place / "specdec", **parameters)
-    (place / "target").mkdir()
-    return place
+        (folder / name / "config.pbtxt").write_text(config)
+    set_parameters(folder / "specdec", **parameters)
+    (folder / "target").mkdir()
+    return folder
 
 
 def test_served_copy_does_not_write_into_the_original(tmp_path):

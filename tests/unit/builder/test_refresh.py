@@ -93,7 +93,7 @@ def test_trial_ends_by_rounds_by_time_or_without_a_metrics_page():
     assert quiet.verdict is Verdict.KEEP
     assert "too few to compare" in str(quiet)
     lost = watch(gone, BEFORE, Counters(), SETTINGS, clock, lambda _: None)
-    assert lost.verdict is Verdict.UNSEEN
+    assert lost.verdict is Verdict.UNREADABLE
 
 
 def test_counters_are_summed_over_tasks_and_survive_a_restart():
@@ -226,7 +226,7 @@ def test_refreshed_draft_keeps_its_weights_and_takes_new_embeddings(tmp_path, tr
     checkpoint.store(student, old, tmp_path / "stored", {})
     checkpoint.assemble(tmp_path / "stored", old, tmp_path / "served")
 
-    going_on = DraftModel().continued(tmp_path / "served", new, learning.SETTINGS).module
+    going_on = DraftModel().continued(tmp_path / "served", new).module
     fresh = start_from_target(new, [0], torch.arange(2, 128, 3), False)
 
     name = "layers.0.mlp.up_proj.weight"
@@ -316,7 +316,7 @@ def test_refreshed_head_keeps_its_weights_and_takes_new_output_rows(tmp_path, ki
     notes = {"training": {"train_head": False}}
     head_checkpoint.store(kind, made, old, tmp_path / "served", notes)
 
-    learner = TargetHead().continued(tmp_path / "served", new, learning.SETTINGS)
+    learner = TargetHead().continued(tmp_path / "served", new)
     TargetHead().write(learner, new, {}, tmp_path / "again")
     again = head_checkpoint.load(tmp_path / "again", new)
 

@@ -100,8 +100,8 @@ def test_default_pair_is_the_shipped_repository(tmp_path):
         assert parameters(found[model]) == parameters(shipped[model])
         found[model].ClearField("model_warmup")
         assert found[model] == shipped[model]
-    for place in ("draft/1/checkpoint", "target/1/head"):
-        mine, theirs = (each / place / "model.safetensors" for each in (repository, WEIGHTS))
+    for folder in ("draft/1/checkpoint", "target/1/head"):
+        mine, theirs = (each / folder / "model.safetensors" for each in (repository, WEIGHTS))
         assert record(mine) == record(theirs)
 
 

@@ -11,6 +11,7 @@ import pytest
 from specdec.builder.distill import prompts
 from specdec.builder.distill.data import HELD_OUT_EVERY
 from specdec.builder.distill.prompts import separation
+from specdec.builder.errors import BuildError
 from specdec.builder.repository.pair_weights import load_pair
 
 PAIR = load_pair().draft.directory.parent
@@ -82,3 +83,11 @@ def test_copies_are_found() -> None:
         (copied, "wrote seven ships passed tonight all of them")
     ]
     assert separation.shared(["Good day."], ["good day"]) == [("Good day.", "good day")]
+
+
+def test_missing_prompts_of_the_load_tests_are_an_error(tmp_path, monkeypatch) -> None:
+    """Without them nothing could be kept out of training, so nothing is trained on."""
+    monkeypatch.setattr(separation, "MEASURED", tmp_path)
+
+    with pytest.raises(BuildError, match="holds no prompts"):
+        separation.separate([("sql", "Name the largest table.")])

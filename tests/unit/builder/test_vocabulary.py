@@ -22,15 +22,15 @@ def test_tokens_with_equal_bytes_are_shared(tmp_path):
 
     shared = shared_vocabulary(target, tmp_path / "draft")
 
-    place = {piece: number for number, piece in enumerate(PIECES)}
+    ids = {piece: number for number, piece in enumerate(PIECES)}
     found = {number: int(own) for number, own in enumerate(shared.target_ids) if own >= 0}
     # Both have byte 0xC3. The draft has the letter and the space twice, as a byte and as a piece.
     assert found == {
-        place["a"]: 0,
+        ids["a"]: 0,
         3 + ord("a"): 0,
-        place[" ab"]: 1,
+        ids[" ab"]: 1,
         3 + 0xC3: 3,
-        place[" "]: 4,
+        ids[" "]: 4,
         3 + ord(" "): 4,
     } | {len(PIECES) - 8: 4, len(PIECES) - 7: 0}
     assert (shared.num_target, shared.translation) == (6, "tokens")
@@ -46,13 +46,13 @@ def test_restricted_draft_proposes_only_shared_tokens(tmp_path):
 
     restrict(draft, shared, tmp_path / "restricted")
 
-    said = {20: 1, 22: 0, 39: 3}
-    assert {n: int(own) for n, own in enumerate(shared.target_ids) if own >= 0} == said
+    mapped = {20: 1, 22: 0, 39: 3}
+    assert {n: int(own) for n, own in enumerate(shared.target_ids) if own >= 0} == mapped
     text = np.arange(10, 20, dtype=np.int32)
     logits = [logits_after(each, text) for each in (draft, tmp_path / "restricted")]
-    assert set(np.flatnonzero(np.isfinite(logits[1]))) == {9, *said}
+    assert set(np.flatnonzero(np.isfinite(logits[1]))) == {9, *mapped}
     # Small logits keep the rounding error of bfloat16, which depends on the head's shape.
-    assert logits[0][[9, *said]] == pytest.approx(logits[1][[9, *said]], abs=0.02)
+    assert logits[0][[9, *mapped]] == pytest.approx(logits[1][[9, *mapped]], abs=0.02)
     assert "lm_head.weight" in load_file(tmp_path / "restricted" / "model.safetensors")
     assert (
         CrossVocabularyDraft.load(tmp_path / "restricted").target_ids.tolist()

@@ -228,8 +228,8 @@ def group(tmp_path):
     secrets.mkdir(parents=True)
     (secrets / "id").write_text("a private key")
     (secrets / "id.pub").write_text("ssh-ed25519 AAAA a comment")
-    for place in ("tmp", "bin", "usr/sbin"):
-        (tmp_path / place).mkdir(parents=True)
+    for directory in ("tmp", "bin", "usr/sbin"):
+        (tmp_path / directory).mkdir(parents=True)
     records = f'echo "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n'
     for program in ("bin/specdec", "usr/sbin/sshd"):
         (tmp_path / program).write_text(f"#!/bin/bash\n{records}")
@@ -272,10 +272,10 @@ def test_leader_tells_mpi_where_its_pods_are(group, tmp_path):
     assert environment["OMPI_MCA_orte_default_hostfile"] == str(tmp_path / "tmp/hosts")
     assert (tmp_path / "tmp/ssh/known_hosts").read_text() == "* ssh-ed25519 AAAA\n"
     assert (tmp_path / "tmp/ssh/id").stat().st_mode & 0o777 == 0o600
-    forwarded = environment["OMPI_MCA_mca_base_env_list"].split(";")
+    told = environment["OMPI_MCA_mca_base_env_list"].split(";")
     launch = plan_launch(load_description("llama31_70b_8b"), starts_ranks=True)
     # Workers on other pods get these variables too.
-    assert forwarded == [name for name, _ in launch.environment]
+    assert told == [name for name, _ in launch.environment]
 
 
 def test_worker_accepts_only_the_leaders_key(group, tmp_path):

@@ -60,15 +60,15 @@ def test_hash_does_not_depend_on_how_the_checkpoint_was_written(target):
 
 def test_drafts_are_told_apart_by_their_files_not_by_their_folder(tmp_path, target):
     """A copy is the same draft. Retrained weights or a newly compiled engine make another draft."""
-    folders = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
-    for folder in folders:
-        shutil.copytree(target, folder)
-    rewrite(folders[1], lambda tensors: tensors["model.norm.weight"].add_(1))
-    (folders[2].parent / "engine").mkdir()
-    (folders[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
+    paths = [tmp_path / name / "checkpoint" for name in ("copied", "trained", "compiled")]
+    for path in paths:
+        shutil.copytree(target, path)
+    rewrite(paths[1], lambda tensors: tensors["model.norm.weight"].add_(1))
+    (paths[2].parent / "engine").mkdir()
+    (paths[2].parent / "engine" / "rank0.engine").write_bytes(b"compiled")
     first = target.rename(tmp_path / "checkpoint")
 
-    copied, trained, compiled = map(weights_of, folders)
+    copied, trained, compiled = map(weights_of, paths)
     assert copied == weights_of(first)
     assert len({copied, trained, compiled, weights_of(tmp_path / "nowhere")}) == 4
 
@@ -117,64 +117,64 @@ def test_highest_version_is_served(tmp_path):
 
 def test_watch_reports_stale_drafts_and_their_replacement(tmp_path):
     """Each draft with a record is reported once, and again when its replacement fits the target."""
-    folders = {name: tmp_path / name for name in ("target", "draft", "head", "other")}
-    for folder in folders.values():
-        folder.mkdir()
-    write_fingerprint(folders["target"], "aa")
-    write_trained_on(folders["draft"], "bb")
-    write_trained_on(folders["head"], "aa")
-    reports = []
-    drafters = {name: folders[name] for name in ("draft", "head", "other")}
+    paths = {name: tmp_path / name for name in ("target", "draft", "head", "unrecorded")}
+    for path in paths.values():
+        path.mkdir()
+    write_fingerprint(paths["target"], "aa")
+    write_trained_on(paths["draft"], "bb")
+    write_trained_on(paths["head"], "aa")
+    heard = []
+    drafters = {name: paths[name] for name in ("draft", "head", "unrecorded")}
 
     watch = FreshnessWatch(
-        lambda: (folders["target"], drafters),
-        lambda *report: reports.append(report),
+        lambda: (paths["target"], drafters),
+        lambda *event: heard.append(event),
         lambda drafter: pytest.fail(f"nobody has swapped {drafter}"),
         period_s=3600,
     )
-    write_trained_on(folders["draft"], "aa")
+    write_trained_on(paths["draft"], "aa")
     watch._look()
     watch._look()
     watch.close()
 
     stale = Drifted("draft", "bb", "aa")
-    assert reports == [("draft", stale), ("head", None), ("draft", None)]
+    assert heard == [("draft", stale), ("head", None), ("draft", None)]
     assert "specdec build refresh" in str(stale)
 
 
 def test_without_a_hash_of_the_target_no_draft_is_reported(tmp_path):
     """Pairs from before hashes were recorded are served without a report."""
     write_trained_on(tmp_path, "bb")
-    reports: list[object] = []
+    heard: list[object] = []
 
     watch = FreshnessWatch(
         lambda: (Path(tmp_path), {"draft": tmp_path}),
-        lambda *report: reports.append(report),
-        reports.append,
+        lambda *event: heard.append(event),
+        heard.append,
     )
     watch.close()
 
-    assert reports == []
+    assert heard == []
 
 
-def test_replaced_draft_is_reported_once(tmp_path):
+def test_swapped_draft_is_reported_once(tmp_path):
     """A draft without a record counts too: another version is another draft."""
-    reports: list[str] = []
+    heard: list[str] = []
     draft, head = tmp_path / "draft", tmp_path / "target" / "1" / "head"
     (draft / "1").mkdir(parents=True)
     watch = FreshnessWatch(
         lambda: (tmp_path, {"draft": served_version(draft) or draft, "head": head}),
-        lambda *report: pytest.fail(f"nothing is recorded of {report}"),
-        reports.append,
+        lambda *event: pytest.fail(f"nothing is recorded of {event}"),
+        heard.append,
         period_s=3600,
     )
 
     (draft / "2").mkdir()
     watch._look()
     watch._look()
-    assert reports == ["draft"]
+    assert heard == ["draft"]
     (draft / "2").rmdir()  # The operator goes back to version 1.
     watch._look()
     watch.close()
 
-    assert reports == ["draft", "draft"]
+    assert heard == ["draft", "draft"]

@@ -40,7 +40,7 @@ def new_context(max_tokens):
 class ScriptedEngine:
     """A draft engine that continues `text`, with wrong tokens at some positions of the answer.
 
-    `manners` says how each call behaves, in order; all later calls are "prompt".
+    `behaviours` says how each call behaves, in order; all later calls are "prompt".
 
     - "prompt": returns at once.
     - "late": returns after 2 ms.
@@ -54,9 +54,9 @@ class ScriptedEngine:
         num_open: number of calls that have begun and not ended.
     """
 
-    def __init__(self, text=TEXT, wrong_positions=(), manners=()):
+    def __init__(self, text=TEXT, wrong_positions=(), behaviours=()):
         self._text, self._wrong_positions = text, wrong_positions
-        self._manners = list(manners)
+        self._behaviours = list(behaviours)
         self._lock = threading.Lock()
         self.calls = []
         self.num_open = 0
@@ -64,31 +64,31 @@ class ScriptedEngine:
     def draft(self, context, num_tokens):
         with self._lock:
             self.calls.append((tuple(context.tolist()), num_tokens))
-            manner = self._manners.pop(0) if self._manners else "prompt"
+            behaviour = self._behaviours.pop(0) if self._behaviours else "prompt"
             self.num_open += 1
         try:
-            return self._answer(context, num_tokens, manner)
+            return self._answer(context, num_tokens, behaviour)
         finally:
             with self._lock:
                 self.num_open -= 1
 
-    def _answer(self, context, num_tokens, manner):
-        if manner == "failing":
+    def _answer(self, context, num_tokens, behaviour):
+        if behaviour == "failing":
             raise EngineFailedError("gone")
-        if manner in {"late", "hanging"}:
+        if behaviour in {"late", "hanging"}:
             time.sleep(0.002)
         # The engine's adapter gives up a call that takes too long.
-        if manner == "hanging":
+        if behaviour == "hanging":
             raise DraftTimeoutError("slow")
-        if manner == "foreign":
+        if behaviour == "foreign":
             return Draft((VOCAB_SIZE,) * num_tokens)
-        position = len(context) - len(PROMPT)
-        positions = range(
-            position, position + (num_tokens // 2 if manner == "short" else num_tokens)
-        )
-        right = [self._text[each] if each < len(self._text) else END_ID for each in positions]
+        start = len(context) - len(PROMPT)
+        positions = range(start, start + (num_tokens // 2 if behaviour == "short" else num_tokens))
+        own_tokens = [self._text[each] if each < len(self._text) else END_ID for each in positions]
         wrong = self._wrong_positions
-        return Draft(tuple(1 if p in wrong else t for p, t in zip(positions, right, strict=True)))
+        return Draft(
+            tuple(1 if p in wrong else t for p, t in zip(positions, own_tokens, strict=True))
+        )
 
 
 def engine_drafter(engine, k, health=None, failures=None):
@@ -143,7 +143,9 @@ def test_output_is_the_targets_own(threads, data):
     max_tokens = data.draw(st.integers(1, 30), label="max_tokens")
     wrong = data.draw(st.sets(st.integers(0, 30)), label="wrong positions")
     kinds = st.sampled_from(["prompt", "late", "short", "failing", "hanging", "foreign"])
-    engine = ScriptedEngine(text, wrong, data.draw(st.lists(kinds, max_size=30), label="manners"))
+    engine = ScriptedEngine(
+        text, wrong, data.draw(st.lists(kinds, max_size=30), label="behaviours")
+    )
     failures = []
     always_usable = DraftHealth(clock=iter(range(0, 10**9, 1000)).__next__)
     drafter = ahead_drafter(threads, engine, k, health=always_usable, failures=failures)
@@ -304,7 +306,7 @@ def test_engine_that_hangs_holds_few_threads(threads):
 def test_failed_call_ahead_is_reported_and_pauses_the_engine(threads):
     """A call ahead that fails counts as a failure of the draft engine, which then gets a pause."""
     failures, health = [], DraftHealth(clock=lambda: 0.0)
-    engine = ScriptedEngine(manners=["failing"])
+    engine = ScriptedEngine(behaviours=["failing"])
     drafter = ahead_drafter(threads, engine, 3, health=health, failures=failures)
 
     rounds = list(speculate(new_context(10), KnowingTarget(TEXT), drafter))
@@ -328,8 +330,8 @@ def test_measures_neither_prompts_nor_ended_calls(threads):
     drafter._meter.passed = measured.append
     context = np.asarray(PROMPT, dtype=np.int32)
 
-    for manner, target_s in (("prompt", 5.0), ("failing", 0.2), ("prompt", 0.3)):
-        engine._manners = [manner]
+    for behaviour, target_s in (("prompt", 5.0), ("failing", 0.2), ("prompt", 0.3)):
+        engine._behaviours = [behaviour]
         drafter.propose(context, 9)
         drafter._call.result()
         drafter.observe(make_round(target_s=target_s))

@@ -31,7 +31,7 @@ from tests.unit.scripted import (
     PROMPT,
     KnowingTarget,
     ScriptedDrafter,
-    always_right,
+    always_accepted,
     make_round,
 )
 from tests.unit.steering.test_costs import fill
@@ -55,12 +55,12 @@ class Copying:
 
 @dataclass
 class Course:
-    """A stand-in for Steering with fixed choices, which keeps the reports that it gets."""
+    """A stand-in for Steering with fixed choices, which keeps what it is told."""
 
     choices: list[Choice]
     is_trial: bool = False
     stretch: int | None = 4
-    reports: list = field(default_factory=list)
+    heard: list = field(default_factory=list)
     has_left: bool = False
     is_finished: bool = False
     is_due: bool = True
@@ -83,7 +83,7 @@ class Course:
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
     def seen(self, seen):
-        self.reports.append(seen)
+        self.heard.append(seen)
 
     def finish(self):
         self.is_finished = True
@@ -175,14 +175,14 @@ def test_without_speculation_the_target_streams(stretch):
     assert tuple(context.tokens[len(PROMPT) :].tolist()) == text
     assert rounds[-1].ended
     assert (target.num_passes, target.num_streamed) == (0, len(text))
-    assert course.reports[0].is_clean is False
+    assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
 
 
 def test_speculation_continues_after_a_stretch_without_it():
     """Off, on and off again within a request give the same text."""
     text = tuple(range(20, 60))
     choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
-    engine = ScriptedDrafter(3, always_right(text))
+    engine = ScriptedDrafter(3, always_accepted(text))
     target = KnowingTarget(text)
     context = Context(np.asarray(PROMPT, dtype=np.int32), 30)
 
@@ -217,11 +217,11 @@ def test_missed_copies_are_reported_after_a_stretch_without_speculation():
 def test_copies_that_were_not_used_beside_a_head_are_reported():
     """They are reported when a choice is due; else copying would look useless beside any head."""
     # Drafted by the head, two tokens a round.
-    head_rounds = ((27, 28), (29, 27), (28, 29), (27, 28))
+    confirmed_tokens = ((27, 28), (29, 27), (28, 29), (27, 28))
     course = Course([Choice("head", 3)], is_due=False)
     drafter = steered(course, [LookupDrafter("lookup", 1, 2, 2)])
     context = Context(np.asarray(PROMPT, dtype=np.int32), 20)
-    for number, tokens in enumerate(((30,), *head_rounds)):
+    for number, tokens in enumerate(((30,), *confirmed_tokens)):
         drafter.propose(context.tokens, 10)
         drafter.observe(make_round(tokens, drafted=3, drafter="head", next_drafts=(1, 2, 3)))
         context.append(tokens)
@@ -271,11 +271,11 @@ def test_rounds_with_a_prediction_report_its_copies():
     for _ in speculate(context, KnowingTarget(tuple(range(20, 40))), steered(course, [predicted])):
         pass
 
-    reported = [_as_reported(each) for report in course.reports for each in report.offers]
-    assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*reported}
+    told = [_told(each) for heard in course.heard for each in heard.offers]
+    assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*told}
 
 
-def _as_reported(offer):
+def _told(offer):
     return offer.drafter, offer.num_drafted, offer.num_accepted, offer.num_rounds
 
 
@@ -295,11 +295,11 @@ def test_each_round_is_reported():
             )
         )
 
-    first, second, third = course.reports
+    first, second, third = course.heard
     assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
     assert second.offers == ()
     assert (second.num_drafted, second.num_rows) == (3, 1)
-    assert [_as_reported(each) for each in third.offers] == [("head", 3, 1, 1)]
+    assert [_told(each) for each in third.offers] == [("head", 3, 1, 1)]
     assert third.num_rows == 4
 
 

@@ -19,7 +19,15 @@ from specdec.torch_engine.sampler import distribution_of
 from specdec.torch_engine.scheduling.tree import add_tree, paths_of
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB
-from tests.unit.torch_engine.by_hand import LIMITS, Receiver, alone, ids, new_scheduler, prompt, run
+from tests.unit.torch_engine.by_hand import (
+    LIMITS,
+    Receiver,
+    ids,
+    new_scheduler,
+    prompt,
+    run,
+    run_single,
+)
 
 PARAMS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0, seed=5)}
 
@@ -39,7 +47,7 @@ def test_paths_lead_from_the_root_to_all_leaves(numbers):
 
 def grow(text, random):
     """Return tokens and parents of a tree with `text` as one path and up to four random nodes."""
-    tokens, parents = list(text), [position - 1 for position in range(len(text))]
+    tokens, parents = list(text), [place - 1 for place in range(len(text))]
     for _ in range(4):
         parent = int(random.integers(-1, len(tokens)))
         siblings = [token for token, own in zip(tokens, parents, strict=True) if own == parent]
@@ -55,7 +63,7 @@ def grow(text, random):
 def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
     """With partly right trees, tokens and log-probabilities are those of one plain call."""
     whole = Task("r", prompt(9), 20, params=params, wants_log_probs=True)
-    once = alone(model, whole)
+    once = run_single(model, whole)
     scheduler = new_scheduler(model, num_cache_tokens=64 * 256)
     random, generated = np.random.default_rng(right), []
     (first,) = run(scheduler, [replace(whole, max_new_tokens=1)])
@@ -87,8 +95,10 @@ def test_rounds_with_trees_give_the_targets_tokens(model, params, right):
         assert len(model.cache._sequences) == 1, "branches were left behind"
 
     assert generated == once.tokens[: len(generated)]
-    expected = [each for output in once.outputs for each in output.log_probs]
-    assert log_probs == expected[: len(generated)]
+    assert (
+        log_probs
+        == [each for output in once.outputs for each in output.log_probs][: len(generated)]
+    )
     assert num_accepted >= right
 
 
@@ -139,11 +149,11 @@ def test_branches_verified_by_probabilities_stay_separate():
     assert tree.draft.path((3, 2)) == (0, 3)
     short = side_by_side(proposals, "tree", max_nodes=3)
     assert (short.tokens, short.parents, len(short.logits)) == ((3, 1, 3), (-1, 0, -1), 3)
-    alone = side_by_side(proposals[:1], "tree", max_nodes=16)
-    assert (alone.parents, alone.logits) == ((), None)
+    run_single = side_by_side(proposals[:1], "tree", max_nodes=16)
+    assert (run_single.parents, run_single.logits) == ((), None)
 
 
-def sampled_task(tokens, parents, laws, seed=7, **fields):
+def judged(tokens, parents, laws, seed=7, **fields):
     """Return a task with a tree to verify by rejection; `laws` are draft logits [nodes, vocab]."""
     params = SamplingParams(temperature=1.0, seed=seed)
     return Task(
@@ -175,11 +185,13 @@ def answer_of(model, task):
 def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     """The result is the rule's for all nodes together, and the accepted path stays cached."""
     random = np.random.default_rng(seed)
-    once = alone(model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed)))
+    once = run_single(
+        model, Task("r", prompt(9), 4, params=SamplingParams(temperature=1.0, seed=seed))
+    )
     tokens, parents = grow(once.tokens[:3], random)
     laws = random.normal(0, 2, (len(tokens), VOCAB)).astype(np.float32)
     laws[np.arange(len(tokens)), tokens] += 3
-    task = sampled_task(tokens, parents, laws, seed, wants_log_probs=True)
+    task = judged(tokens, parents, laws, seed, wants_log_probs=True)
     texts = [()]
     for token, parent in zip(tokens, parents, strict=True):
         texts.append((*texts[parent + 1], token))
@@ -187,7 +199,7 @@ def test_rejection_verifies_all_nodes_of_a_tree_together(model, seed):
     def target_law(text):
         params = replace(task.params, seed=0)
         asked = Task("r", ids([*prompt(9), *text]), 1, params=params, wants_logits=True)
-        return distribution_of(torch.from_numpy(alone(model, asked).outputs[-1].logits[0]))
+        return distribution_of(torch.from_numpy(run_single(model, asked).outputs[-1].logits[0]))
 
     expected = verify_tree_by_rejection(
         tokens,
@@ -249,7 +261,7 @@ def test_tree_is_cancelled_as_a_whole(model, num_rounds):
 def test_tree_ends_where_the_answer_ends(model, verification):
     """The end token, the token limit and the end of the context take effect inside a tree."""
     params = SamplingParams(temperature=1.0, seed=3)
-    generated = alone(model, Task("r", prompt(9), 6, params=params)).tokens
+    generated = run_single(model, Task("r", prompt(9), 6, params=params)).tokens
 
     def answer(context, tokens, **fields):
         parents = (*range(-1, len(tokens) - 1), -1)
@@ -285,7 +297,7 @@ def test_draft_limit_counts_all_nodes(model):
 
 
 @pytest.mark.parametrize(
-    ("parents", "verification", "message"),
+    ("parents", "verification", "told"),
     [
         ((-1, 1), "exact", r"draft_parents\[1\] must lie from -1 to 0; given 1"),
         ((-1, -2), "exact", "given -2"),
@@ -293,7 +305,7 @@ def test_draft_limit_counts_all_nodes(model):
         ((-1, -1), "block", "'block'"),
     ],
 )
-def test_malformed_trees_are_refused(model, parents, verification, message):
+def test_malformed_trees_are_refused(model, parents, verification, told):
     """The error gives limit and value. Verification `block` takes no trees."""
     task = Task(
         "r",
@@ -305,5 +317,5 @@ def test_malformed_trees_are_refused(model, parents, verification, message):
         params=PARAMS["sampled"],
     )
 
-    with pytest.raises(InvalidRequestError, match=message):
+    with pytest.raises(InvalidRequestError, match=told):
         add_tree(new_scheduler(model), task, Receiver())

@@ -24,17 +24,17 @@ def by_twos(text):
 def test_text_is_exactly_the_engines_in_any_chunks(chunks, max_tokens):
     """All of it comes out, in order, in at most `max_tokens` tokens."""
     tokens = TextTokens(by_twos, max_tokens)
-    released, num_tokens = "", 0
+    text, num_tokens = "", 0
 
     for number, chunk in enumerate(chunks, start=1):
         whole = "".join(chunks[:number])
         new = tokens.add(whole, is_last=number == len(chunks))
         num_tokens += len(new)
-        released += "".join(tokens.text_of(token) for token in new)
-        assert whole.startswith(released)
+        text += "".join(tokens.text_of(token) for token in new)
+        assert whole.startswith(text)
         del chunk
 
-    assert released == "".join(chunks)
+    assert text == "".join(chunks)
     assert num_tokens <= max_tokens
 
 

@@ -19,9 +19,9 @@ SHAPES = st.floats(0.5, 20_000)
 
 def draw_num_accepted(alpha, num_draft_tokens, order):
     """Return how many of a round's draft tokens are accepted, drawn with chance α for each."""
-    for kept in range(num_draft_tokens):
+    for num_accepted in range(num_draft_tokens):
         if order.random() >= alpha:
-            return kept
+            return num_accepted
     return num_draft_tokens
 
 
@@ -32,7 +32,7 @@ def together(parts):
 
 def test_tokens_after_the_first_rejected_one_are_not_compared():
     """With k = 4 and 0, 2 and 4 accepted tokens, 1, 3 and 4 draft tokens were compared."""
-    total = together(round_acceptance(kept, 4) for kept in (0, 2, 4))
+    total = together(round_acceptance(num_accepted, 4) for num_accepted in (0, 2, 4))
 
     assert (total.num_accepted, total.num_judged) == (6, 8)
     assert total.alpha == 0.75
@@ -83,9 +83,9 @@ def test_positions_add_up_to_the_whole(rounds):
     histograms = {}
     total = AcceptanceCounts()
     for k, share in rounds:
-        kept = int(share * k)
-        histograms.setdefault(k, [0] * (k + 1))[kept] += 1
-        total += round_acceptance(kept, k)
+        num_accepted = int(share * k)
+        histograms.setdefault(k, [0] * (k + 1))[num_accepted] += 1
+        total += round_acceptance(num_accepted, k)
 
     positions = acceptance_by_position(histograms)
 
@@ -101,7 +101,7 @@ def test_without_drafts_there_are_no_positions():
 
 
 @given(st.floats(0.001, 0.999), SHAPES, SHAPES)
-def test_beta_distribution_equals_that_of_scipy(probability, shape_a, shape_b):
+def test_beta_is_that_of_scipy(probability, shape_a, shape_b):
     """Distribution and quantile agree with SciPy's for any shapes."""
     x = beta_quantile(probability, shape_a, shape_b)
 

@@ -14,7 +14,7 @@ from specdec.loadtest.gpu.training import bundle, keeping
 from specdec.loadtest.gpu.training.bundle import Bundle, Contents, read_contents, restore
 from specdec.loadtest.gpu.training.keeping import Comparison, compare, keep_better
 from specdec.loadtest.gpu.training.prompts import FILE, NUM_FEW, prepare_prompts
-from specdec.loadtest.lab.kit.ratios import Ratio
+from specdec.loadtest.kit.ratios import Ratio
 
 HELD_OUT = (Conversation("short", [1, 2], [3] * 16),)
 

@@ -79,7 +79,7 @@ def placed(name, placements):
 
 
 def started(pair, folder, *, starts_ranks=False, extra=EXTRA, shm_prefix="specdec_7_ab_"):
-    """Run the pair's script in `folder`, which is made for it.
+    """Run the pair's script in the new folder `folder`.
 
     Return (arguments, environment) of each server.
     """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec.loadtest.lab.kit.arms import Arm, Case
+from specdec.loadtest.kit.arms import Arm, Case
 
 
 @pytest.mark.parametrize(

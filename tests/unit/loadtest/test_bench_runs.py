@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from specdec.loadtest.kit import alternating, asking, repository, results
+from specdec.loadtest.kit.direct import DirectAnswer
+from specdec.loadtest.kit.prompts import WARM_UP
 from specdec.loadtest.lab.controller import control, record
 from specdec.loadtest.lab.exactness import comparing, counters, exact
 from specdec.loadtest.lab.exactness.client_counts import LEFT, OVERDUE, TOKENS
-from specdec.loadtest.lab.kit import alternating, asking, repository, results
-from specdec.loadtest.lab.kit.direct import DirectAnswer
-from specdec.loadtest.lab.kit.prompts import WARM_UP
 from specdec.loadtest.lab.load import ramp, streams
 from specdec.loadtest.lab.speed import acceptance, speed, tasks
-from specdec.loadtest.observe.history import History, parse_page
+from specdec.loadtest.report.history import History, parse_page
 
 TOKEN_IDS = tuple(range(9))
 STATISTICS = {

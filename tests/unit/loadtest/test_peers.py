@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, spread
-from specdec.loadtest.lab.kit.ratios import Timed, rate, ratio
+from specdec.loadtest.kit.prompts import TokenPrompt, spread
+from specdec.loadtest.kit.ratios import Timed, rate, ratio
 from specdec.loadtest.lab.peers import install, processes
 from specdec.loadtest.lab.peers.catalogue import (
     COMPARED,
@@ -125,7 +125,7 @@ class TestRatios:
         """Long answers weigh more than short ones."""
         assert rate([Timed(10, 10.0), Timed(100, 1.0)]) == 110 / 11
 
-    def test_constant_ratio_has_nospread(self):
+    def test_constant_ratio_has_no_spread(self):
         """The same prompts are resampled for both arms, so their common variation cancels out."""
         under = {str(i): Timed(i + 1, float(i + 1) ** 2) for i in range(9)}
         over = {name: Timed(each.num_tokens, each.seconds / 2) for name, each in under.items()}

@@ -4,8 +4,8 @@ import itertools
 import time
 from types import SimpleNamespace
 
-from specdec.loadtest.lab.kit.arms import AUTO
-from specdec.loadtest.lab.kit.prompts import CHECKPOINT, TokenPrompt
+from specdec.loadtest.kit.arms import AUTO
+from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt
 from specdec.loadtest.lab.load.ramp_report import figures, table
 from specdec.loadtest.lab.load.streams import Pass, Streams, salted
 

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from specdec.loadtest.lab.kit.ratios import resampled
+from specdec.loadtest.kit.ratios import resampled
 
 NUM_EXPERIMENTS = 200
 

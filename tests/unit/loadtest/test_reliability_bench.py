@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from specdec.launch.server_command import ServeSettings
-from specdec.loadtest.reliability import cli, deaths, fuzz, poison, refusals, stops
-from specdec.loadtest.reliability.asking import WHOLE, Answer
-from specdec.loadtest.reliability.crashes import CrashWatch
-from specdec.loadtest.reliability.deaths import DeathResult
-from specdec.loadtest.reliability.http_answers import CLOSED, ask_over_http
-from specdec.loadtest.reliability.table import MAX_LISTED, listed
-from specdec.loadtest.reliability.watched import WatchedServer, bad_lines
+from specdec.loadtest.reliability import cli
+from specdec.loadtest.reliability.kit.asking import WHOLE, Answer
+from specdec.loadtest.reliability.kit.crashes import CrashWatch
+from specdec.loadtest.reliability.kit.http_answers import CLOSED, ask_over_http
+from specdec.loadtest.reliability.kit.table import MAX_LISTED, listed
+from specdec.loadtest.reliability.kit.watched import WatchedServer, bad_lines
+from specdec.loadtest.reliability.scenarios import deaths, fuzz, poison, refusals, stops
+from specdec.loadtest.reliability.scenarios.deaths import DeathResult
 
 REFUSED = Answer(error_type="overloaded", detail="overloaded: 64 requests are in flight")
 MESSAGE = "Failed to process the request(s) for model 'specdec', message: ValueError: x\n\nAt:\n  y"
@@ -82,8 +83,8 @@ class TestWatchedServer:
         async def settled(_server):
             return 0
 
-        monkeypatch.setattr("specdec.loadtest.reliability.watched.settled", settled)
-        monkeypatch.setattr("specdec.loadtest.reliability.watched.NOTICE_S", 0.0)
+        monkeypatch.setattr("specdec.loadtest.reliability.kit.watched.settled", settled)
+        monkeypatch.setattr("specdec.loadtest.reliability.kit.watched.NOTICE_S", 0.0)
         return WatchedServer(server, tmp_path)
 
     def test_returns_each_fault_once(self, watched):
@@ -123,7 +124,7 @@ class TestDeaths:
         ("errors", "more", "is_met"),
         [
             (("UNAVAILABLE", CLOSED), {}, True),
-            (("UNAVAILABLE", "cut"), {}, False),
+            (("UNAVAILABLE", "ended without reason"), {}, False),
             (("UNAVAILABLE",), {"num_false_ready": 1}, False),
             (("UNAVAILABLE",), {"back_s": 13.0}, False),
         ],
@@ -198,7 +199,9 @@ class TestHttpAnswers:
     """Event streams that are read to their end."""
 
     @pytest.mark.parametrize(
-        ("end", "outcome"), [(b"", CLOSED), (b"0\r\n\r\n", "cut")], ids=["closed", "ended"]
+        ("end", "outcome"),
+        [(b"", CLOSED), (b"0\r\n\r\n", "ended without reason")],
+        ids=["closed", "ended"],
     )
     def test_distinguishes_a_closed_connection_from_an_ended_body(self, end, outcome):
         async def serve(reader, writer):

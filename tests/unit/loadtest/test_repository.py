@@ -4,7 +4,7 @@ import pytest
 
 from specdec.builder.errors import BuildError
 from specdec.builder.parameters import set_parameters
-from specdec.loadtest.lab.kit.repository import add_front_door
+from specdec.loadtest.kit.repository import add_orchestrator
 
 
 def test_copied_orchestrator_has_its_own_parameters(tmp_path):
@@ -14,7 +14,7 @@ def test_copied_orchestrator_has_its_own_parameters(tmp_path):
     text = 'name: "specdec"\nparameters { key: "a" value { string_value: "1" } }\n'
     (door / "config.pbtxt").write_text(text)
 
-    add_front_door(tmp_path, "second", a="2")
+    add_orchestrator(tmp_path, "second", a="2")
 
     assert (door / "config.pbtxt").read_text() == text
     expected = text.replace("specdec", "second").replace('"1"', '"2"')

@@ -2,10 +2,10 @@
 
 import pytest
 
-from specdec.loadtest.lab.kit.answers import Measurement, later, rate_of, ratio_of
-from specdec.loadtest.lab.kit.arms import Arm
-from specdec.loadtest.lab.kit.prompts import TokenPrompt, lengthened
-from specdec.loadtest.lab.kit.speed_tables import acceptance_table, acceptances
+from specdec.loadtest.kit.answers import Measurement, after_first_response, rate_of, ratio_of
+from specdec.loadtest.kit.arms import Arm
+from specdec.loadtest.kit.prompts import TokenPrompt, lengthened
+from specdec.loadtest.kit.speed_tables import acceptance_table, acceptances
 
 
 def measurement(prompt_id, arm, num_tokens=9, num_first=1, first_s=1.0, last_s=3.0):
@@ -21,7 +21,7 @@ def test_rates_of_whole_answers_and_after_the_first_response():
     found = [measurement("a", "off"), measurement("b", "off", num_tokens=15, num_first=3)]
 
     assert rate_of(found) == pytest.approx(24 / 6)
-    assert rate_of(found, later) == pytest.approx((8 + 12) / 4)
+    assert rate_of(found, after_first_response) == pytest.approx((8 + 12) / 4)
 
 
 def test_ratio_has_an_interval_over_prompts():

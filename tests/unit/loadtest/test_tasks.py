@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from specdec.builder.distill import prompts
-from specdec.loadtest.lab.kit.answers import Measurement
-from specdec.loadtest.lab.kit.guide import TASKS
-from specdec.loadtest.lab.kit.prompts import held_out_prompts
+from specdec.loadtest.kit.answers import Measurement
+from specdec.loadtest.kit.guide import TASKS
+from specdec.loadtest.kit.prompts import held_out_prompts
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
 from specdec.loadtest.lab.speed.task_tables import distance_table, outcome, outcomes, tables
 

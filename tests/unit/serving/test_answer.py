@@ -14,7 +14,7 @@ from specdec.serving.answer import Answerer
 from specdec.serving.job import Job, JobEngines
 from specdec.serving.request.request import GenerationRequest
 from specdec.serving.text.tokenizing import Tokenizer
-from tests.unit.scripted import KnowingTarget, ScriptedDrafter, always_right, right_except
+from tests.unit.scripted import KnowingTarget, ScriptedDrafter, accepted_except, always_accepted
 
 CHECKPOINT = Path(__file__).parents[3] / "model_repository/target/1/checkpoint"
 PROMPT = "Sing:"
@@ -54,9 +54,9 @@ class Session:
         self.target = None
 
     def drafter(self, *wrong_positions):
-        """Return a drafter of 4 tokens a round that is wrong at some positions of the song only."""
-        draft_token = right_except(self.song, set(wrong_positions)) if wrong_positions else None
-        return ScriptedDrafter(4, draft_token or always_right(self.song), prompt=self.prompt)
+        """Return a drafter with k = 4 whose tokens are rejected at these positions of the song."""
+        token_at = accepted_except(self.song, set(wrong_positions)) if wrong_positions else None
+        return ScriptedDrafter(4, token_at or always_accepted(self.song), prompt=self.prompt)
 
     def answer(self, drafter=None, in_flight=None, on_send=None, **fields):
         """Answer one request; return all its responses as (outputs, is_last).

@@ -107,8 +107,8 @@ def report_rounds(controller, traits, drafter, alpha, num_rounds):
     `alpha` is the chance that a draft token is accepted if all draft tokens before it were.
     """
     for number in range(num_rounds):
-        luck = [(number * 7919 + position * 104729) % 1000 / 1000 for position in range(4)]
-        accepted = next((position for position in range(4) if luck[position] >= alpha), 4)
+        draws = [(number * 7919 + position * 104729) % 1000 / 1000 for position in range(4)]
+        accepted = next((position for position in range(4) if draws[position] >= alpha), 4)
         sample = Sample(1, 1, 5, 100, False, 0.0105, drafter, 4, 1, 0.004)
         controller.learn_round(traits, sample, [DraftResult(drafter, 4, 4, accepted)])
         controller.learn_round(traits, Sample(1, 0, 1, 100, True, 0.0100), [])

@@ -80,7 +80,7 @@ def run(scheduler, tasks):
     return receivers
 
 
-def alone(model, task):
+def run_single(model, task):
     """Run one task on a new scheduler with an empty cache; return its receiver."""
     return run(new_scheduler(model), [task])[0]
 

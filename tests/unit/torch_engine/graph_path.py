@@ -60,7 +60,7 @@ def tokens_of(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIF
     return [each.tokens for each in run(new_scheduler(model, limits), tasks)]
 
 
-def alone(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
+def run_single(model: LlamaModel, tasks: list[Task], limits: EngineLimits = VERIFYING):
     """Run each task by itself, with an empty cache; return the tokens of each."""
     return [tokens_of(model, [each], limits)[0] for each in tasks]
 

@@ -15,24 +15,24 @@ from tests.unit.torch_engine.graph_path import bits
 
 CPU = torch.device("cpu")
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**63 - 1, 2**63, 2**64 - 1]))
-PAIRS = st.lists(st.tuples(SEEDS, st.integers(0, 2**31)), min_size=1, max_size=2 * NUM_ROWS + 1)
+POSITIONS = st.lists(st.tuples(SEEDS, st.integers(0, 2**31)), min_size=1, max_size=2 * NUM_ROWS + 1)
 
 
-def made(pairs, vocab_size):
+def made(positions, vocab_size):
     """Return the rows [n, vocab_size] that DeviceNoise computes for pairs of (seed, position)."""
     noise = DeviceNoise(vocab_size, CPU, None)
-    out = torch.empty(len(pairs), vocab_size)
-    noise.fill(out, keys_of(pairs))
+    out = torch.empty(len(positions), vocab_size)
+    noise.fill(out, keys_of(positions))
     return out
 
 
-@given(pairs=PAIRS, vocab_size=st.integers(1, 300))
+@given(positions=POSITIONS, vocab_size=st.integers(1, 300))
 @settings(max_examples=60)
-def test_rows_are_the_noise_of_their_seeds_and_positions(pairs, vocab_size):
+def test_rows_are_the_noise_of_their_seeds_and_positions(positions, vocab_size):
     """For any number of rows and any vocabulary, the bits are those from numpy's generator."""
-    expected = torch.stack([gumbel(seed, position, vocab_size) for seed, position in pairs])
+    expected = torch.stack([gumbel(seed, position, vocab_size) for seed, position in positions])
 
-    assert torch.equal(bits(made(pairs, vocab_size)), bits(expected))
+    assert torch.equal(bits(made(positions, vocab_size)), bits(expected))
 
 
 def test_noise_of_the_whole_default_vocabulary():

@@ -150,7 +150,7 @@ def test_nothing_is_drawn_after_a_rejected_draft_token(wrong_at):
 
 
 @pytest.mark.parametrize(
-    "special",
+    "special_draw",
     [
         draw_of(SamplingParams(temperature=1.0, repetition_penalty=1.3, seed=4)),
         draw_of(GREEDY, wants_log_prob=True),
@@ -159,7 +159,7 @@ def test_nothing_is_drawn_after_a_rejected_draft_token(wrong_at):
     ],
     ids=["penalty", "log_prob", "logits", "bias"],
 )
-def test_draws_that_need_more_than_logits_are_made_one_by_one(special, monkeypatch):
+def test_draws_that_need_more_than_logits_are_made_one_by_one(special_draw, monkeypatch):
     """They get what they ask for, and the other draws are made as without them."""
     direct = [draw_of(SamplingParams(temperature=1.0, seed=4), 30), draw_of(GREEDY)]
     logits = logits_of(3, 3)
@@ -170,9 +170,9 @@ def test_draws_that_need_more_than_logits_are_made_one_by_one(special, monkeypat
         SAMPLER, "draw", lambda hidden, draws: (calls.append(draws), drawn(hidden, draws))[1]
     )
 
-    (own,), (first,), (second,) = SAMPLER.choose(logits, [[special], *([d] for d in direct)])
+    (own,), (first,), (second,) = SAMPLER.choose(logits, [[special_draw], *([d] for d in direct)])
 
-    alone = draw_token(logits[0].clone(), special)
+    alone = draw_token(logits[0].clone(), special_draw)
     assert [first.token, second.token] == expected
     assert own.token == alone.token
     assert (own.log_probs is None, own.logits is None) == (

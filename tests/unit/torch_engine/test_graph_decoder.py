@@ -25,9 +25,9 @@ from tests.unit.torch_engine.graph_path import (
     DRAFTING,
     NUM_CACHE_TOKENS,
     VERIFYING,
-    alone,
     mixed_tasks,
     new_scheduler,
+    run_single,
     tokens_of,
 )
 
@@ -118,7 +118,7 @@ def test_mixed_batch_gives_the_tokens_of_the_plain_decoder(models):
     together = tokens_of(graphs, mixed_tasks())
 
     assert together == tokens_of(plain, mixed_tasks())
-    assert together == alone(graphs, mixed_tasks())
+    assert together == run_single(graphs, mixed_tasks())
 
 
 def test_context_grows_over_a_block_border(models):
@@ -132,7 +132,7 @@ def test_context_grows_over_a_block_border(models):
 def test_other_cache_than_the_prepared_one_is_served_without_graphs(models):
     """Graphs hold the addresses of one cache, so a pass over another cache runs without them."""
     graphs, plain = models
-    (expected,) = alone(plain, [task(prompt(20), 6)])
+    (expected,) = run_single(plain, [task(prompt(20), 6)])
     run(new_scheduler(graphs, VERIFYING), [task(prompt(20, seed=1), 6)])
     graphs.cache = KVCache(graphs.config, NUM_CACHE_TOKENS, CPU, torch.float32)
 
@@ -143,9 +143,9 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
     """The paths of a tree fork the cache and run as one rectangle."""
     parents = (-1, 0, 0, 1, -1, 4)
     start = prompt(270)
-    generated = []
+    all_tokens = []
     for model in models:
-        (truth,) = alone(model, [task(start, 4)])
+        (truth,) = run_single(model, [task(start, 4)])
         drafts = [truth[0], truth[1], 7, truth[2], 9, 11]
         scheduler = new_scheduler(model, VERIFYING)
         run(scheduler, [task(start, 1)])
@@ -155,8 +155,8 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
             scheduler.step()
         scheduler.check_integrity()
         assert receiver.tokens == truth
-        generated.append(receiver.tokens)
-    assert generated[0] == generated[1]
+        all_tokens.append(receiver.tokens)
+    assert all_tokens[0] == all_tokens[1]
 
 
 @given(data=st.data())
@@ -175,7 +175,7 @@ def test_any_schedule_gives_the_same_tokens(models, data):
         )
         for number in range(data.draw(st.integers(1, 5)))
     ]
-    expected = alone(plain, tasks, limits)
+    expected = run_single(plain, tasks, limits)
     scheduler = new_scheduler(graphs, limits)
     receivers = [Receiver() for _ in tasks]
     cancelled = set()

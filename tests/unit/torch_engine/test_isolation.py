@@ -23,11 +23,11 @@ from tests.unit.torch_engine.by_hand import (
     CPU,
     NUM_CACHE_TOKENS,
     Receiver,
-    alone,
     ids,
     new_scheduler,
     prompt,
     run,
+    run_single,
     task,
 )
 
@@ -97,7 +97,7 @@ def fail_draws(monkeypatch):
 def expect_only_poison_fails(model, failing, kind=EngineFailedError):
     """Run the failing task with the witnesses; check the witnesses, and return its error."""
     witnesses = list(WITNESSES.values())
-    expected = [alone(model, each).tokens for each in witnesses]
+    expected = [run_single(model, each).tokens for each in witnesses]
     engine = new_scheduler(model)
 
     failed, *others = run(engine, [failing, *witnesses])
@@ -186,7 +186,7 @@ def test_draft_logits_without_distribution_are_refused(model, verification, valu
 def test_paths_of_a_tree_fail_together(model, monkeypatch, verification):
     """A tree whose draws raise gets a single error, and other requests get their own tokens."""
     witness = WITNESSES["sampled"]
-    expected = alone(model, witness).tokens
+    expected = run_single(model, witness).tokens
     tree = Task(
         "poison",
         POISON,
@@ -234,7 +234,7 @@ def test_receiver_that_always_raises_ends_its_own_request(model, max_new_tokens)
         engine.step()
 
     assert isinstance(broken.errors[1], EngineFailedError)
-    assert beside.tokens == alone(model, witness).tokens
+    assert beside.tokens == run_single(model, witness).tokens
     engine.check_integrity()
 
 
@@ -287,4 +287,4 @@ def test_end_token_outside_the_vocabulary_never_ends(model, end_id):
     plain = Task("r", POISON, 8, params=SAMPLED)
     held = replace(plain, end_id=end_id, params=replace(SAMPLED, min_tokens=8))
 
-    assert alone(model, held).tokens == alone(model, plain).tokens
+    assert run_single(model, held).tokens == run_single(model, plain).tokens

@@ -87,13 +87,13 @@ def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
     assert leaps == [4] * 5
 
 
-@pytest.mark.parametrize("end_position", range(5))
-def test_end_token_cuts_the_leap(model, monkeypatch, leaps, end_position):
+@pytest.mark.parametrize("position", range(5))
+def test_end_token_cuts_the_leap(model, monkeypatch, leaps, position):
     """Steps after the end token leave no token in the answer or in the cache."""
     start = prompt(253)
     ((*generated,),) = tokens_of(model, [task(start, 6)], DRAFTING)
-    ending = task(start, 6, end_id=generated[end_position])
-    other = task(prompt(9), 6, end_id=generated[end_position])
+    ending = task(start, 6, end_id=generated[position])
+    other = task(prompt(9), 6, end_id=generated[position])
     results = []
     for is_leaping in (True, False):
         if not is_leaping:
@@ -103,7 +103,7 @@ def test_end_token_cuts_the_leap(model, monkeypatch, leaps, end_position):
         results.append(([each.tokens for each in found], cached_tokens(scheduler)))
 
     assert results[0] == results[1]
-    assert results[0][0][0] == generated[: generated.index(generated[end_position])]
+    assert results[0][0][0] == generated[: generated.index(generated[position])]
     assert leaps
 
 

@@ -11,7 +11,7 @@ from specdec.torch_engine import sampler
 from specdec.torch_engine.sampler import draw_token
 from specdec.torch_engine.task import Task
 from tests.unit.tiny_llama import VOCAB
-from tests.unit.torch_engine.by_hand import alone, ids, new_scheduler, prompt, run
+from tests.unit.torch_engine.by_hand import ids, new_scheduler, prompt, run, run_single
 
 PARAMS = {
     "plain": SamplingParams(temperature=1.0, seed=3),
@@ -37,7 +37,7 @@ def whole(params, start=None, end_id=None):
 @pytest.mark.parametrize("num_drafts", [1, 4, 8])
 def test_rounds_give_the_tokens_of_one_call(model, params, num_drafts):
     """With partly wrong drafts, the tokens and log-probabilities are the same."""
-    once = alone(model, replace(whole(params), wants_log_probs=True))
+    once = run_single(model, replace(whole(params), wants_log_probs=True))
     expected = once.tokens
     assert len(expected) > 6
     generated, log_probs, scheduler = [], [], new_scheduler(model)
@@ -64,10 +64,10 @@ def test_rounds_give_the_tokens_of_one_call(model, params, num_drafts):
 def test_end_token_waits_for_min_tokens(model):
     """An end token that would come first is not drawn before `min_tokens` others."""
     params = SamplingParams(temperature=1.0, seed=8)
-    first = alone(model, whole(params)).tokens[0]
+    first = run_single(model, whole(params)).tokens[0]
 
-    assert alone(model, whole(params, end_id=first)).tokens == []
-    late = alone(model, whole(replace(params, min_tokens=6), end_id=first)).tokens
+    assert run_single(model, whole(params, end_id=first)).tokens == []
+    late = run_single(model, whole(replace(params, min_tokens=6), end_id=first)).tokens
     assert len(late) >= 6
     assert first not in late
 
@@ -80,13 +80,14 @@ def test_other_requests_in_the_batch_change_nothing(model):
     together = run(new_scheduler(model), tasks)
 
     for task, receiver in zip(tasks, together, strict=True):
-        assert receiver.tokens == alone(model, task).tokens
+        assert receiver.tokens == run_single(model, task).tokens
 
 
 def test_seed_decides_the_text(model):
     """The same seed gives the same text, another seed another text."""
     first, again, other = (
-        alone(model, whole(SamplingParams(temperature=1.0, seed=seed))).tokens for seed in (1, 1, 2)
+        run_single(model, whole(SamplingParams(temperature=1.0, seed=seed))).tokens
+        for seed in (1, 1, 2)
     )
 
     assert first == again != other
@@ -94,17 +95,17 @@ def test_seed_decides_the_text(model):
 
 def test_log_probabilities_come_with_their_tokens(model):
     """Every output has one for each token, or none if they are not asked for."""
-    receiver = alone(model, replace(whole(PARAMS["plain"]), wants_log_probs=True))
+    receiver = run_single(model, replace(whole(PARAMS["plain"]), wants_log_probs=True))
 
     assert all(len(output.log_probs) == len(output.tokens) for output in receiver.outputs)
     assert all(value <= 0.0 for output in receiver.outputs for value in output.log_probs)
-    assert not any(output.log_probs for output in alone(model, whole(PARAMS["plain"])).outputs)
+    assert not any(output.log_probs for output in run_single(model, whole(PARAMS["plain"])).outputs)
 
 
 def test_nothing_is_drawn_after_a_rejected_draft_token(model, monkeypatch):
     """A round whose second draft token is wrong costs two draws, however long the draft is."""
     params = PARAMS["plain"]
-    generated = alone(model, whole(params)).tokens
+    generated = run_single(model, whole(params)).tokens
     drafts = [generated[0], (generated[1] + 1) % VOCAB, *generated[2:6]]
     drawn = []
 
@@ -115,7 +116,7 @@ def test_nothing_is_drawn_after_a_rejected_draft_token(model, monkeypatch):
     monkeypatch.setattr(sampler, "draw_token", counting)
     task = replace(whole(params), draft_ids=ids(drafts), max_new_tokens=7)
 
-    assert alone(model, task).tokens == generated[:2]
+    assert run_single(model, task).tokens == generated[:2]
     assert drawn == [9, 10]
 
 
@@ -140,7 +141,7 @@ def test_row_that_cannot_be_drawn_ends_only_its_own_request(model, verification)
         assert isinstance(bad.outputs[-1].error, SpecdecError)
         assert not bad.tokens
     for witness, receiver in zip(witnesses, received[1:-1], strict=True):
-        assert receiver.tokens == alone(model, witness).tokens
+        assert receiver.tokens == run_single(model, witness).tokens
 
 
 def test_receiver_that_raises_ends_only_its_own_request(model):
@@ -157,7 +158,7 @@ def test_receiver_that_raises_ends_only_its_own_request(model):
     while scheduler.has_work:
         scheduler.step()
 
-    assert generated == alone(model, witness).tokens
+    assert generated == run_single(model, witness).tokens
     scheduler.check_integrity()
 
 

@@ -10,17 +10,17 @@ from tests.unit.tiny_llama import VOCAB
 from tests.unit.torch_engine.by_hand import (
     NUM_CACHE_TOKENS,
     Receiver,
-    alone,
     new_scheduler,
     prompt,
     run,
+    run_single,
     task,
 )
 
 
-def test_model_of_these_tests_generates_varied_texts(model):
+def test_model_of_these_tests_is_not_trivial(model):
     """Its texts differ from each other and do not just repeat a token."""
-    texts = {tuple(alone(model, task(prompt(5, seed))).tokens) for seed in range(4)}
+    texts = {tuple(run_single(model, task(prompt(5, seed))).tokens) for seed in range(4)}
 
     assert len(texts) == 4
     assert min(len(set(text)) for text in texts) > 3
@@ -30,7 +30,7 @@ def test_tokens_of_a_batch_are_those_of_single_requests(model):
     """Prompts of 1 to 300 tokens, with and without drafts, give the same tokens in one batch."""
     tasks = [task(prompt(length), 20) for length in (1, 2, 17, 63, 200, 300)]
     tasks += [task(prompt(length), 9, prompt(8, seed=length)) for length in (3, 40, 257)]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
 
     assert [each.tokens for each in run(new_scheduler(model), tasks)] == expected
 
@@ -44,7 +44,7 @@ def test_tokens_of_a_batch_are_those_of_single_requests(model):
 def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
     """Verification rounds give the tokens of one plain call, however good the drafts are."""
     start, count = prompt(length), 24
-    expected = alone(model, task(start, count)).tokens
+    expected = run_single(model, task(start, count)).tokens
     scheduler = new_scheduler(model)
     generated = []
     for k in ks:
@@ -56,11 +56,11 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
 
         (result,) = run(scheduler, [task([*start, *generated], len(draft) + 1, draft)])
 
-        num_right = next((n for n in range(len(draft)) if position + n in wrong), len(draft))
+        num_accepted = next((n for n in range(len(draft)) if position + n in wrong), len(draft))
         generated += result.tokens
-        assert len(result.tokens) == num_right + 1
+        assert len(result.tokens) == num_accepted + 1
         assert result.stats.num_draft_tokens == len(draft)
-        assert result.stats.num_accepted_tokens == num_right
+        assert result.stats.num_accepted_tokens == num_accepted
     assert generated == expected[: len(generated)]
 
 
@@ -68,7 +68,7 @@ def test_rounds_with_any_draft_equal_plain_generation(model, length, wrong, ks):
 def test_prompt_in_chunks_equals_prompt_at_once(model, max_num_tokens):
     """The number of rows that fit in a pass changes nothing, for prompts and for drafts."""
     tasks = [task(prompt(300), 6), task(prompt(77), 6, prompt(5))]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
     limits = EngineLimits(1024, 8, max_num_tokens, 6, NUM_CACHE_TOKENS)
 
     assert [each.tokens for each in run(new_scheduler(model, limits), tasks)] == expected
@@ -86,7 +86,7 @@ def test_cached_prefix_changes_nothing(model):
         task([*long[:590], *prompt(9)], 8),
         task(long, 8),
     ]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
     scheduler = new_scheduler(model)
 
     results = [run(scheduler, [each])[0] for each in tasks]
@@ -100,7 +100,7 @@ def test_cached_prefix_changes_nothing(model):
 def test_rejected_draft_tokens_leave_no_trace_in_the_cache(model):
     """After a round without an accepted token only the prompt is cached."""
     start = prompt(10)
-    expected = alone(model, task(start, 4)).tokens
+    expected = run_single(model, task(start, 4)).tokens
     scheduler = new_scheduler(model)
 
     run(scheduler, [task(start, 9, [(token + 1) % VOCAB for token in expected] * 2)])
@@ -114,11 +114,13 @@ def test_rejected_draft_tokens_leave_no_trace_in_the_cache(model):
 def test_end_token_ends_the_text_and_is_not_returned(model, position):
     """It does so at each position, plain and in a draft; draft tokens after it are not counted."""
     start = prompt(12, seed=3)
-    generated = alone(model, task(start, 8)).tokens
+    generated = run_single(model, task(start, 8)).tokens
     end_id = generated[position]
     before = generated[: generated.index(end_id)]
 
-    plain, verified = (alone(model, task(start, 8, draft, end_id)) for draft in ((), generated[:7]))
+    plain, verified = (
+        run_single(model, task(start, 8, draft, end_id)) for draft in ((), generated[:7])
+    )
 
     assert plain.tokens == verified.tokens == before
     assert verified.stats.num_accepted_tokens == len(before)
@@ -128,9 +130,9 @@ def test_one_output_token_leaves_no_room_for_a_draft(model):
     """With max_new_tokens = 1 a draft is ignored, and the result is one plain token."""
     start = prompt(6)
 
-    result = alone(model, task(start, 1, prompt(4)))
+    result = run_single(model, task(start, 1, prompt(4)))
 
-    assert result.tokens == alone(model, task(start, 1)).tokens
+    assert result.tokens == run_single(model, task(start, 1)).tokens
     assert result.stats.num_draft_tokens == 0
 
 
@@ -148,7 +150,7 @@ def test_any_schedule_gives_the_same_tokens(model, data):
         )
         for number in range(data.draw(st.integers(2, 6)))
     ]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
     scheduler = new_scheduler(model, num_cache_tokens=6 * 256)
     receivers = [Receiver() for _ in tasks]
     cancelled = set()

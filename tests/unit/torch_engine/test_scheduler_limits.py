@@ -10,10 +10,10 @@ from tests.unit.tiny_llama import VOCAB
 from tests.unit.torch_engine.by_hand import (
     LIMITS,
     Receiver,
-    alone,
     new_scheduler,
     prompt,
     run,
+    run_single,
     task,
 )
 
@@ -21,7 +21,7 @@ from tests.unit.torch_engine.by_hand import (
 def test_requests_that_do_not_fit_wait_their_turn(model):
     """The number of sequences and the size of the cache are limits; all results are right."""
     tasks = [task(prompt(100, seed), 40) for seed in range(9)]
-    expected = [alone(model, each).tokens for each in tasks]
+    expected = [run_single(model, each).tokens for each in tasks]
 
     results = run(new_scheduler(model), tasks)
 
@@ -64,7 +64,7 @@ def test_all_tasks_of_one_id_are_cancelled(model):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "parts"),
+    ("wrong", "told"),
     [
         (task([]), ("input_ids", "at least 1")),
         (task(prompt(1024)), ("1024", "1023")),
@@ -74,12 +74,12 @@ def test_all_tasks_of_one_id_are_cancelled(model):
         (task([5], 9, [1, VOCAB + 7]), ("draft_input_ids", "135", "128")),
     ],
 )
-def test_error_for_an_impossible_task_names_limit_and_value(wrong, parts):
+def test_error_for_an_impossible_task_names_limit_and_value(wrong, told):
     """A task that can never run is refused before it waits for anything."""
     with pytest.raises(InvalidRequestError) as caught:
         fit(wrong, LIMITS, VOCAB)
 
-    for part in parts:
+    for part in told:
         assert part in str(caught.value)
 
 
@@ -104,7 +104,7 @@ def test_request_larger_than_the_cache_is_refused(model):
 
 def test_output_is_shortened_at_the_end_of_the_context(model):
     """There are fewer tokens and no error, as in NVIDIA's tensorrtllm backend."""
-    result = alone(model, task(prompt(1020), 50))
+    result = run_single(model, task(prompt(1020), 50))
 
     assert len(result.tokens) == 4
 

@@ -75,7 +75,7 @@ def _config(directory: str, keywords: dict[str, Any], mapping: Mapping) -> dict[
     }
 
 
-def _fail_if_asked(step: str) -> None:
-    """Exit at this step if a test asks for it, to see which files are left."""
-    if os.environ.get("STANDIN_FAILS_AT") == step:
-        raise SystemExit(f"CUDA out of memory at {step}")
+def _fail_if_asked(place: str) -> None:
+    """End the process at the step that a test names, to show which files it leaves."""
+    if os.environ.get("STANDIN_FAILS_AT") == place:
+        raise SystemExit(f"CUDA out of memory at {place}")

@@ -1,0 +1,1 @@
+"""Helpers of the scenarios: requests, watched servers, faults and the lines of the table."""

@@ -1,0 +1,1 @@
+"""Scenarios of the reliability bench: one module each, with `rows(repository, rounds)`."""
