@@ -56,7 +56,7 @@ class Reader:
         """Return the tokens of each response."""
         return [each[contract.OUTPUT_IDS].ravel().tolist() for each in self.responses]
 
-    def says(self, *tokens, is_final=False):
+    def sends(self, *tokens, is_final=False):
         """Let the engine generate these tokens."""
         self.reply.add(TaskOutput(tokens, stats=TaskStats() if is_final else None))
 
@@ -77,9 +77,9 @@ def reader(inside_triton, desk):
 def test_next_response_waits_for_the_receipt(reader):
     """Tokens generated before a receipt come in one response; the last response waits as well."""
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
-    call.says(1)
+    call.sends(1)
     for token in (2, 3):
-        call.says(token)
+        call.sends(token)
     assert call.tokens == [[1]]
 
     for number, tokens in ((2, [2, 3]), (3, [4])):
@@ -87,19 +87,19 @@ def test_next_response_waits_for_the_receipt(reader):
         call.gets(number)
         assert call.tokens[-1] == tokens
         if number == 2:
-            call.says(4, is_final=True)
+            call.sends(4, is_final=True)
     assert contract.RECEIPT_ADDRESS not in call.responses[-1]
 
 
 def test_receipt_counts_once(reader):
     """A second receipt for the same response does not release another one."""
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
-    call.says(1)
-    call.says(2)
+    call.sends(1)
+    call.sends(2)
     for _ in range(3):
         receipts.send_receipt(_address(call.responses[0]))
     call.gets(2)
-    call.says(3)
+    call.sends(3)
     time.sleep(0.1)
 
     assert call.tokens == [[1], [2]]
@@ -109,8 +109,8 @@ def test_silent_reader_is_not_waited_for(reader, monkeypatch):
     """A reader that sends no receipt in time counts as gone, and the call ends without it."""
     monkeypatch.setattr(receipts, "RECEIPT_WAIT_S", 0.05)
     call = reader(OUTPUTS | {contract.RECEIPT_ADDRESS})
-    call.says(1)
-    call.says(is_final=True)
+    call.sends(1)
+    call.sends(is_final=True)
 
     call.gets(2)
 
@@ -119,8 +119,8 @@ def test_reader_without_receipts_gets_each_token_at_once(reader):
     """A call that does not ask for the receipt address, as of an ordinary client, is not paced."""
     call = reader(OUTPUTS)
     for token in range(3):
-        call.says(token)
-    call.says(is_final=True)
+        call.sends(token)
+    call.sends(is_final=True)
 
     assert call.tokens == [[0], [1], [2], []]
 

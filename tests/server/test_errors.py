@@ -108,23 +108,23 @@ def test_fields_of_nvidias_clients_are_taken_at_their_neutral_values(server):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_over_grpc(raw, name):
+def test_bad_request_is_refused_over_grpc(raw, name):
     """The error has the documented type, and its message the limit or the given value."""
-    inputs, error_type, told = REFUSED[name]
+    inputs, error_type, expected_message = REFUSED[name]
 
     with pytest.raises(Failure) as caught:
         raw.infer("specdec", as_tensors(inputs))
 
     assert caught.value.error_type == error_type
-    assert told in caught.value.message
+    assert expected_message in caught.value.message
     assert "Traceback" not in caught.value.message
 
 
 @pytest.mark.parametrize("path", ["generate", "generate_stream"])
 @pytest.mark.parametrize("name", [name for name in REFUSED if name != "not a number"])
-def test_refused_over_http(server, path, name):
+def test_bad_request_is_refused_over_http(server, path, name):
     """The same message comes as JSON with status 400 or 501. NaN is left out: JSON has none."""
-    inputs, error_type, told = REFUSED[name]
+    inputs, error_type, expected_message = REFUSED[name]
 
     status, text = post(server, path, json.dumps(inputs))
 
@@ -132,7 +132,7 @@ def test_refused_over_http(server, path, name):
     assert status in {400, 501}
     error = json.loads(text.removeprefix("data:"))["error"]
     assert error.startswith(f"{error_type}: ")
-    assert told in error
+    assert expected_message in error
 
 
 @pytest.mark.parametrize(

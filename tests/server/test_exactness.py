@@ -73,7 +73,7 @@ def speculated(client, direct):
 
 
 @EVERY_ENGINE
-def test_on_equals_the_target_called_directly(speculated, direct):
+def test_answer_with_speculation_equals_the_target_called_directly(speculated, direct):
     """With each drafter and k in {1, 4, 8}, the client gets the target's own tokens."""
     wrong = [
         (number, drafter, k)
@@ -85,7 +85,7 @@ def test_on_equals_the_target_called_directly(speculated, direct):
 
 
 @EVERY_ENGINE
-def test_compared_answers_had_accepted_drafts(speculated):
+def test_compared_answers_contain_accepted_draft_tokens(speculated):
     """Each drafter drafted, up to k tokens a round, and some draft tokens were accepted."""
     totals = dict.fromkeys(DRAFTERS, 0)
     accepted = 0
@@ -101,7 +101,7 @@ def test_compared_answers_had_accepted_drafts(speculated):
 
 
 @EVERY_ENGINE
-def test_off_equals_the_target_called_directly(client, direct):
+def test_answer_without_speculation_equals_the_target_called_directly(client, direct):
     """Without speculation the client gets the target's own tokens, all with source 0."""
     for number, prompt in enumerate(PROMPTS):
         request = GenerationRequest(**prompt, max_tokens=MAX_TOKENS, num_draft_tokens=0)
@@ -111,7 +111,7 @@ def test_off_equals_the_target_called_directly(client, direct):
         assert answer.final.verification == "off"
 
 
-def test_requests_side_by_side_do_not_change_each_other(client, direct):
+def test_concurrent_requests_do_not_change_each_others_answers(client, direct):
     """Sixteen requests at a time, with several drafters or none, get the target's own tokens."""
     jobs = [
         (number, {"drafter": drafter} if drafter else {"num_draft_tokens": 0})

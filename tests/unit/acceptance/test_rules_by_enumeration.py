@@ -26,13 +26,13 @@ def distribution_of_output(models, rule, num_drafts, vocab_size, length, is_draw
     """
     distribution = defaultdict(Fraction)
     for draft in product(range(vocab_size), repeat=num_drafts):
-        prefixes = [draft[:place] for place in range(num_drafts + 1)]
+        prefixes = [draft[:num_tokens] for num_tokens in range(num_drafts + 1)]
         draft_distributions = [models.distribution("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
         if is_drawn:
             for token, each in zip(draft, draft_distributions, strict=True):
                 share *= each[token]
-        elif draft != tuple(place % vocab_size for place in range(num_drafts)):
+        elif draft != tuple(position % vocab_size for position in range(num_drafts)):
             continue
         if not share:
             continue
@@ -82,7 +82,7 @@ def mean_accepted(models, rule, vocab_size, num_drafts):
     """Return the exact expected number of accepted tokens."""
     mean = Fraction(0)
     for draft in product(range(vocab_size), repeat=num_drafts):
-        prefixes = [draft[:place] for place in range(num_drafts + 1)]
+        prefixes = [draft[:num_tokens] for num_tokens in range(num_drafts + 1)]
         draft_distributions = [models.distribution("draft", text) for text in prefixes[:-1]]
         share = Fraction(1)
         for token, each in zip(draft, draft_distributions, strict=True):
@@ -145,7 +145,7 @@ def test_end_token_must_be_drafted_like_any_other(rule):
             * models.distribution("draft", drawn[:1])[drawn[1]]
         )
         kept = drawn[: drawn.index(end)] if end in drawn else drawn
-        prefixes = [kept[:place] for place in range(len(kept) + 1)]
+        prefixes = [kept[:num_tokens] for num_tokens in range(len(kept) + 1)]
         for verdict, probability in all_outcomes(
             lambda chance, k=kept, p=prefixes: rule(
                 k,

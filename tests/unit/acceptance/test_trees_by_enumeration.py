@@ -39,10 +39,11 @@ def forests(models, vocab_size, shape):
         ways = []
         for tokens in product(range(vocab_size), repeat=length):
             distributions = [
-                models.distribution(f"draft{number}", tokens[:place]) for place in range(length)
+                models.distribution(f"draft{number}", tokens[:position])
+                for position in range(length)
             ]
             if kind == LOOKED_UP:
-                if tokens != tuple((number + place) % vocab_size for place in range(length)):
+                if tokens != tuple((number + position) % vocab_size for position in range(length)):
                     continue
                 distributions = [
                     [Fraction(int(each == token)) for each in range(vocab_size)] for token in tokens
@@ -157,21 +158,23 @@ def test_exact_verification_gives_the_targets_text_for_every_tree(num_branches):
     texts = [text for size in range(length + 1) for text in product(range(vocab_size), repeat=size)]
     chains = list(product(range(vocab_size), repeat=length))
     for draws in product(range(vocab_size), repeat=len(texts)):
-        says = dict(zip(texts, draws, strict=True))
+        token_after = dict(zip(texts, draws, strict=True))
         own = []
         for _ in range(length + 1):
-            own.append(says[tuple(own)])
+            own.append(token_after[tuple(own)])
         for forest in product(chains, repeat=num_branches):
             tokens = [token for chain in forest for token in chain]
             parents = [-1, 0] + [p for n in range(1, num_branches) for p in (-1, 2 * n)]
-            choices = [says[text] for text in texts_after(tokens, parents)]
+            choices = [token_after[text] for text in texts_after(tokens, parents)]
 
             verdict = verify_tree(tokens, parents, choices)
 
             assert list(verdict.tokens) == own[: len(verdict.tokens)]
             # As many tokens are accepted as the best branch would have by itself.
             alone = [
-                verify_chain(chain, [says[chain[:place]] for place in range(length + 1)])
+                verify_chain(
+                    chain, [token_after[chain[:position]] for position in range(length + 1)]
+                )
                 for chain in forest
             ]
             assert verdict.num_accepted == max(each.num_accepted for each in alone)

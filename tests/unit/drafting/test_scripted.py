@@ -34,11 +34,11 @@ def test_rounds_have_the_mean_length_asked_for(tmp_path, tau, k):
 def write_script(file, alpha):
     """Write the answer to PROMPT with each token, independently, left right with chance `alpha`."""
     draw = random.Random(0)
-    guesses = [
+    draft_tokens = [
         token if draw.random() < alpha else (token + draw.randrange(1, 1000)) % 49152
         for token in ANSWER
     ]
-    file.write_text(json.dumps({"prompt": list(PROMPT), "guesses": guesses}) + "\n")
+    file.write_text(json.dumps({"prompt": list(PROMPT), "guesses": draft_tokens}) + "\n")
 
 
 def test_prompt_without_a_script_gets_no_draft(tmp_path):

@@ -174,8 +174,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), REFUSED)
-def test_error_for_a_value_out_of_range_names_limit_and_value(name, value, told):
+@pytest.mark.parametrize(("name", "value", "parts"), REFUSED)
+def test_error_for_a_value_out_of_range_names_limit_and_value(name, value, parts):
     """No value is clamped. The client's error names the input, its limit and the value."""
     with pytest.raises(InvalidRequestError) as caught:
         parse(**{name: value})
@@ -183,7 +183,7 @@ def test_error_for_a_value_out_of_range_names_limit_and_value(name, value, told)
     message = str(caught.value)
     assert message.startswith("invalid_request: ")
     assert caught.value.status is Status.INVALID_ARG
-    for part in (name, *told):
+    for part in (name, *parts):
         assert part in message
 
 

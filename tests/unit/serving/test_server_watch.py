@@ -156,7 +156,7 @@ def test_request_that_outlasts_the_drain_gets_an_error(start, pulse, tmp_path):
     ask_to_drain(tmp_path / "board", time.monotonic() + 0.2)
 
     wait_for(lambda: flushes)
-    assert [[each.error_type for each in told] for told in flushes] == [["shutting_down"]]
+    assert [[each.error_type for each in errors] for errors in flushes] == [["shutting_down"]]
 
 
 def test_exit_sends_every_error_first(engine, start, monkeypatch):

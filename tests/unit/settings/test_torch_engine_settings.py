@@ -30,7 +30,7 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (
             {"engine_vocab_sizes": "target=5"},
@@ -64,7 +64,7 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
         ({"engine_kind": "llmapi"}, "leave 'draft' out"),
     ],
 )
-def test_settings_without_sense_are_a_configuration_error(fields, told):
+def test_settings_without_sense_are_a_configuration_error(fields, message):
     """The message shows the value given and the form or the values that are allowed."""
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         settings(**fields)

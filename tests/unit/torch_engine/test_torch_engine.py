@@ -201,7 +201,7 @@ def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ({"model_type": "mamba"}, "mamba"),
         ({"attention_bias": True}, "attention_bias"),
@@ -211,11 +211,11 @@ def test_closing_does_not_wait_longer_than_its_timeout(checkpoint, monkeypatch):
         ({"vocab_size": 100}, "embed_tokens"),
     ],
 )
-def test_error_for_an_unusable_checkpoint_says_why(tmp_path, overrides, told):
+def test_error_for_an_unusable_checkpoint_says_why(tmp_path, overrides, message):
     """Its architecture or arithmetic is not implemented, or its shapes do not match."""
     save_tiny_llama(tmp_path, **overrides)
 
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         TorchEngine(EngineSettings(tmp_path, LIMITS, device="cpu"))
 
 
