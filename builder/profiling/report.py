@@ -11,7 +11,7 @@ from specdec.builder.profiling.load import Choice
 from specdec.builder.tables import table
 from specdec.drafting.names import LOOKUP
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import COPY, OFF_CHOICE, DrafterId
+from specdec.steering.choices import COPY, OFF_CHOICE, EstimatedDrafter
 from specdec.steering.choices import Choice as Drafting
 from specdec.steering.controller import Controller
 from specdec.steering.costs import Step
@@ -58,7 +58,7 @@ def report(
             if each.lead not in idle
         ),
     ]
-    known = [(name, *acceptance.alpha("", DrafterId(name))) for name in settings.drafters]
+    known = [(name, *acceptance.alpha("", EstimatedDrafter(name))) for name in settings.drafters]
     alphas = [[name, f"{alpha:.2f}", f"{num:.0f}"] for name, alpha, num in known if num]
     notes = [f"{name} has drafted nothing: the server's log says why" for name in idle]
     return "\n".join([table(rows), "", table([["drafter", "α̂", "draft tokens"], *alphas]), *notes])

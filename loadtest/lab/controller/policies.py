@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specdec.loadtest.lab.controller.trace import Answer
 from specdec.loadtest.lab.controller.world import HEADS, TREES, Outcome
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.copying import CopyWatch
 from specdec.steering.load import Load
@@ -159,4 +159,4 @@ class _Steered:
         if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
             return ()
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        return (DraftResult(DrafterId(choice.lead), *counts),)
+        return (DraftResult(EstimatedDrafter(choice.lead), *counts),)

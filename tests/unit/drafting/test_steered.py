@@ -15,7 +15,7 @@ from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
 from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
 from specdec.loop import Context, speculate
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import (
@@ -76,7 +76,7 @@ class Course:
             [
                 (each.num_rounds, each.num_drafted, each.num_accepted)
                 for each in offers
-                if each.drafter == DrafterId(COPY)
+                if each.drafter == EstimatedDrafter(COPY)
             ]
         )
 

@@ -14,7 +14,7 @@ from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabel
 from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.choices import OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
 from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
 from specdec.steering.predictions import RequestProgress
@@ -109,7 +109,7 @@ def report_rounds(controller, traits, drafter, alpha, num_rounds):
         draws = [(number * 7919 + position * 104729) % 1000 / 1000 for position in range(4)]
         accepted = next((position for position in range(4) if draws[position] >= alpha), 4)
         controller.learn_step(Step(Choice(drafter, 4), 1, 1, 5, 100), 0.0145)
-        controller.learn_drafts(traits, [DraftResult(DrafterId(drafter), 4, 4, accepted)])
+        controller.learn_drafts(traits, [DraftResult(EstimatedDrafter(drafter), 4, 4, accepted)])
         controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.0100)
 
 

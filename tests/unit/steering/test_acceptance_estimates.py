@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.steering.acceptance_estimates import UNKNOWN, AcceptanceEstimates, DraftResult
-from specdec.steering.choices import COPY, DrafterId
+from specdec.steering.choices import COPY, EstimatedDrafter
 from specdec.steering.estimates import DECAY_ROUNDS, HALF_LIFE_S
 
-DRAFT, OTHER = DrafterId("draft"), DrafterId("other")
+DRAFT, OTHER = EstimatedDrafter("draft"), EstimatedDrafter("other")
 MAX_POSITIONS = 16
 NOW = 1e9
 
@@ -80,13 +80,17 @@ def test_copies_are_not_expected_before_one_was_found():
     Otherwise copies would seem to replace each draft of a head that was never asked.
     """
     book = AcceptanceEstimates()
-    expected = {DrafterId("head"): 1.0, DrafterId(COPY): 0.0, DrafterId(COPY, 3): 0.0}
+    expected = {
+        EstimatedDrafter("head"): 1.0,
+        EstimatedDrafter(COPY): 0.0,
+        EstimatedDrafter(COPY, 3): 0.0,
+    }
     found = {name: book.estimate("sql", name, "greedy", NOW, 0).offers for name in expected}
     assert found == expected
 
     for _ in range(200):
-        book.add("sql", "greedy", DraftResult(DrafterId(COPY), 7, 7, 3), NOW)
-    assert book.estimate("sql", DrafterId(COPY), "greedy", NOW, 0).offers > 0.9
+        book.add("sql", "greedy", DraftResult(EstimatedDrafter(COPY), 7, 7, 3), NOW)
+    assert book.estimate("sql", EstimatedDrafter(COPY), "greedy", NOW, 0).offers > 0.9
 
 
 def test_estimate_follows_a_draft_model_that_becomes_stale():

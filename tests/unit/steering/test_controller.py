@@ -9,7 +9,7 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
 from specdec.steering.control_group import MIN_REQUESTS, ControlGroup
 from specdec.steering.controller import KNOWN_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
@@ -85,8 +85,8 @@ def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_to
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
         num_copied = size if leading == COPY else 0
-        copied = DraftResult(DrafterId(COPY), num_copied, num_copied, num_copied)
-        drafted = DraftResult(DrafterId("draft"), 2, 2, 2 if leading == "draft" else 0)
+        copied = DraftResult(EstimatedDrafter(COPY), num_copied, num_copied, num_copied)
+        drafted = DraftResult(EstimatedDrafter("draft"), 2, 2, 2 if leading == "draft" else 0)
         controller.learn_drafts(traits, [copied, drafted])
 
     assert controller.choose(traits, START) == chosen
@@ -106,7 +106,9 @@ def test_article_switches_by_accepted_of_drafted():
     def draft(alpha, num_rounds=2000):
         for _ in range(num_rounds):
             accepted = int(rng.random() < alpha) and 1 + int(rng.random() < alpha)
-            controller.learn_drafts(SITUATION, [DraftResult(DrafterId("draft"), 2, 2, accepted)])
+            controller.learn_drafts(
+                SITUATION, [DraftResult(EstimatedDrafter("draft"), 2, 2, accepted)]
+            )
         return controller.choose(SITUATION, START)
 
     assert controller.choose(SITUATION, START) == Choice("draft", 2)
@@ -150,7 +152,7 @@ def learn(controller, traits, lead, accepted, seconds, num_rounds=200):
     """Report rounds in which `lead` drafts two tokens and `accepted` of them are accepted."""
     for _ in range(num_rounds):
         controller.learn_step(Step(Choice(lead, 2), 1, 1, 3, 100), seconds)
-        controller.learn_drafts(traits, [DraftResult(DrafterId(lead), 2, 2, accepted)])
+        controller.learn_drafts(traits, [DraftResult(EstimatedDrafter(lead), 2, 2, accepted)])
 
 
 def trials_of(controller, traits, num_requests, progress=START):
@@ -217,7 +219,7 @@ def test_under_load_a_drafter_is_used_only_after_it_was_timed_there():
     loaded = RequestProgress(num_inflight=8, num_context=100, num_left=200, is_start=True)
     fill(controller.costs)
     for _ in range(200):
-        controller.learn_drafts(SITUATION, [DraftResult(DrafterId("draft"), 4, 4, 4)])
+        controller.learn_drafts(SITUATION, [DraftResult(EstimatedDrafter("draft"), 4, 4, 4)])
         controller.learn_step(Step(OFF_CHOICE, 8, 0, 8, 100), 0.0115)
     assert controller.choose(SITUATION, START) == Choice("draft", 4)
     assert controller.choose(SITUATION, loaded) == OFF_CHOICE

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from specdec.drafting.lookup import LookupDrafter
 from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult
-from specdec.steering.choices import COPY, DrafterId, Lead
+from specdec.steering.choices import COPY, EstimatedDrafter, Lead
 from specdec.steering.copying import CopyWatch, depths_of, told
 
 LEADS = (
@@ -46,7 +46,7 @@ def finding(text, end=None):
 
 def counted(offers):
     """Return sums over `offers` by depth: tokens, copies, draft tokens, and accepted ones."""
-    found = {DrafterId(COPY, depth): Counter() for depth in DEPTHS}
+    found = {EstimatedDrafter(COPY, depth): Counter() for depth in DEPTHS}
     for each in offers:
         tokens = each.num_accepted + 1 if each.depth else each.num_rounds
         found[each.drafter].update(
@@ -82,7 +82,7 @@ def test_looking_back_often_counts_the_same_as_once(text, stretches):
         offers += often.look_back(end, 1000, finding(text, end))
 
     assert counted(offers) == counted(once.look_back(end, 1000, finding(text, end)))
-    num_told = counted(offers)[DrafterId(COPY)]["tokens"]
+    num_told = counted(offers)[EstimatedDrafter(COPY)]["tokens"]
     assert num_told <= end
     if num_told < end - 1:
         ((num_copied, num_right),) = finding(text, end)(1 + num_told)
@@ -130,9 +130,9 @@ def test_first_copy_drafter_with_a_long_enough_copy_counts():
     watch = CopyWatch(LEADS[:1])
     watch.begin(10)
     looked = counted(watch.look_back(13, 80, lambda _: [(2, 1), (7, 0)]))
-    assert looked[DrafterId(COPY)] == {"tokens": 2, "copies": 1, "drafted": 2, "right": 1}
-    assert looked[DrafterId(COPY, 3)]["drafted"] == 21
-    assert looked[DrafterId(COPY, 4)]["right"] == 0
+    assert looked[EstimatedDrafter(COPY)] == {"tokens": 2, "copies": 1, "drafted": 2, "right": 1}
+    assert looked[EstimatedDrafter(COPY, 3)]["drafted"] == 21
+    assert looked[EstimatedDrafter(COPY, 4)]["right"] == 0
 
 
 @pytest.mark.parametrize(("is_beside_head", "num_found"), [(True, 0), (False, 1)])
@@ -146,9 +146,9 @@ def test_copies_are_looked_for_where_rounds_of_a_head_began(is_beside_head, num_
     if is_beside_head:
         watch.said(10, 3)
     looked = counted(watch.look_back(13, 80, lambda place: [(7, 0)] if place == 12 else []))
-    assert looked[DrafterId(COPY)] == {"tokens": 3, "copies": 1, "drafted": 7, "right": 0}
-    assert looked[DrafterId(COPY, 4)]["copies"] == num_found
-    assert looked[DrafterId(COPY, 4)]["tokens"] == 3
+    assert looked[EstimatedDrafter(COPY)] == {"tokens": 3, "copies": 1, "drafted": 7, "right": 0}
+    assert looked[EstimatedDrafter(COPY, 4)]["copies"] == num_found
+    assert looked[EstimatedDrafter(COPY, 4)]["tokens"] == 3
 
 
 def test_tokens_from_too_long_ago_are_left_out():
@@ -157,7 +157,7 @@ def test_tokens_from_too_long_ago_are_left_out():
     watch.begin(1)
     for end, told_there in ((60, 20), (61, 1), (90, 20)):
         offers = watch.look_back(end, 20, lambda _: [])
-        assert counted(offers)[DrafterId(COPY)]["tokens"] == told_there
+        assert counted(offers)[EstimatedDrafter(COPY)]["tokens"] == told_there
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -167,15 +167,19 @@ def test_offer_for_several_rounds_counts_like_one_for_each(share):
     for _ in range(300):
         num_without = int(rng.expovariate(share / (1 - share)))
         for _ in range(num_without):
-            one_by_one.add("code", "greedy", DraftResult(DrafterId(COPY), 0, 0, 0), 0.0)
+            one_by_one.add("code", "greedy", DraftResult(EstimatedDrafter(COPY), 0, 0, 0), 0.0)
         if num_without:
             together.add(
-                "code", "greedy", DraftResult(DrafterId(COPY), 0, 0, 0, num_rounds=num_without), 0.0
+                "code",
+                "greedy",
+                DraftResult(EstimatedDrafter(COPY), 0, 0, 0, num_rounds=num_without),
+                0.0,
             )
         for book in (one_by_one, together):
-            book.add("code", "greedy", DraftResult(DrafterId(COPY), 4, 4, 2), 0.0)
+            book.add("code", "greedy", DraftResult(EstimatedDrafter(COPY), 4, 4, 2), 0.0)
     first, second = (
-        book.estimate("code", DrafterId(COPY), "greedy", 0.0, 0) for book in (one_by_one, together)
+        book.estimate("code", EstimatedDrafter(COPY), "greedy", 0.0, 0)
+        for book in (one_by_one, together)
     )
     assert second.offers == pytest.approx(first.offers, abs=0.01)
     assert second.mean_accepted == pytest.approx(2, abs=0.05)

@@ -13,7 +13,7 @@ import pytest
 
 from specdec.serving.control_plane import ControlPlane
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, DrafterId, Lead, RequestTraits
+from specdec.steering.choices import Choice, EstimatedDrafter, Lead, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.estimates import HALF_LIFE_S
 from specdec.steering.predictions import RequestProgress
@@ -44,7 +44,7 @@ def taught(seed=1, alpha=None, now_s=NOW_S, num_rounds=300, num_prompts=4):
     for _ in range(num_rounds):
         num_right = rng.randint(0, 4) if alpha is None else int(rng.random() < alpha)
         depth = 4 if alpha is None else 1
-        drafted = DraftResult(DrafterId("draft"), depth, depth, num_right)
+        drafted = DraftResult(EstimatedDrafter("draft"), depth, depth, num_right)
         controller.learn_drafts(SITUATION, [drafted])
     return controller
 
@@ -61,7 +61,7 @@ def memory_at(path, signature="pair 1", machine="two cores"):
 
 def estimate(controller, now_s=NOW_S):
     """Return the acceptance estimate of the drafter `draft` for the task `code`."""
-    return controller.acceptance.estimate("code", DrafterId("draft"), "greedy", now_s, 4)
+    return controller.acceptance.estimate("code", EstimatedDrafter("draft"), "greedy", now_s, 4)
 
 
 def test_measurements_survive_a_restart(tmp_path):
@@ -127,7 +127,7 @@ def test_acceptance_of_replaced_weights_is_dropped(tmp_path, weights, is_replace
     Its times, and the acceptance of other drafters, are kept.
     """
     path, old = tmp_path / "control.json", taught()
-    old.learn_drafts(SITUATION, [DraftResult(DrafterId("lookup"), 4, 4, 3)])
+    old.learn_drafts(SITUATION, [DraftResult(EstimatedDrafter("lookup"), 4, 4, 3)])
     StateFile(path, "pair", "machine", lambda: {"draft": "old"}).save(old)
     memory, said = StateFile(path, "pair", "machine", lambda: {"draft": weights}), []
 
@@ -211,7 +211,9 @@ def test_acceptance_comes_from_the_file_with_more_evidence(tmp_path, hours, alph
 
     known, _ = plane_of(profile, state)
 
-    assert known.acceptance.alpha("code", DrafterId("draft"))[0] == pytest.approx(alpha, abs=0.08)
+    assert known.acceptance.alpha("code", EstimatedDrafter("draft"))[0] == pytest.approx(
+        alpha, abs=0.08
+    )
 
 
 @pytest.mark.parametrize(

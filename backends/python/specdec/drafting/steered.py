@@ -14,7 +14,7 @@ from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, DrafterId, Lead, least_beyond
+from specdec.steering.choices import Choice, EstimatedDrafter, Lead, least_beyond
 from specdec.steering.copying import CopyWatch, told
 from specdec.steering.request_steering import RequestSteering, RoundResult
 
@@ -255,9 +255,9 @@ class SteeredDrafter:
             offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
         drafter = self._offer.drafter
         if drafter is not None:  # A copy drafter, the engine, or the head asked in the last round.
-            offers.append(DraftResult(DrafterId(drafter), *counts))
+            offers.append(DraftResult(EstimatedDrafter(drafter), *counts))
         elif not self._is_copy and self._was_lead_asked(choice):
-            offers.append(DraftResult(DrafterId(choice.lead), *nothing))
+            offers.append(DraftResult(EstimatedDrafter(choice.lead), *nothing))
         return tuple(offers)
 
     def _depth_beside(self, choice: Choice) -> int:

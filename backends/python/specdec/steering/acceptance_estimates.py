@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.estimates.formulas import expected_tokens_by_length
-from specdec.steering.choices import DrafterId
+from specdec.steering.choices import EstimatedDrafter
 from specdec.steering.drift import Drift
 from specdec.steering.estimates import PRIOR_ROUNDS, Key, Means
 
@@ -32,7 +32,7 @@ had a proposal, and mean draft tokens and accepted ones of a proposal."""
 class DraftResult:
     """The result of asking one drafter for a draft: its length, and how much was accepted."""
 
-    drafter: DrafterId
+    drafter: EstimatedDrafter
     num_drafted: int
     depth: int
     """Longest sequence of draft tokens; shorter than `num_drafted` in a tree."""
@@ -75,7 +75,7 @@ class AcceptanceEstimates:
 
         Task "" is all tasks together, band "" all bands. A quantity is a position, or one of those
         named above."""
-        self._drifts: dict[tuple[DrafterId, str], Drift] = defaultdict(Drift)
+        self._drifts: dict[tuple[EstimatedDrafter, str], Drift] = defaultdict(Drift)
 
     def __bool__(self) -> bool:
         """Return whether anything is known."""
@@ -95,7 +95,7 @@ class AcceptanceEstimates:
                 self._means.add((*level, position), is_right, now_s)
 
     def estimate(
-        self, task: str, drafter: DrafterId, band: str, now_s: float, num_positions: int
+        self, task: str, drafter: EstimatedDrafter, band: str, now_s: float, num_positions: int
     ) -> Acceptance:
         """Return the estimate, shrunk towards that of all tasks, and this towards all bands.
 
@@ -126,11 +126,11 @@ class AcceptanceEstimates:
         """Return the names of the drafters about which anything is known."""
         return {str(key[1]) for key, _ in self._means.items()}
 
-    def num_rounds(self, task: str, drafter: DrafterId, band: str, now_s: float) -> float:
+    def num_rounds(self, task: str, drafter: EstimatedDrafter, band: str, now_s: float) -> float:
         """Return the decayed number of the task's rounds in which the drafter was asked."""
         return self._means.weight((*_levels(task, drafter, band)[-1], OFFERS), now_s)
 
-    def alpha(self, task: str, drafter: DrafterId) -> tuple[float, float]:
+    def alpha(self, task: str, drafter: EstimatedDrafter) -> tuple[float, float]:
         """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
         judged = right = 0.0
         for key, mean in self._means.items():
@@ -140,7 +140,7 @@ class AcceptanceEstimates:
                 right += mean.weight * mean.value
         return (right / judged if judged else 0.0), judged
 
-    def mean_drafted(self, task: str, drafter: DrafterId) -> float:
+    def mean_drafted(self, task: str, drafter: EstimatedDrafter) -> float:
         """Return the mean draft tokens of a proposal over all bands of a task; 0 without any."""
         own = [
             mean
@@ -150,7 +150,7 @@ class AcceptanceEstimates:
         num = sum(mean.weight for mean in own)
         return sum(mean.weight * mean.value for mean in own) / num if num else 0.0
 
-    def rate(self, task: str, drafter: DrafterId, num_tokens: int) -> float | None:
+    def rate(self, task: str, drafter: EstimatedDrafter, num_tokens: int) -> float | None:
         """Return accepted ÷ drafted to expect at k = `num_tokens`; None while nothing is known.
 
         The guide "Speculative Decoding for LLM Acceleration" calls this figure α.
@@ -205,7 +205,7 @@ class AcceptanceEstimates:
             self._means.limit(lambda key: key[1] == name and key[3] in ("", band))
 
 
-def _levels(task: str, drafter: DrafterId, band: str) -> list[Key]:
+def _levels(task: str, drafter: EstimatedDrafter, band: str) -> list[Key]:
     """Return the keys of a drafter's means without the quantity, from general to special."""
     name, length = drafter.name, drafter.beyond
     return [("", name, length, ""), ("", name, length, band), (task, name, length, band)]

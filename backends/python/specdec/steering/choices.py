@@ -24,7 +24,7 @@ def least_beyond(depth: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DrafterId:
+class EstimatedDrafter:
     """A drafter whose acceptance is estimated."""
 
     name: str

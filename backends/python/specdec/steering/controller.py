@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates, DraftResult, drafters_of
-from specdec.steering.choices import OFF_CHOICE, Choice, DrafterId, RequestTraits
+from specdec.steering.choices import OFF_CHOICE, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.costs import CostEstimates, Step, load_bucket
 from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.modes import (
@@ -190,7 +190,7 @@ class Controller:
         default, num_started = traits.default, self._task(traits.task).num_started
         if num_started and num_started % TRIAL_EVERY == 0:
             return default  # Or it would never be on again.
-        drafter = DrafterId(default.lead)
+        drafter = EstimatedDrafter(default.lead)
         rate = self.acceptance.rate(traits.task, drafter, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
@@ -207,7 +207,7 @@ class Controller:
             return traits.default
         if traits.is_routed and traits.default in speeds:
             # The rounds of a drafter may be forgotten; that it was measured is not.
-            drafter, now_s = DrafterId(traits.default.lead), self._clock()
+            drafter, now_s = EstimatedDrafter(traits.default.lead), self._clock()
             num_known = self.acceptance.num_rounds(traits.task, drafter, traits.band, now_s)
             if max(self._task(traits.task).num_routed, num_known) < ROUTED_ROUNDS:
                 return traits.default

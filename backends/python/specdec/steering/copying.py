@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, DrafterId, Lead, least_beyond
+from specdec.steering.choices import COPY, EstimatedDrafter, Lead, least_beyond
 
 Find = Callable[[int], Sequence[tuple[int, int]]]
 """Function from a position to a pair for each copy drafter: how many tokens it would have proposed
@@ -36,8 +36,8 @@ def told(depth: int, num_tokens: int, num_copied: int, num_right: int) -> DraftR
     copy.
     """
     if num_copied:
-        return DraftResult(DrafterId(COPY, depth), num_copied, num_copied, num_right)
-    return DraftResult(DrafterId(COPY, depth), 0, 0, 0, num_rounds=num_tokens)
+        return DraftResult(EstimatedDrafter(COPY, depth), num_copied, num_copied, num_right)
+    return DraftResult(EstimatedDrafter(COPY, depth), 0, 0, 0, num_rounds=num_tokens)
 
 
 class CopyWatch:

@@ -15,7 +15,7 @@ from specdec.steering.choices import (
     COPY,
     OFF_CHOICE,
     Choice,
-    DrafterId,
+    EstimatedDrafter,
     Lead,
     RequestTraits,
     least_beyond,
@@ -113,7 +113,7 @@ class Predictor:
         tokens, error, num_drafted, reading_s, beyond = 1.0, 0.0, 0.0, 0.0, 0
         if lead is not None:
             depth = lead.depth(choice.num_tokens)
-            own = self._estimate(DrafterId(lead.name), depth)
+            own = self._estimate(EstimatedDrafter(lead.name), depth)
             tokens = own.expected_tokens(depth)
             error = own.expected_tokens(depth, 1) - tokens
             num_drafted = own.offers * choice.num_tokens
@@ -139,10 +139,10 @@ class Predictor:
     def _copies(self, beyond: int) -> _Copies:
         if not self._traits.has_copying:
             return _Copies(0.0, 1.0, 0.0)
-        found = self._estimate(DrafterId(COPY, beyond), 0)
+        found = self._estimate(EstimatedDrafter(COPY, beyond), 0)
         return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
 
-    def _estimate(self, drafter: DrafterId, num_positions: int) -> Acceptance:
+    def _estimate(self, drafter: EstimatedDrafter, num_positions: int) -> Acceptance:
         traits = self._traits
         return self._acceptance.estimate(
             traits.task, drafter, traits.band, self._now_s, num_positions

@@ -60,11 +60,11 @@ class RequestSteering:
     """Chooses drafter and draft length for one request; used by that request's thread only."""
 
     def __init__(
-        self, controller: Controller, traits: RequestTraits, traffic: Load, num_prompt: int
+        self, controller: Controller, traits: RequestTraits, load: Load, num_prompt: int
     ) -> None:
         self._controller = controller
-        self._situation = traits
-        self._traffic = traffic
+        self._traits = traits
+        self._load = load
         self._num_prompt = num_prompt
         self._is_control = traits.may_be_off and controller.draw_control()
         self._choice: Choice | None = None
@@ -87,7 +87,7 @@ class RequestSteering:
         """
         if self._choice is None:
             self._is_reading = True
-            self._traffic.read(1)
+            self._load.read(1)
         if self._choice is None or self.is_due:
             self._choice = self._choose(num_context, num_left, can_read)
         return self._choice
@@ -95,13 +95,13 @@ class RequestSteering:
     @property
     def is_due(self) -> bool:
         """Whether the round that begins needs a new choice."""
-        is_outgrown = self._traffic.num_inflight > OUTGROWN * self._num_inflight
+        is_outgrown = self._load.num_inflight > OUTGROWN * self._num_inflight
         return self._choice is None or self._num_left_of_choice <= 0 or is_outgrown
 
     @property
     def stretch(self) -> int | None:
         """Tokens to generate without speculation; None for all that are left."""
-        if self._is_control or self._situation.is_fixed:
+        if self._is_control or self._traits.is_fixed:
             return None
         if self.is_trial:
             return TRIAL_ROUNDS
@@ -131,23 +131,23 @@ class RequestSteering:
     def looks_back(self) -> bool:
         """Whether the request reports what copy drafters would have proposed."""
         # A request that names a drafter may use fewer copy drafters than `auto` does.
-        return not (self._is_control or self._situation.is_fixed)
+        return not (self._is_control or self._traits.is_fixed)
 
     def draw_look_back(self) -> int:
         """Return how many tokens to look back at, by chance 0 for most requests at high load."""
-        is_drawn = self._controller.draw(1 / self._traffic.num_inflight)
+        is_drawn = self._controller.draw(1 / self._load.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
     def looked_back(self, offers: Sequence[DraftResult]) -> None:
         """Learn what copy drafters would have proposed for the latest tokens."""
         if offers:
-            self._controller.learn_drafts(self._situation, offers)
+            self._controller.learn_drafts(self._traits, offers)
 
     def finish(self) -> None:
         """Report to the controller that the request ran to its end."""
-        is_compared = self._situation.may_be_off
+        is_compared = self._traits.may_be_off
         self._controller.learn_request(
-            self._situation.task,
+            self._traits.task,
             self._seconds,
             self._num_tokens,
             is_control=self._is_control if is_compared else None,
@@ -164,47 +164,47 @@ class RequestSteering:
     def _end_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._traffic.read(-1)
+            self._load.read(-1)
 
     def _become(self, activity: Activity | None) -> None:
         if activity != self._activity:
-            self._traffic.change(self._activity, activity)
+            self._load.change(self._activity, activity)
             self._activity = activity
 
     def _choose(self, num_context: int, num_left: int, can_read: bool) -> Choice:
-        self._num_inflight = self._traffic.num_inflight
+        self._num_inflight = self._load.num_inflight
         if self._is_control:
             self._num_left_of_choice = num_left
             return OFF_CHOICE
-        place = RequestProgress(
+        progress = RequestProgress(
             num_inflight=self._num_inflight,
             num_context=num_context,
             num_left=num_left,
             is_start=self._num_rounds == 0,
             can_read=can_read,
         )
-        if self._situation.is_fixed:
+        if self._traits.is_fixed:
             self._num_left_of_choice = num_left
-            return self._situation.default
+            return self._traits.default
         if self.is_trial:
             self._controller.end_trial()
         was_off = self._choice is not None and self._choice.is_off and not self.is_trial
         self.is_trial = False
-        if place.is_start:
-            tried = self._controller.begin_trial(self._situation, place)
+        if progress.is_start:
+            tried = self._controller.begin_trial(self._traits, progress)
             if tried is not None:
                 self.is_trial = True
                 self._num_left_of_choice = TRIAL_ROUNDS
                 return tried
-        chosen = self._controller.choose(self._situation, place)
+        chosen = self._controller.choose(self._traits, progress)
         self._stretch = 2 * self._stretch if was_off and chosen.is_off else FIRST_STRETCH
         self._num_left_of_choice = self._stretch if chosen.is_off else CHOOSE_EVERY
         return chosen
 
     def _learn(self, seen: RoundResult, is_off: bool, num_steps: int) -> None:
-        traffic, lead = self._traffic, seen.lead
+        load, lead = self._load, seen.lead
         # With n requests in flight each reports one round in n, which is enough together.
-        num_inflight = traffic.num_inflight
+        num_inflight = load.num_inflight
         is_told = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
         if lead is not None and not lead.is_head and lead.name not in self._readers:
             self._readers.add(lead.name)
@@ -213,10 +213,10 @@ class RequestSteering:
             choice = OFF_CHOICE if is_off else Choice(COPY)
             if lead is not None:
                 choice = Choice(lead.name, seen.num_drafted)
-            step = traffic.step(choice, seen.num_context)
+            step = load.step(choice, seen.num_context)
             self._controller.learn_step(step, seen.seconds / num_steps)
         offers = seen.offers
         if not self.looks_back:
             offers = tuple(each for each in offers if not each.drafter.is_copy)
         if offers:
-            self._controller.learn_drafts(self._situation, offers)
+            self._controller.learn_drafts(self._traits, offers)

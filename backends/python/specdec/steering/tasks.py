@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.steering.acceptance_estimates import AcceptanceEstimates
-from specdec.steering.choices import COPY, Choice, DrafterId
+from specdec.steering.choices import COPY, Choice, EstimatedDrafter
 from specdec.steering.control_group import ControlGroup, MeasuredGain
 from specdec.steering.estimates import Mean
 
@@ -62,7 +62,7 @@ class Task:
         switches, self._num_switches = self._num_switches, [0, 0]
         num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
         if self._choice is not None and self._choice.lead == COPY:
-            num_draft_tokens = acceptance.mean_drafted(self.label, DrafterId(COPY))
+            num_draft_tokens = acceptance.mean_drafted(self.label, EstimatedDrafter(COPY))
         return TaskReport(
             choice=self._choice,
             num_draft_tokens=num_draft_tokens,
@@ -71,7 +71,7 @@ class Task:
             alphas=tuple(
                 (name, alpha)
                 for name in sorted(self.drafters)
-                for alpha, num_judged in [acceptance.alpha(self.label, DrafterId(name))]
+                for alpha, num_judged in [acceptance.alpha(self.label, EstimatedDrafter(name))]
                 if num_judged
             ),
             num_switches=(switches[0], switches[1]),
