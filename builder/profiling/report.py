@@ -37,7 +37,7 @@ def report(
         raise BuildError("no round was timed: ask for longer answers (--max-tokens)")
     others = (each for each in choices if each.drafter not in (None, LOOKUP))
     drafts = [Drafting(str(each.drafter), each.num_draft_tokens or 0) for each in others]
-    idle = sorted({each.lead for each in drafts if not costs.is_timed(each.lead)})
+    idle = sorted({each.drafter for each in drafts if not costs.is_timed(each.drafter)})
 
     def times(choice: Drafting, num_rows: int) -> list[str]:
         """Return the milliseconds of a round with `num_rows` rows for each request, by load."""
@@ -51,11 +51,11 @@ def report(
         ["a round with one free draft token", *times(Drafting(COPY), 2)],
         *(
             [
-                f"a round with {each.num_tokens} draft tokens of {each.lead}",
+                f"a round with {each.num_tokens} draft tokens of {each.drafter}",
                 *times(each, 1 + each.num_tokens),
             ]
             for each in drafts
-            if each.lead not in idle
+            if each.drafter not in idle
         ),
     ]
     known = [(name, *acceptance.alpha("", EstimatedDrafter(name))) for name in settings.drafters]

@@ -46,7 +46,7 @@ def test_server_uses_the_profile_from_its_first_request(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "a round with 4 draft tokens of random" in printed
     profile = json.loads((repository / "specdec" / PROFILE).read_text())
-    timed = {bucket for (lead, _, bucket), *_ in profile["costs"]["steps"] if lead == "none"}
+    timed = {bucket for (drafter, _, bucket), *_ in profile["costs"]["steps"] if drafter == "none"}
     assert timed >= {load_bucket(each) for each in LOADS}
     last_line = printed.splitlines()[-1].split()
     assert last_line[0] == "random"

@@ -9,21 +9,31 @@ from dataclasses import dataclass
 from specdec.loadtest.lab.controller.trace import Answer
 from specdec.loadtest.lab.controller.world import HEADS, TREES, Outcome
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
+from specdec.steering.choices import (
+    COPY,
+    OFF_CHOICE,
+    Candidate,
+    Choice,
+    EstimatedDrafter,
+    RequestTraits,
+)
 from specdec.steering.controller import Controller
 from specdec.steering.copying import CopyWatch
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering, RoundResult
 from specdec.steering.settings import ControlSettings
 
-LEADS = (
-    Lead("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
-    Lead("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
-    Lead("draft", (1, 2, 3, 4, 5, 6)),
+CANDIDATES = (
+    Candidate("eagle3", (1, 2, 3, 4, 5, 6), is_head=True),
+    Candidate("eagle3_tree", (8,), TREES["eagle3_tree"], is_head=True),
+    Candidate("draft", (1, 2, 3, 4, 5, 6)),
 )
 """The drafters of the default pair, as DrafterFactory describes them."""
 
-LEADS_BY_NAME = {lead.name: lead for lead in LEADS}
+CANDIDATES_BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
+
+MAX_COPY_TOKENS = 11
+"""Draft tokens of lookup after a long match, as in the default pair."""
 
 DEFAULT = Choice("eagle3", 3)
 
@@ -49,7 +59,7 @@ class Fixed:
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:  # noqa: ARG002
         return self._choice, num_left
 
-    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+    def learn(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
         """Do nothing: there is nothing to learn."""
 
     def finish(self) -> None:
@@ -74,13 +84,13 @@ class Controlled:
 
     def __init__(self, settings: ControlSettings, seed: int, clock: Callable[[], float]) -> None:
         self.controller = Controller(settings, clock=clock, draw=random.Random(seed).random)
-        self.traffic = Load()
+        self.load = Load()
 
     def start(self, answer: Answer, task: str, num_streams: int) -> _Steered:
-        self.traffic.set_inflight(num_streams)
-        traits = RequestTraits(task, "greedy", LEADS, True, DEFAULT)
-        steering = RequestSteering(self.controller, traits, self.traffic, answer.num_prompt)
-        return _Steered(steering, answer, CopyWatch(LEADS))
+        self.load.set_inflight(num_streams)
+        traits = RequestTraits(task, "greedy", CANDIDATES, MAX_COPY_TOKENS, DEFAULT)
+        steering = RequestSteering(self.controller, traits, self.load, answer.num_prompt)
+        return _Steered(steering, answer, CopyWatch())
 
 
 @dataclass(slots=True)
@@ -101,25 +111,25 @@ class _Steered:
         self.num_streamed = 0
         self.has_looked_back = self.steering.is_due and self._look_back()
         choice = self.steering.choice(num_context, num_left, can_read=self.can_read)
-        if choice.lead not in HEADS and not (self.steering.is_trial and not choice.is_off):
+        if choice.drafter not in HEADS and not (self.steering.is_trial and not choice.is_off):
             self.can_read = False
-        return choice, self.steering.stretch or num_left
+        return choice, self.steering.num_plain or num_left
 
-    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
-        is_head = choice.lead in HEADS
+    def learn(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+        is_head = choice.drafter in HEADS
         is_first = self.num_rounds == 0
-        lead = LEADS_BY_NAME.get(choice.lead)
+        candidate = CANDIDATES_BY_NAME.get(choice.drafter)
         if choice.is_off or is_first or (outcome.is_copy and not is_head):
-            lead = None
-        self.steering.seen(
+            candidate = None
+        self.steering.learn_round(
             RoundResult(
                 outcome.seconds,
                 outcome.num_tokens,
                 num_context,
-                offers=() if choice.is_off or is_first else self._offers(choice, outcome),
+                draft_results=self._draft_results(choice, outcome),
                 num_rows=1 + outcome.num_drafted,
-                lead=lead,
-                num_drafted=choice.num_tokens if lead is not None else 0,
+                candidate=candidate,
+                num_drafted=choice.num_tokens if candidate is not None else 0,
                 draft_s=outcome.drafting_s,
                 is_clean=self.num_streamed > 0 if choice.is_off else not self.has_looked_back,
                 has_head=is_head,
@@ -141,22 +151,22 @@ class _Steered:
         self.steering.leave()
 
     def _look_back(self) -> bool:
-        num_tokens = self.steering.draw_look_back() if self.steering.looks_back else 0
+        num_tokens = self.steering.draw_num_to_look_back() if self.steering.looks_back else 0
         if not (num_tokens and self.num_rounds):
             return False
 
         def find(position: int) -> list[tuple[int, int]]:
-            accepted = self.answer.right[COPY][position]
-            return [(self.answer.copied[position], min(accepted, self.position - position))]
+            accepted = self.answer.num_accepted[COPY][position]
+            return [(self.answer.num_copied[position], min(accepted, self.position - position))]
 
-        self.steering.looked_back(self.watch.look_back(self.position, num_tokens, find))
+        self.steering.learn_copies(self.watch.look_back(self.position, num_tokens, find))
         return True
 
-    def _offers(self, choice: Choice, outcome: Outcome) -> tuple[DraftResult, ...]:
-        if outcome.beyond and not outcome.is_copy:
-            self.watch.said(self.position, outcome.num_tokens)
-        was_asked = choice.lead not in HEADS or self.was_head_asked
-        if outcome.is_copy or choice.lead not in LEADS_BY_NAME or not was_asked:
+    def _draft_results(self, choice: Choice, outcome: Outcome) -> tuple[DraftResult, ...]:
+        if choice.is_off or not self.num_rounds:
+            return ()
+        was_asked = choice.drafter not in HEADS or self.was_head_asked
+        if outcome.is_copy or choice.drafter not in CANDIDATES_BY_NAME or not was_asked:
             return ()
         counts = outcome.num_drafted, outcome.depth, outcome.num_accepted
-        return (DraftResult(EstimatedDrafter(choice.lead), *counts),)
+        return (DraftResult(EstimatedDrafter(choice.drafter), *counts),)

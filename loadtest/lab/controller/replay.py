@@ -160,7 +160,7 @@ def _once(path: Path, num_tokens: int, scenario: Scenario, seed: int) -> list[Ro
                 phase=phase.name,
                 num_streams=phase.num_streams,
                 off=off.tokens_per_s,
-                best_fixed=f"{best.lead}:{best.num_tokens}" if best.num_tokens else best.lead,
+                best_fixed=f"{best.drafter}:{best.num_tokens}" if best.num_tokens else best.drafter,
                 fixed_to_off=fixed[best].pace(first) / off.pace(first),
                 auto_to_oracle=own.pace(first) / oracle.pace(first),
                 auto_to_fixed=own.pace(first) / fixed[best].pace(first),

@@ -29,9 +29,9 @@ class Answer:
     task: str
     num_prompt: int
     num_tokens: int
-    copied: tuple[int, ...]
+    num_copied: tuple[int, ...]
     """Draft tokens that prompt lookup proposes there."""
-    right: Mapping[str, tuple[int, ...]]
+    num_accepted: Mapping[str, tuple[int, ...]]
     """Draft tokens that would be accepted there, by drafter; at most as many as were recorded."""
 
 
@@ -77,8 +77,8 @@ class Trace:
                 task=each["task"],
                 num_prompt=each["num_prompt"],
                 num_tokens=each["num_tokens"],
-                copied=tuple(each["copied"]),
-                right={name: tuple(counts) for name, counts in each["right"].items()},
+                num_copied=tuple(each["num_copied"]),
+                num_accepted={name: tuple(counts) for name, counts in each["num_accepted"].items()},
             )
             for each in content["answers"]
         )

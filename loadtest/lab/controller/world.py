@@ -45,7 +45,7 @@ class RequestPolicy(Protocol):
     def choice(self, num_context: int, num_left: int) -> tuple[Choice, int]:
         """Return the choice for the next round; if it is off, also how many tokens to stream."""
 
-    def seen(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
+    def learn(self, choice: Choice, outcome: Outcome, num_context: int) -> None:
         """Learn from a round that followed `choice` after `num_context` tokens of context."""
 
     def finish(self) -> None:
@@ -138,8 +138,8 @@ class World:
             left = stream.answer.num_tokens - stream.position
             num_context = stream.answer.num_prompt + stream.position
             if stream.choice is None or not stream.num_to_stream:
-                stream.choice, stretch = stream.policy.choice(num_context, left)
-                stream.num_to_stream = min(stretch, left) if stream.choice.is_off else 0
+                stream.choice, num_plain = stream.policy.choice(num_context, left)
+                stream.num_to_stream = min(num_plain, left) if stream.choice.is_off else 0
             outcome = self._round(stream, stream.choice, phase, noise)
             end_s = self.now_s + outcome.seconds
             stream.num_to_stream = max(0, stream.num_to_stream - 1)
@@ -147,7 +147,7 @@ class World:
             stream.num_rounds += 1
             score.num_tokens += outcome.num_tokens
             score.rounds.append((outcome.num_tokens, end_s - start_s))
-            stream.policy.seen(stream.choice, outcome, num_context)
+            stream.policy.learn(stream.choice, outcome, num_context)
             if stream.position >= stream.answer.num_tokens:
                 stream.policy.finish()
                 streams[number] = begin(number)
@@ -166,22 +166,22 @@ class World:
             self._doing[stream.number] = _Doing()
             return Outcome(self._pass_s(phase, chance), 1, 0, 0, 0, False, 0.0, 0)
         left = answer.num_tokens - position
-        num_copied = answer.copied[position]
-        is_head = choice.lead in HEADS
+        num_copied = answer.num_copied[position]
+        is_head = choice.drafter in HEADS
         num_own, depth, right = self._drafted(stream, choice, phase, luck)
         num_drafted, beyond = num_own, least_beyond(depth if is_head else 0)
         is_copy = num_copied > beyond
         if is_copy:
             num_drafted = depth = num_copied
-            right = answer.right[COPY][position]
+            right = answer.num_accepted[COPY][position]
         kind = (ROWS, num_drafted) if num_drafted else (PLAIN_ROUND, 0)
         if is_head:  # A head makes its next draft in the pass, whatever is verified there.
-            kind = choice.lead, choice.num_tokens
+            kind = choice.drafter, choice.num_tokens
         added_s = self._mean_s(*kind, phase) - self._mean_s(OFF, 0, phase)
         if is_head and is_copy:
             added_s += self._mean_s(ROWS, num_drafted, phase) - self._mean_s(ROWS, num_own, phase)
-        is_asked = choice.lead not in (COPY, *HEADS) and not is_copy and stream.num_rounds > 0
-        asked = choice.lead if is_asked else None
+        is_asked = choice.drafter not in (COPY, *HEADS) and not is_copy and stream.num_rounds > 0
+        asked = choice.drafter if is_asked else None
         self._doing[stream.number] = _Doing(added_s / phase.num_streams, asked)
         drafting_s = self._engine_s(choice, chance) if is_asked else 0.0
         num_accepted = min(right, num_drafted, left - 1)
@@ -214,9 +214,9 @@ class World:
 
     def _engine_s(self, choice: Choice, chance: float) -> float:
         """Return the seconds of a draft engine's call; it serves all streams with this drafter."""
-        num_asking = sum(each.asked == choice.lead for each in self._doing.values())
+        num_asking = sum(each.asked == choice.drafter for each in self._doing.values())
         length, costs = choice.num_tokens, self._costs
-        whole_s = costs.seconds(choice.lead, length, num_asking, chance)
+        whole_s = costs.seconds(choice.drafter, length, num_asking, chance)
         return max(0.0, whole_s - costs.seconds(ROWS, length, num_asking, chance))
 
     def _drafted(
@@ -226,11 +226,11 @@ class World:
 
         All are 0 for copies, and in the first round, in which no drafter proposes.
         """
-        if choice.lead == COPY or not stream.num_rounds:
+        if choice.drafter == COPY or not stream.num_rounds:
             return 0, 0, 0
-        recorded = stream.answer.right[choice.lead]
+        recorded = stream.answer.num_accepted[choice.drafter]
         right = recorded[stream.position]
-        if luck < phase.stale.get(choice.lead, 0.0):
+        if luck < phase.stale.get(choice.drafter, 0.0):
             right = 0
-        depth = min(TREES.get(choice.lead, choice.num_tokens), choice.num_tokens)
+        depth = min(TREES.get(choice.drafter, choice.num_tokens), choice.num_tokens)
         return choice.num_tokens, depth, min(right, depth)

@@ -13,13 +13,20 @@ from specdec.drafting.head import HeadShape
 from specdec.drafting.lookup import LookupDrafter
 from specdec.drafting.prediction import PredictionDrafter
 from specdec.drafting.protocol import NO_PROPOSAL, Proposal
-from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
+from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.loop import Context, speculate
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
+from specdec.steering.choices import (
+    COPY,
+    OFF_CHOICE,
+    Candidate,
+    Choice,
+    EstimatedDrafter,
+    RequestTraits,
+)
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import (
-    FIRST_STRETCH,
+    FIRST_PLAIN_TOKENS,
     TRIAL_ROUNDS,
     RequestSteering,
     RoundResult,
@@ -36,7 +43,7 @@ from tests.unit.scripted import (
 from tests.unit.steering.test_costs import fill, seconds
 
 CONTEXT = np.arange(5, dtype=np.int32)
-HEAD, ENGINE = Lead("head", (1, 2, 3), is_head=True), Lead("draft", (1, 2, 3, 4))
+HEAD, ENGINE = Candidate("head", (1, 2, 3), is_head=True), Candidate("draft", (1, 2, 3, 4))
 
 
 class Copying:
@@ -67,15 +74,15 @@ class Course:
     num_to_look_back: int = 64
     looked: list = field(default_factory=list)
 
-    def draw_look_back(self):
+    def draw_num_to_look_back(self):
         return self.num_to_look_back
 
-    def looked_back(self, offers):
+    def learn_copies(self, results):
         """Keep the counts of copies of any length: (rounds, drafted, accepted)."""
         self.looked.append(
             [
                 (each.num_rounds, each.num_drafted, each.num_accepted)
-                for each in offers
+                for each in results
                 if each.drafter == EstimatedDrafter(COPY)
             ]
         )
@@ -97,9 +104,9 @@ class Course:
 def steered(course, copying=(), engine=None):
     """Return a steered drafter with a head, and with copy drafters and a draft engine if given."""
     shape = HeadShape("head", 3, 3)
-    engines = {"draft": EngineLead(ENGINE, engine)} if engine else {}
+    engines = {"draft": EngineCandidate(ENGINE, engine)} if engine else {}
     return SteeredDrafter(
-        course, list(copying), engines, {"head": HeadLead(HEAD, shape)}, clock=lambda: 0.0
+        course, list(copying), engines, {"head": HeadCandidate(HEAD, shape)}, clock=lambda: 0.0
     )
 
 
@@ -180,7 +187,7 @@ def test_without_speculation_the_target_streams(stretch):
     assert [each.is_clean for each in course.heard][: 2 * (stretch or 2) : stretch or 2][0] is False
 
 
-def test_speculation_continues_after_a_stretch_without_it():
+def test_speculation_continues_after_a_num_plain_without_it():
     """Off, on and off again within a request give the same text."""
     text = tuple(range(20, 60))
     choices = [OFF_CHOICE, Choice("draft", 3), Choice("draft", 3), OFF_CHOICE]
@@ -196,7 +203,7 @@ def test_speculation_continues_after_a_stretch_without_it():
     assert END_ID not in context.tokens
 
 
-def test_missed_copies_are_reported_after_a_stretch_without_speculation():
+def test_missed_copies_are_reported_after_a_num_plain_without_speculation():
     """The report has the rounds that copy drafters would have made of the latest tokens."""
     text = (20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 22, 23, 20, 21, 30, 31, 32, 33)
     course = Course([OFF_CHOICE], stretch=12)
@@ -273,12 +280,12 @@ def test_rounds_with_a_prediction_report_its_copies():
     for _ in speculate(context, KnowingTarget(tuple(range(20, 40))), steered(course, [predicted])):
         pass
 
-    told = [_told(each) for heard in course.heard for each in heard.offers]
+    told = [_told(each) for heard in course.heard for each in heard.draft_results]
     assert {(COPY, 3, 3, 1), (COPY, 0, 0, 1)} <= {*told}
 
 
-def _told(offer):
-    return offer.drafter.name, offer.num_drafted, offer.num_accepted, offer.num_rounds
+def _told(result):
+    return result.drafter.name, result.num_drafted, result.num_accepted, result.num_rounds
 
 
 def test_each_round_is_reported():
@@ -298,10 +305,10 @@ def test_each_round_is_reported():
         )
 
     first, second, third = course.heard
-    assert (first.has_head, first.offers, first.lead) == (True, (), HEAD)
-    assert second.offers == ()
+    assert (first.has_head, first.draft_results, first.candidate) == (True, (), HEAD)
+    assert second.draft_results == ()
     assert (second.num_drafted, second.num_rows) == (3, 1)
-    assert [_told(each) for each in third.offers] == [("head", 3, 1, 1)]
+    assert [_told(each) for each in third.draft_results] == [("head", 3, 1, 1)]
     assert third.num_rows == 4
 
 
@@ -321,8 +328,8 @@ def test_first_round_measures_the_cost_of_a_prompt(has_head):
     """Its time counts with a drafting head and without a head, not with one that reads along."""
     course, controller, _ = steering(SITUATION)
     course.choice(10, 100, can_read=True)
-    course.seen(RoundResult(0.2, 1, 10, has_head=has_head))
-    course.seen(RoundResult(0.1, 2, 11, lead=ENGINE, num_drafted=2, draft_s=0.05))
+    course.learn_round(RoundResult(0.2, 1, 10, has_head=has_head))
+    course.learn_round(RoundResult(0.1, 2, 11, candidate=ENGINE, num_drafted=2, draft_s=0.05))
 
     num_prompts = [mean[1] for mean in controller.state()["costs"]["readings"]]
     assert num_prompts == [1] * (1 if has_head is None else 2)
@@ -380,9 +387,11 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
             course.leave()
     assert course.is_trial
 
-    course.seen(RoundResult(0.5, 1, 10))
+    course.learn_round(RoundResult(0.5, 1, 10))
     for number in range(1, TRIAL_ROUNDS):
-        course.seen(RoundResult(0.1, 2, 10 + number, lead=HEAD, num_drafted=choice.num_tokens))
+        course.learn_round(
+            RoundResult(0.1, 2, 10 + number, candidate=HEAD, num_drafted=choice.num_tokens)
+        )
 
     def num_timed():
         return controller.costs.num_timed("head", 30, time.time())
@@ -390,7 +399,7 @@ def test_each_round_of_a_trial_reports_its_time_under_load():
     assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
     course.choice(10 + TRIAL_ROUNDS, 90, can_read=True)
     assert not course.is_trial
-    course.seen(RoundResult(0.1, 2, 10 + TRIAL_ROUNDS, lead=HEAD, num_drafted=3))
+    course.learn_round(RoundResult(0.1, 2, 10 + TRIAL_ROUNDS, candidate=HEAD, num_drafted=3))
     assert num_timed() == pytest.approx(TRIAL_ROUNDS - 1, rel=0.05)
 
 
@@ -402,7 +411,7 @@ def test_trial_is_given_up_if_the_load_more_than_doubles(num_inflight, goes_on):
     for _ in range(2):
         course = RequestSteering(controller, SITUATION, traffic, 10)
         tried = course.choice(10, 100, can_read=True)
-        course.seen(RoundResult(0.1, 1, 10, has_head=None))
+        course.learn_round(RoundResult(0.1, 1, 10, has_head=None))
     assert course.is_trial
     assert not tried.is_off
 
@@ -442,7 +451,7 @@ def test_unknown_deployment_drafts_as_configured_unless_it_is_busy():
     assert calm.choice(10, 100, can_read=True) == Choice("head", 3)
     busy, _, _ = steering(SITUATION, inflight=30)
     assert busy.choice(10, 100, can_read=True) == OFF_CHOICE
-    assert busy.stretch == FIRST_STRETCH
+    assert busy.stretch == FIRST_PLAIN_TOKENS
 
 
 @pytest.mark.parametrize("num_at_a_time", [1, 16])
@@ -454,18 +463,18 @@ def test_plain_steps_count_however_many_tokens_come_at_a_time(num_at_a_time):
     draw = random.Random(1).random
     course, controller, _ = steering(SITUATION, inflight=30, draw=draw)
     course.choice(10, 1000, can_read=True)
-    course.seen(RoundResult(0.5, 1, 10))
-    num_stretches, num_context = 0, 11
+    course.learn_round(RoundResult(0.5, 1, 10))
+    num_num_plaines, num_context = 0, 11
     while num_context < 11 + 20 * 32:
         before = course.stretch
         course.choice(num_context, 1000, can_read=True)
-        num_stretches += course.stretch != before
-        course.seen(RoundResult(0.01 * num_at_a_time, num_at_a_time, num_context))
+        num_num_plaines += course.stretch != before
+        course.learn_round(RoundResult(0.01 * num_at_a_time, num_at_a_time, num_context))
         num_context += num_at_a_time
 
     assert seconds(controller.costs, OFF_CHOICE, 30, context=500) == pytest.approx(0.01, rel=0.05)
-    # The first stretch has FIRST_STRETCH tokens, each further one twice as many.
-    assert num_stretches == (20 * 32 // FIRST_STRETCH).bit_length() - 1
+    # The first stretch has FIRST_PLAIN_TOKENS tokens, each further one twice as many.
+    assert num_num_plaines == (20 * 32 // FIRST_PLAIN_TOKENS).bit_length() - 1
 
 
 def test_rows_of_ended_requests_no_longer_count():

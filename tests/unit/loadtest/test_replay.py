@@ -174,5 +174,8 @@ def test_recorded_answers_have_counts_for_each_token(trace):
     assert {each.task for each in trace.answers} >= {"sql", "translation", "creative_writing"}
     for answer in trace.answers:
         assert isinstance(answer, Answer)
-        lengths = {len(answer.copied), *(len(counts) for counts in answer.right.values())}
+        lengths = {
+            len(answer.num_copied),
+            *(len(counts) for counts in answer.num_accepted.values()),
+        }
         assert lengths == {answer.num_tokens}

@@ -14,7 +14,7 @@ from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabel
 from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
+from specdec.steering.choices import OFF_CHOICE, Candidate, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
 from specdec.steering.predictions import RequestProgress
@@ -25,7 +25,7 @@ DRAFTS = {"tokenizer_dir": "", "tensorrt_llm_draft_model_name": "draft_code,draf
 PROMPT = np.zeros(1, np.int32)
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 ALONE = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
-LEADS = (Lead("draft_code", (1, 2, 3, 4)), Lead("draft_chat", (1, 2, 3, 4)))
+CANDIDATES = (Candidate("draft_code", (1, 2, 3, 4)), Candidate("draft_chat", (1, 2, 3, 4)))
 
 
 def labeler(**settings):
@@ -117,14 +117,14 @@ def settled(controller, traits):
     """Return the drafter that is chosen after eight decisions."""
     for _ in range(8):
         chosen = controller.choose(traits, ALONE)
-    return chosen.lead
+    return chosen.drafter
 
 
 @pytest.fixture
 def controller():
     """Return a controller that has learned, from another task, that draft_chat does better."""
     found = Controller(ControlSettings(control_share=0.0), clock=lambda: 1e6, draw=lambda: 0.99)
-    other = RequestTraits("mail", "greedy", LEADS, False, Choice("draft_chat", 2))
+    other = RequestTraits("mail", "greedy", CANDIDATES, False, Choice("draft_chat", 2))
     report_rounds(found, other, "draft_chat", 0.8, 400)
     report_rounds(found, other, "draft_code", 0.5, 200)
     return found
@@ -132,7 +132,9 @@ def controller():
 
 def routed(label="sql"):
     """Return the situation of a task that is configured to use draft_code."""
-    return RequestTraits(label, "greedy", LEADS, False, Choice("draft_code", 2), is_routed=True)
+    return RequestTraits(
+        label, "greedy", CANDIDATES, False, Choice("draft_code", 2), is_routed=True
+    )
 
 
 def test_routed_task_starts_with_its_configured_drafter(controller):
@@ -159,7 +161,7 @@ def test_routed_task_leaves_a_hopeless_drafter_for_good(controller):
     assert settled(controller, routed()) == "draft_chat"
     trials = [controller.begin_trial(routed(), ALONE) for _ in range(4 * TRIAL_EVERY)]
     assert settled(controller, routed()) == "draft_chat"
-    assert len([each for each in trials if each is not None and each.lead == "draft_code"]) <= 1
+    assert len([each for each in trials if each is not None and each.drafter == "draft_code"]) <= 1
 
 
 def test_tenants_with_opposite_acceptance_get_their_own_choices(controller):

@@ -85,12 +85,12 @@ def test_copies_are_not_expected_before_one_was_found():
         EstimatedDrafter(COPY): 0.0,
         EstimatedDrafter(COPY, 3): 0.0,
     }
-    found = {name: book.estimate("sql", name, "greedy", NOW, 0).offers for name in expected}
+    found = {name: book.estimate("sql", name, "greedy", NOW, 0).proposes for name in expected}
     assert found == expected
 
     for _ in range(200):
         book.add("sql", "greedy", DraftResult(EstimatedDrafter(COPY), 7, 7, 3), NOW)
-    assert book.estimate("sql", EstimatedDrafter(COPY), "greedy", NOW, 0).offers > 0.9
+    assert book.estimate("sql", EstimatedDrafter(COPY), "greedy", NOW, 0).proposes > 0.9
 
 
 def test_estimate_follows_a_draft_model_that_becomes_stale():
@@ -189,14 +189,14 @@ def test_estimates_are_always_probabilities(rounds, num_errors):
     """This holds after any rounds, empty and extremely long drafts included."""
     book = AcceptanceEstimates()
     for drafted, accepted in rounds:
-        offer = DraftResult(DRAFT, drafted, drafted, min(accepted, drafted))
-        book.add("code", "greedy", offer, NOW)
+        result = DraftResult(DRAFT, drafted, drafted, min(accepted, drafted))
+        book.add("code", "greedy", result, NOW)
 
     found = book.estimate("code", DRAFT, "greedy", NOW, MAX_POSITIONS)
 
     assert len(found.alphas) == MAX_POSITIONS
     assert all(0 <= alpha <= 1 for alpha in found.alphas)
-    assert 0 <= found.offers <= 1
+    assert 0 <= found.proposes <= 1
     lengths = [found.expected_tokens(depth, num_errors) for depth in range(1, MAX_POSITIONS)]
     assert lengths == sorted(lengths)
     assert 1 <= lengths[-1] <= MAX_POSITIONS + 1

@@ -9,7 +9,14 @@ import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, EstimatedDrafter, Lead, RequestTraits
+from specdec.steering.choices import (
+    COPY,
+    OFF_CHOICE,
+    Candidate,
+    Choice,
+    EstimatedDrafter,
+    RequestTraits,
+)
 from specdec.steering.control_group import MIN_REQUESTS, ControlGroup
 from specdec.steering.controller import KNOWN_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
@@ -20,7 +27,7 @@ from specdec.steering.settings import ControlSettings
 from tests.unit.steering.test_costs import fill
 
 SITUATION = RequestTraits(
-    "code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
+    "code", "greedy", (Candidate("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
 )
 START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
 
@@ -79,8 +86,8 @@ def test_fixed_and_off_ignore_measurements():
 )
 def test_report_has_the_draft_tokens_of_the_choice(leading, chosen, num_draft_tokens):
     """For copy drafters, whose drafts have any length, it has their mean; 0 would look like off."""
-    lead = Lead("draft", (2,))
-    traits = RequestTraits("code", "greedy", (lead,), True, Choice("draft", 2))
+    candidate = Candidate("draft", (2,))
+    traits = RequestTraits("code", "greedy", (candidate,), True, Choice("draft", 2))
     controller = Controller(ControlSettings("auto"), draw=lambda: 0.5)
     fill(controller.costs)
     for size in (4, 8, 0) * 100:
@@ -148,11 +155,11 @@ def test_no_gain_is_reported_from_few_requests():
     assert group.measured.gain == pytest.approx(2.0)
 
 
-def learn(controller, traits, lead, accepted, seconds, num_rounds=200):
-    """Report rounds in which `lead` drafts two tokens and `accepted` of them are accepted."""
+def learn(controller, traits, drafter, accepted, seconds, num_rounds=200):
+    """Report rounds in which `drafter` drafts two tokens and `accepted` of them are accepted."""
     for _ in range(num_rounds):
-        controller.learn_step(Step(Choice(lead, 2), 1, 1, 3, 100), seconds)
-        controller.learn_drafts(traits, [DraftResult(EstimatedDrafter(lead), 2, 2, accepted)])
+        controller.learn_step(Step(Choice(drafter, 2), 1, 1, 3, 100), seconds)
+        controller.learn_drafts(traits, [DraftResult(EstimatedDrafter(drafter), 2, 2, accepted)])
 
 
 def trials_of(controller, traits, num_requests, progress=START):
@@ -164,16 +171,26 @@ def trials_of(controller, traits, num_requests, progress=START):
     return [each for each in tried if each is not None]
 
 
-@pytest.mark.parametrize(("lead", "is_tried"), [("poor", True), ("slow", False)])
-def test_choice_is_tried_again_once_its_evidence_has_faded(lead, is_tried):
+@pytest.mark.parametrize(("drafter", "is_tried"), [("poor", True), ("slow", False)])
+def test_choice_is_tried_again_once_its_evidence_has_faded(drafter, is_tried):
     """A drafter without accepted tokens is; one that is far too slow could never pay off."""
     traits = RequestTraits(
-        "code", "greedy", (Lead("draft", (2,)), Lead(lead, (2,))), False, Choice("draft", 2)
+        "code",
+        "greedy",
+        (Candidate("draft", (2,)), Candidate(drafter, (2,))),
+        False,
+        Choice("draft", 2),
     )
     now_s = [1e9]
     controller = Controller(ControlSettings(), clock=lambda: now_s[0], draw=lambda: 0.5)
     learn(controller, traits, "draft", 2, 0.013)
-    learn(controller, traits, lead, 0 if lead == "poor" else 2, 0.100 if lead == "slow" else 0.013)
+    learn(
+        controller,
+        traits,
+        drafter,
+        0 if drafter == "poor" else 2,
+        0.100 if drafter == "slow" else 0.013,
+    )
     for _ in range(200):
         controller.learn_step(Step(OFF_CHOICE, 1, 0, 1, 100), 0.010)
 
@@ -181,11 +198,11 @@ def test_choice_is_tried_again_once_its_evidence_has_faded(lead, is_tried):
     assert trials_of(controller, traits, 4 * TRIAL_EVERY) == []
     now_s[0] += 20 * HALF_LIFE_S
     learn(controller, traits, "draft", 2, 0.013)
-    tried = {each.lead for each in trials_of(controller, traits, 4 * TRIAL_EVERY)}
-    assert (lead in tried) is is_tried
+    tried = {each.drafter for each in trials_of(controller, traits, 4 * TRIAL_EVERY)}
+    assert (drafter in tried) is is_tried
 
 
-UNTRIED = replace(SITUATION, leads=(*SITUATION.leads, Lead("new", (2,))))
+UNTRIED = replace(SITUATION, candidates=(*SITUATION.candidates, Candidate("new", (2,))))
 
 
 def test_new_task_has_trials_soon_and_later_now_and_then():
@@ -235,7 +252,7 @@ def test_under_load_requests_that_must_draft_get_the_default():
     """These requests ask for a number of draft tokens, and their drafter was never timed."""
     controller = Controller(ControlSettings("auto", control_share=0.0), draw=lambda: 0.5)
     fill(controller.costs, load=8)
-    asked = replace(SITUATION, leads=(Lead("other", (2,)),), may_be_off=False)
+    asked = replace(SITUATION, candidates=(Candidate("other", (2,)),), may_be_off=False)
     asked = replace(asked, default=Choice("other", 2))
 
     loaded = RequestProgress(num_inflight=8, num_context=100, num_left=200, is_start=True)

@@ -131,7 +131,7 @@ def test_speed_without_speculation_stays_known_while_all_requests_speculate():
         costs.add(all_do(Choice("head", 2), 4, rows=3), 0.040, NOW_S)
 
     assert seconds(costs, OFF_CHOICE, 4) == pytest.approx(0.020, rel=0.05)
-    assert costs.num_timed(OFF_CHOICE.lead, 4, NOW_S) > 150
+    assert costs.num_timed(OFF_CHOICE.drafter, 4, NOW_S) > 150
 
 
 def test_speed_without_speculation_depends_on_context_and_load():

@@ -97,7 +97,7 @@ def test_state_of_means_survives():
         matrices.add(("b", 2, 3), value * np.ones((2, 2)), NOW_S)
 
     for means, size in ((numbers, 0), (matrices, 2)):
-        again = Means.of_state(means.state(), size)
+        again = Means.of_state(means.state(), tuple, size)
         assert again.state() == means.state()
     for damaged in (
         [["a"]],
@@ -105,4 +105,4 @@ def test_state_of_means_survives():
         [[["a"], float("nan"), 1.0, NOW_S]],
     ):
         with pytest.raises((ValueError, TypeError)):
-            Means.of_state(damaged)
+            Means.of_state(damaged, tuple)

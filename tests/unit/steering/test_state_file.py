@@ -13,7 +13,7 @@ import pytest
 
 from specdec.serving.control_plane import ControlPlane
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, EstimatedDrafter, Lead, RequestTraits
+from specdec.steering.choices import Candidate, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.estimates import HALF_LIFE_S
 from specdec.steering.predictions import RequestProgress
@@ -22,7 +22,7 @@ from specdec.steering.state_file import FORMAT, Recalled, StateFile, StateFileMi
 from tests.unit.steering.test_costs import fill, seconds
 
 SITUATION = RequestTraits(
-    "code", "greedy", (Lead("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
+    "code", "greedy", (Candidate("draft", (1, 2, 3, 4)),), True, Choice("draft", 2)
 )
 START = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
 NOW_S = 1e9
@@ -76,9 +76,9 @@ def test_measurements_survive_a_restart(tmp_path):
     assert estimate(old) == estimate(new)
     for choice in (Choice("copy"), Choice("draft", 4)):
         assert seconds(new.costs, choice) == pytest.approx(seconds(old.costs, choice), rel=0.01)
-    for lead, is_head in (("head", True), ("draft", False)):
-        reading_s = new.costs.reading_s(lead, 500, is_head=is_head)
-        assert reading_s == old.costs.reading_s(lead, 500, is_head=is_head) > 0.0
+    for drafter, is_head in (("head", True), ("draft", False)):
+        reading_s = new.costs.reading_s(drafter, 500, is_head=is_head)
+        assert reading_s == old.costs.reading_s(drafter, 500, is_head=is_head) > 0.0
     assert old.choose(SITUATION, START) == new.choose(SITUATION, START)
     assert [each.name for each in (tmp_path / "deep").iterdir()] == ["control.json"]
 

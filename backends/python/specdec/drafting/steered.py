@@ -14,26 +14,33 @@ from specdec.drafting.protocol import NO_PROPOSAL, Drafter, Proposal
 from specdec.engines.protocol import TokenIds
 from specdec.rounds import Round
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import Choice, EstimatedDrafter, Lead, least_beyond
-from specdec.steering.copying import CopyWatch, told
+from specdec.steering.choices import (
+    COPIES,
+    LONG_COPIES,
+    Candidate,
+    Choice,
+    EstimatedDrafter,
+    least_beyond,
+)
+from specdec.steering.copying import CopyWatch, copy_result
 from specdec.steering.request_steering import RequestSteering, RoundResult
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLead:
+class EngineCandidate:
     """A draft engine that the controller may choose."""
 
-    lead: Lead
+    candidate: Candidate
     """The engine's name and the draft lengths that the controller may choose."""
     drafter: Drafter
     """Drafter that asks the engine."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeadLead:
+class HeadCandidate:
     """The target's head as a chain or as a tree, which the controller may choose."""
 
-    lead: Lead
+    candidate: Candidate
     """The drafter's name, its depth, and the draft lengths that the controller may choose."""
     shape: HeadShape
     """Chain or tree to ask of the head."""
@@ -57,8 +64,8 @@ class SteeredDrafter:
         self,
         steering: RequestSteering,
         copying: Sequence[Drafter],
-        engines: Mapping[str, EngineLead],
-        heads: Mapping[str, HeadLead],
+        engines: Mapping[str, EngineCandidate],
+        heads: Mapping[str, HeadCandidate],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Take the controller's part for this request and the drafters that it may choose.
@@ -77,7 +84,7 @@ class SteeredDrafter:
         self._context: TokenIds = np.empty(0, dtype=np.int32)
         self._num_left = 0
         """Most tokens that a draft after `_context` may have."""
-        self._said: list[int] = []
+        self._confirmed: list[int] = []
         """Tokens confirmed after `_context`."""
         self._num_context = 0
         self._num_rounds = 0
@@ -85,7 +92,7 @@ class SteeredDrafter:
         """Whether the head has read the whole context, and so can draft; True without a head."""
         self._choice: Choice | None = None
         """Choice for the running round; None if `propose` was not called for it."""
-        self._offer = NO_PROPOSAL
+        self._proposal = NO_PROPOSAL
         self._is_copy = False
         self._num_asked: int | None = None
         """Draft tokens that the head is asked for in the running round; see `Draft.num_next`."""
@@ -93,30 +100,27 @@ class SteeredDrafter:
         """Draft tokens that the head was asked for in the previous round."""
         self._num_streamed = 0
         """Tokens generated without speculation since the last choice."""
-        leads = (*(each.lead for each in engines.values()), *(each.lead for each in heads.values()))
-        self._watch = CopyWatch(leads)
+        self._watch = CopyWatch()
         # The prediction drafter has state and cannot be asked about an earlier position.
         self._is_predicted = any(isinstance(each, PredictionDrafter) for each in copying)
         self._can_look_back = bool(copying) and steering.looks_back and not self._is_predicted
-        self._depth = 0
-        """Length in tokens that a copy must exceed to be used in the running round."""
         self._has_looked_back = False
         """Whether the running round began with a look back, so that its time is no fair sample."""
 
     def propose(self, context: TokenIds, max_tokens: int) -> Proposal:
         self._num_context = len(context)
-        self._context, self._num_left, self._said = context.copy(), max_tokens, []
+        self._context, self._num_left, self._confirmed = context.copy(), max_tokens, []
         self._has_looked_back = self._steering.is_due and self._look_back()
         choice = self._steering.choice(len(context), max_tokens + 1, can_read=self._has_read)
         self._choice = choice
         self._was_asked, self._num_asked = self._num_asked, None
-        self._is_copy, self._offer, self._depth = False, NO_PROPOSAL, 0
+        self._is_copy, self._proposal = False, NO_PROPOSAL
         self._num_streamed = 0
         if choice.is_off:
             self._has_read = False
-            return Proposal(num_plain=self._steering.stretch or max_tokens + 1)
-        self._offer = self._best(context, max_tokens, choice)
-        return self._offer
+            return Proposal(num_plain=self._steering.num_plain or max_tokens + 1)
+        self._proposal = self._best(context, max_tokens, choice)
+        return self._proposal
 
     def observe(self, confirmed: Round) -> None:
         now_s = self._clock()
@@ -129,14 +133,12 @@ class SteeredDrafter:
             self._head.observe(confirmed)
         choice, num_tokens = self._choice, len(confirmed.tokens)
         if choice is not None:
-            self._steering.seen(self._seen(confirmed, seconds, choice))
-            if self._depth and not self._is_copy:
-                self._watch.said(self._num_context, num_tokens)
+            self._steering.learn_round(self._round_result(confirmed, seconds, choice))
             if choice.is_off:
                 self._num_streamed += num_tokens
             else:
                 self._choice = None
-        self._said += confirmed.tokens
+        self._confirmed += confirmed.tokens
         self._num_rounds += 1
         self._num_context += num_tokens
         if self._num_rounds == 1:
@@ -157,14 +159,14 @@ class SteeredDrafter:
     def _best(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
         own = self._from_head(context, max_tokens, choice)
         self._num_asked = own.num_next
-        self._depth = least_beyond(max(own.depths, default=0))
+        beyond = least_beyond(max(own.depths, default=0))
         for drafter in self._copying:
             found = drafter.propose(context, max_tokens)
-            if max(found.depths, default=0) > self._depth:
+            if max(found.depths, default=0) > beyond:
                 self._is_copy = True
                 return replace(found, num_next=own.num_next, next_depth=own.next_depth)
-        if choice.lead in self._engines:
-            engine = self._engines[choice.lead]
+        if choice.drafter in self._engines:
+            engine = self._engines[choice.drafter]
             found = engine.drafter.propose(context, min(max_tokens, choice.num_tokens))
             return replace(found, num_next=own.num_next, next_depth=own.next_depth)
         return own
@@ -175,19 +177,19 @@ class SteeredDrafter:
         Return whether the copy drafters were asked. A look back costs no pass, so the controller
         learns about copies from rounds of any drafter.
         """
-        num_tokens = self._steering.draw_look_back() if self._can_look_back else 0
+        num_tokens = self._steering.draw_num_to_look_back() if self._can_look_back else 0
         if not (num_tokens and self._num_rounds):
             return False
-        text = np.concatenate([self._context, np.asarray(self._said, dtype=np.int32)])
+        text = np.concatenate([self._context, np.asarray(self._confirmed, dtype=np.int32)])
 
-        def find(place: int) -> list[tuple[int, int]]:
-            """Return (draft tokens, right ones) of each copy drafter at the position `place`."""
-            said = tuple(text[place:].tolist())
-            num_left = self._num_left - len(self._said) + len(said)
-            offered = [each.propose(text[:place], num_left) for each in self._copying]
-            return [(len(each.tokens), len(each.draft.path(said))) for each in offered]
+        def find(position: int) -> list[tuple[int, int]]:
+            """Return (draft tokens, accepted ones) of each copy drafter at `position`."""
+            following = tuple(text[position:].tolist())
+            num_left = self._num_left - len(self._confirmed) + len(following)
+            proposals = [each.propose(text[:position], num_left) for each in self._copying]
+            return [(len(each.tokens), len(each.draft.path(following))) for each in proposals]
 
-        self._steering.looked_back(self._watch.look_back(len(text), num_tokens, find))
+        self._steering.learn_copies(self._watch.look_back(len(text), num_tokens, find))
         return True
 
     def _from_head(self, context: TokenIds, max_tokens: int, choice: Choice) -> Proposal:
@@ -198,8 +200,8 @@ class SteeredDrafter:
         """
         if self._head is None or not self._has_read:
             return NO_PROPOSAL
-        if choice.lead in self._heads:
-            shape = self._heads[choice.lead].shape
+        if choice.drafter in self._heads:
+            shape = self._heads[choice.drafter].shape
             self._head.shape = replace(shape, num_tokens=choice.num_tokens)
             return self._head.propose(context, max_tokens)
         if self._steering.is_trial:
@@ -207,65 +209,61 @@ class SteeredDrafter:
         self._has_read = False
         return NO_PROPOSAL
 
-    def _seen(self, confirmed: Round, seconds: float, choice: Choice) -> RoundResult:
+    def _round_result(self, confirmed: Round, seconds: float, choice: Choice) -> RoundResult:
         num_tokens = len(confirmed.tokens)
         if choice.is_off:
             # The time of the first step includes the start of the call.
             is_clean = self._num_streamed > 0
             return RoundResult(seconds, num_tokens, self._num_context, is_clean=is_clean)
-        lead, num_drafted = self._lead_of_round(choice)
+        candidate, num_drafted = self._candidate_of_round(choice)
         is_read = self._num_asked is not None
         return RoundResult(
             seconds,
             num_tokens,
             self._num_context,
-            offers=() if confirmed.ended else self._offers(confirmed, choice),
+            draft_results=() if confirmed.ended else self._draft_results(confirmed, choice),
             num_rows=1 + confirmed.num_drafted,
-            lead=lead,
+            candidate=candidate,
             num_drafted=num_drafted,
-            draft_s=confirmed.draft_s if lead and not lead.is_head else 0.0,
+            draft_s=confirmed.draft_s if candidate and not candidate.is_head else 0.0,
             is_clean=(not is_read or num_drafted > 0) and not self._has_looked_back,
-            has_head=True if choice.lead in self._heads else None if is_read else False,
+            has_head=True if choice.drafter in self._heads else None if is_read else False,
         )
 
-    def _lead_of_round(self, choice: Choice) -> tuple[Lead | None, int]:
+    def _candidate_of_round(self, choice: Choice) -> tuple[Candidate | None, int]:
         """Return the head or engine that drafted during the round, and its number of tokens.
 
         A head drafts for the next round, an engine for this one. If neither drafted, return None
         and 0.
         """
-        if choice.lead in self._heads and self._num_asked is not None:
-            return self._heads[choice.lead].lead, self._num_asked
-        if choice.lead in self._engines and not self._is_copy and self._num_rounds:
-            return self._engines[choice.lead].lead, len(self._offer.tokens)
+        if choice.drafter in self._heads and self._num_asked is not None:
+            return self._heads[choice.drafter].candidate, self._num_asked
+        if choice.drafter in self._engines and not self._is_copy and self._num_rounds:
+            return self._engines[choice.drafter].candidate, len(self._proposal.tokens)
         return None, 0
 
-    def _offers(self, confirmed: Round, choice: Choice) -> tuple[DraftResult, ...]:
+    def _draft_results(self, confirmed: Round, choice: Choice) -> tuple[DraftResult, ...]:
         """Return the numbers of proposed and accepted tokens of the drafters that were asked.
 
         Only if the request has a prediction, one entry covers all copy drafters, because then
         `_look_back` does not report them.
         """
-        depth = max(self._offer.depths, default=0)
+        depth = max(self._proposal.depths, default=0)
         counts = confirmed.num_drafted, depth, confirmed.num_accepted
         nothing = 0, 0, 0
-        offers: list[DraftResult] = []
+        results: list[DraftResult] = []
         if self._is_predicted and self._num_rounds:
             copied = (depth, confirmed.num_accepted) if self._is_copy else (0, 0)
-            offers.append(told(self._depth_beside(choice), len(confirmed.tokens), *copied))
-        drafter = self._offer.drafter
+            copies = LONG_COPIES if choice.drafter in self._heads else COPIES
+            results.append(copy_result(copies, len(confirmed.tokens), *copied))
+        drafter = self._proposal.drafter
         if drafter is not None:  # A copy drafter, the engine, or the head asked in the last round.
-            offers.append(DraftResult(EstimatedDrafter(drafter), *counts))
-        elif not self._is_copy and self._was_lead_asked(choice):
-            offers.append(DraftResult(EstimatedDrafter(choice.lead), *nothing))
-        return tuple(offers)
+            results.append(DraftResult(EstimatedDrafter(drafter), *counts))
+        elif not self._is_copy and self._was_drafter_asked(choice):
+            results.append(DraftResult(EstimatedDrafter(choice.drafter), *nothing))
+        return tuple(results)
 
-    def _depth_beside(self, choice: Choice) -> int:
-        """Return the length in tokens that a copy must exceed to be used with this choice."""
-        head = self._heads.get(choice.lead)
-        return 0 if head is None else least_beyond(head.lead.depth(choice.num_tokens))
-
-    def _was_lead_asked(self, choice: Choice) -> bool:
-        if choice.lead in self._heads:
+    def _was_drafter_asked(self, choice: Choice) -> bool:
+        if choice.drafter in self._heads:
             return bool(self._was_asked)
-        return choice.lead in self._engines and self._num_rounds > 0
+        return choice.drafter in self._engines and self._num_rounds > 0

@@ -20,9 +20,6 @@ from dataclasses import dataclass
 RoundTime = Callable[[int], float]
 """Function from k to the time of a round, in any unit; for k = 0, the time of a plain step."""
 
-_BISECTIONS = 60
-"""Halvings of [0, 1]; more are below the precision of a float."""
-
 
 def expected_tokens(alpha: float, num_draft_tokens: float) -> float:
     """Return E(α, k) = (1 − α^(k+1)) / (1 − α), for an α that is the same at every position.
@@ -108,11 +105,10 @@ def alpha_of_tau(tau: float, num_draft_tokens: int) -> float:
             f"from 1 to {num_draft_tokens + 1}, not {tau:g}"
         )
     low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
+    while low < (middle := (low + high) / 2.0) < high:
         is_less = expected_tokens(middle, num_draft_tokens) < tau
         low, high = (middle, high) if is_less else (low, middle)
-    return (low + high) / 2.0
+    return middle
 
 
 def alpha_of_rate(rate: float, num_draft_tokens: int) -> float:

@@ -10,7 +10,7 @@ from specdec.drafting.registry import HEAD_TREE, DrafterId
 from specdec.engines.wire.sampling_inputs import REJECTION
 from specdec.serving.request_context import RequestContext
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import Choice, Lead
+from specdec.steering.choices import Candidate, Choice
 
 MAX_CHOSEN_TOKENS = 6
 """Most draft tokens per round that the controller requests of a draft model or of a head's chain. A
@@ -72,7 +72,7 @@ class DraftLengths:
         num_tokens = min(self.asked or configured, settings.max_draft_len)
         return HeadShape(head.name, head.source, num_tokens, is_tree)
 
-    def lead(self, drafter: DrafterId) -> Lead:
+    def candidate(self, drafter: DrafterId) -> Candidate:
         """Return the draft lengths that the controller may choose for a draft model or head."""
         lengths = tuple(range(1, self._max_chosen + 1))
         if drafter.is_head:
@@ -80,10 +80,10 @@ class DraftLengths:
             if self.asked is not None or shape.is_tree:
                 lengths = (shape.num_tokens,)
             depth = TREE_DEPTH if shape.is_tree else None
-            return Lead(drafter.name, lengths, depth, is_head=True)
+            return Candidate(drafter.name, lengths, depth, is_head=True)
         if self.asked is not None or self.settings.draft_ahead:
             lengths = (self.draft_model,)
-        return Lead(drafter.name, lengths)
+        return Candidate(drafter.name, lengths)
 
     def default(self, drafter: DrafterId) -> Choice:
         """Return the choice of a draft model or head before measurements."""

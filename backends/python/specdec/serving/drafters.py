@@ -19,7 +19,7 @@ from specdec.drafting.registry import (
     of_kinds,
 )
 from specdec.drafting.scripted import Scripts
-from specdec.drafting.steered import EngineLead, HeadLead, SteeredDrafter
+from specdec.drafting.steered import EngineCandidate, HeadCandidate, SteeredDrafter
 from specdec.drafting.suffix import Memory
 from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
@@ -32,7 +32,7 @@ from specdec.serving.draft_lengths import DraftLengths
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.settings.orchestrator import OrchestratorSettings
-from specdec.steering.choices import COPY, NONE, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.choices import COPY, NONE, OFF_CHOICE, Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
 from specdec.steering.load import Load
 from specdec.steering.request_steering import RequestSteering
@@ -154,27 +154,30 @@ class DrafterFactory:
         """
         lengths = DraftLengths(self._settings, context)
         engines = {
-            each.name: EngineLead(
-                lengths.lead(each),
+            each.name: EngineCandidate(
+                lengths.candidate(each),
                 self._engines.ahead(each, context, self._drafter(each, context)),
             )
             for each in drafters
             if each.kind is DRAFT_MODEL
         }
         heads = {
-            each.name: HeadLead(lengths.lead(each), lengths.shape(each))
+            each.name: HeadCandidate(lengths.candidate(each), lengths.shape(each))
             for each in drafters
             if each.is_head and (is_fixed or lengths.takes_trees or each.kind is not HEAD_TREE)
         }
         copying = [self._drafter(each, context) for each in drafters if each.kind.is_free]
-        leads = (*(each.lead for each in heads.values()), *(each.lead for each in engines.values()))
-        routed = None if is_fixed else self._routed(context, leads)
+        candidates = (
+            *(each.candidate for each in heads.values()),
+            *(each.candidate for each in engines.values()),
+        )
+        routed = None if is_fixed else self._routed(context, candidates)
         traits = RequestTraits(
             task=context.task.label,
             band=context.band,
-            leads=leads,
-            has_copying=bool(copying),
-            default=routed or self._default(context, leads, has_copying=bool(copying)),
+            candidates=candidates,
+            max_copy_tokens=lengths.long_copy if copying else 0,
+            default=routed or self._default(context, candidates, has_copying=bool(copying)),
             may_be_off=not is_fixed and context.request.num_draft_tokens is None,
             is_fixed=is_fixed,
             is_routed=routed is not None,
@@ -183,14 +186,14 @@ class DrafterFactory:
         return SteeredDrafter(steering, copying, engines, heads)
 
     def _default(
-        self, context: RequestContext, leads: Sequence[Lead], *, has_copying: bool
+        self, context: RequestContext, candidates: Sequence[Candidate], *, has_copying: bool
     ) -> Choice:
         """Return the choice before measurements: head, draft model, copy drafters or off."""
-        if leads:
-            return DraftLengths(self._settings, context).default(self._by_name[leads[0].name])
+        if candidates:
+            return DraftLengths(self._settings, context).default(self._by_name[candidates[0].name])
         return Choice(COPY) if has_copying else OFF_CHOICE
 
-    def _routed(self, context: RequestContext, leads: Sequence[Lead]) -> Choice | None:
+    def _routed(self, context: RequestContext, candidates: Sequence[Candidate]) -> Choice | None:
         """Return the choice that the operator configured for the request's task.
 
         Returns None if there is none, or if its drafter cannot draft for this request.
@@ -200,7 +203,7 @@ class DrafterFactory:
             return None
         if routed.kind.is_free:
             return Choice(COPY)
-        if all(each.name != routed.name for each in leads):
+        if all(each.name != routed.name for each in candidates):
             return None
         return DraftLengths(self._settings, context).default(routed)
 

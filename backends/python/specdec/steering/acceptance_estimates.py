@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from specdec.estimates.formulas import expected_tokens_by_length
+from specdec.estimates.formulas import acceptance_rate, expected_tokens_by_length
 from specdec.steering.choices import EstimatedDrafter
 from specdec.steering.drift import Drift
-from specdec.steering.estimates import PRIOR_ROUNDS, Key, Means
+from specdec.steering.estimates import PRIOR_ROUNDS, Mean, Means
 
-UNKNOWN = 0.6
-"""Conditional acceptance assumed for an unknown drafter: high enough for a trial."""
+UNKNOWN = 1 / 2
+"""Conditional acceptance assumed for an unknown drafter."""
 
-OFFERS, DRAFTED, ACCEPTED = "offers", "drafted", "accepted"
+PROPOSES, DRAFTED, ACCEPTED = "proposes", "drafted", "accepted"
 """Quantities of a drafter besides the acceptance of each position: the share of rounds in which it
 had a proposal, and mean draft tokens and accepted ones of a proposal."""
 
@@ -46,7 +46,7 @@ class DraftResult:
 class Acceptance:
     """The acceptance estimate for one task, drafter and band."""
 
-    offers: float
+    proposes: float
     """Share of the rounds in which the drafter had a proposal when it was asked."""
     alphas: tuple[float, ...]
     """Conditional acceptance of each position."""
@@ -63,36 +63,50 @@ class Acceptance:
         """
         pairs = zip(self.alphas[:depth], self.errors[:depth], strict=True)
         alphas = [min(1.0, alpha + num_errors * error) for alpha, error in pairs]
-        return 1.0 + self.offers * (expected_tokens_by_length(alphas)[-1] - 1.0)
+        return 1.0 + self.proposes * (expected_tokens_by_length(alphas)[-1] - 1.0)
+
+
+class AcceptanceKey(NamedTuple):
+    """The key of a mean."""
+
+    task: str
+    """Label of the task; "" for all tasks together."""
+    drafter: str
+    beyond: int
+    """Draft tokens that a copy exceeds; 0 for all drafts."""
+    band: str
+    """Label of the band; "" for all bands together."""
+    quantity: str | int = ""
+    """A position of a draft, or one of the quantities named above."""
+
+    def of(self, quantity: str | int) -> AcceptanceKey:
+        """Return the key of another quantity."""
+        return self._replace(quantity=quantity)
 
 
 class AcceptanceEstimates:
     """All acceptance estimates. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
-        self._means = Means()
-        """Means by task, drafter's name, the length that its drafts exceed, band and quantity.
-
-        Task "" is all tasks together, band "" all bands. A quantity is a position, or one of those
-        named above."""
+        self._means: Means[AcceptanceKey] = Means()
         self._drifts: dict[tuple[EstimatedDrafter, str], Drift] = defaultdict(Drift)
 
     def __bool__(self) -> bool:
         """Return whether anything is known."""
         return bool(self._means)
 
-    def add(self, task: str, band: str, offer: DraftResult, now_s: float) -> None:
+    def add(self, task: str, band: str, result: DraftResult, now_s: float) -> None:
         """Add the result of asking a drafter."""
-        self._watch(task, band, offer, now_s)
-        for level in _levels(task, offer.drafter, band):
-            has_offer, num_rounds = float(offer.depth > 0), offer.num_rounds
-            self._means.add((*level, OFFERS), has_offer, now_s, num_rounds)
-            if offer.depth:
-                self._means.add((*level, DRAFTED), float(offer.num_drafted), now_s)
-                self._means.add((*level, ACCEPTED), float(offer.num_accepted), now_s)
-            for position in range(min(offer.num_accepted + 1, offer.depth)):
-                is_right = float(position < offer.num_accepted)
-                self._means.add((*level, position), is_right, now_s)
+        self._watch(task, band, result, now_s)
+        for level in _levels(task, result.drafter, band):
+            has_draft = float(result.depth > 0)
+            self._means.add(level.of(PROPOSES), has_draft, now_s, result.num_rounds)
+            if has_draft:
+                self._means.add(level.of(DRAFTED), float(result.num_drafted), now_s)
+                self._means.add(level.of(ACCEPTED), float(result.num_accepted), now_s)
+            for position in range(min(result.num_accepted + 1, result.depth)):
+                is_accepted = float(position < result.num_accepted)
+                self._means.add(level.of(position), is_accepted, now_s)
 
     def estimate(
         self, task: str, drafter: EstimatedDrafter, band: str, now_s: float, num_positions: int
@@ -105,11 +119,12 @@ class AcceptanceEstimates:
         levels = _levels(task, drafter, band)
 
         def shrunk(quantity: str, prior: float) -> float:
-            return self._means.shrunk([(*each, quantity) for each in levels], prior, now_s)[0]
+            keys = [each.of(quantity) for each in levels]
+            return self._means.shrunk(keys, prior, now_s)[0]
 
         alphas, errors = self._by_position(levels, now_s, num_positions)
         return Acceptance(
-            offers=shrunk(OFFERS, float(not drafter.is_copy)),
+            proposes=shrunk(PROPOSES, float(not drafter.is_copy)),
             alphas=tuple(alphas),
             errors=tuple(errors),
             mean_drafted=shrunk(DRAFTED, 0.0),
@@ -118,47 +133,35 @@ class AcceptanceEstimates:
 
     def forget(self, name: str) -> None:
         """Drop all that is known of a drafter that was replaced."""
-        self._means.forget(lambda key: key[1] == name)
+        self._means.forget(lambda key: key.drafter == name)
         for drafter, band in [key for key in self._drifts if key[0].name == name]:
             del self._drifts[drafter, band]
 
     def names(self) -> set[str]:
         """Return the names of the drafters about which anything is known."""
-        return {str(key[1]) for key, _ in self._means.items()}
+        return {key.drafter for key, _ in self._means.items()}
 
     def num_rounds(self, task: str, drafter: EstimatedDrafter, band: str, now_s: float) -> float:
         """Return the decayed number of the task's rounds in which the drafter was asked."""
-        return self._means.weight((*_levels(task, drafter, band)[-1], OFFERS), now_s)
+        return self._means.weight(_levels(task, drafter, band)[-1].of(PROPOSES), now_s)
 
     def alpha(self, task: str, drafter: EstimatedDrafter) -> tuple[float, float]:
         """Return α̂ over all positions and bands of a task, and its decayed number of samples."""
-        judged = right = 0.0
-        for key, mean in self._means.items():
-            is_own = key[:3] == (task, drafter.name, drafter.beyond) and key[3]
-            if is_own and isinstance(key[4], int):
-                judged += mean.weight
-                right += mean.weight * mean.value
-        return (right / judged if judged else 0.0), judged
+        own = [mean for quantity, mean in self._own(task, drafter) if isinstance(quantity, int)]
+        return _pooled(own)
 
     def mean_drafted(self, task: str, drafter: EstimatedDrafter) -> float:
         """Return the mean draft tokens of a proposal over all bands of a task; 0 without any."""
-        own = [
-            mean
-            for key, mean in self._means.items()
-            if key[:3] == (task, drafter.name, drafter.beyond) and key[3] and key[4] == DRAFTED
-        ]
-        num = sum(mean.weight for mean in own)
-        return sum(mean.weight * mean.value for mean in own) / num if num else 0.0
+        own = [mean for quantity, mean in self._own(task, drafter) if quantity == DRAFTED]
+        return _pooled(own)[0]
 
     def rate(self, task: str, drafter: EstimatedDrafter, num_tokens: int) -> float | None:
         """Return accepted ÷ drafted to expect at k = `num_tokens`; None while nothing is known.
 
         The guide "Speculative Decoding for LLM Acceleration" calls this figure α.
         """
-        alpha, num_judged = self.alpha(task, drafter)
-        if not num_judged:
-            return None
-        return sum(alpha**place for place in range(1, num_tokens + 1)) / num_tokens
+        alpha, num_compared = self.alpha(task, drafter)
+        return acceptance_rate(alpha, num_tokens) if num_compared else None
 
     def state(self) -> list[Any]:
         """Return what was learned as JSON values."""
@@ -168,15 +171,22 @@ class AcceptanceEstimates:
     def of_state(cls, state: Any, as_of_s: float | None = None) -> AcceptanceEstimates:
         """Return the estimates of a `state`: see `Means.of_state`."""
         found = cls()
-        found._means = Means.of_state(state, as_of_s=as_of_s)
+        found._means = Means.of_state(state, AcceptanceKey._make, as_of_s=as_of_s)
         return found
 
     def take(self, others: AcceptanceEstimates, now_s: float) -> None:
         """Take the estimates of others where they are from more rounds."""
         self._means.take(others._means, now_s, is_newer=False)
 
+    def _own(self, task: str, drafter: EstimatedDrafter) -> Iterator[tuple[str | int, Mean]]:
+        """Yield the quantity and mean of each key of a task and drafter, for each single band."""
+        for key, mean in self._means.items():
+            own = key.task, key.drafter, key.beyond
+            if own == (task, drafter.name, drafter.beyond) and key.band:
+                yield key.quantity, mean
+
     def _by_position(
-        self, levels: list[Key], now_s: float, num_positions: int
+        self, levels: list[AcceptanceKey], now_s: float, num_positions: int
     ) -> tuple[list[float], list[float]]:
         """Return means and standard errors by position.
 
@@ -185,32 +195,38 @@ class AcceptanceEstimates:
         alphas: list[float] = []
         errors: list[float] = []
         for position in range(num_positions):
-            keys = [(*level, position) for level in levels]
+            keys = [level.of(position) for level in levels]
             prior = alphas[-1] if alphas else UNKNOWN
             mean, weight = self._means.shrunk(keys, prior, now_s)
             alphas.append(mean)
             errors.append(math.sqrt(mean * (1 - mean) / (weight + PRIOR_ROUNDS)))
         return alphas, errors
 
-    def _watch(self, task: str, band: str, offer: DraftResult, now_s: float) -> None:
+    def _watch(self, task: str, band: str, result: DraftResult, now_s: float) -> None:
         """Drop most of the evidence on a drafter that has changed.
 
         Copy drafters are not tested: copies come in runs, which would look like changes.
         """
-        if not offer.depth or offer.drafter.is_copy:
+        if not result.depth or result.drafter.is_copy:
             return
-        expected = self._by_position(_levels(task, offer.drafter, band), now_s, 1)[0][0]
-        if self._drifts[offer.drafter, band].add(float(offer.num_accepted > 0) - expected):
-            name = offer.drafter.name
-            self._means.limit(lambda key: key[1] == name and key[3] in ("", band))
+        expected = self._by_position(_levels(task, result.drafter, band), now_s, 1)[0][0]
+        if self._drifts[result.drafter, band].add(float(result.num_accepted > 0) - expected):
+            name = result.drafter.name
+            self._means.limit(lambda key: key.drafter == name and key.band in ("", band))
 
 
-def _levels(task: str, drafter: EstimatedDrafter, band: str) -> list[Key]:
+def _levels(task: str, drafter: EstimatedDrafter, band: str) -> list[AcceptanceKey]:
     """Return the keys of a drafter's means without the quantity, from general to special."""
-    name, length = drafter.name, drafter.beyond
-    return [("", name, length, ""), ("", name, length, band), (task, name, length, band)]
+    levels = ("", ""), ("", band), (task, band)
+    return [AcceptanceKey(each, drafter.name, drafter.beyond, own) for each, own in levels]
 
 
-def drafters_of(offers: Iterable[DraftResult]) -> set[str]:
+def _pooled(means: Sequence[Mean]) -> tuple[float, float]:
+    """Return the mean over several means, 0 without any, and its weight."""
+    weight = sum(mean.weight for mean in means)
+    return (sum(mean.weight * mean.value for mean in means) / weight if weight else 0.0), weight
+
+
+def drafters_of(results: Iterable[DraftResult]) -> set[str]:
     """Return the names of the drafters that were asked, without copies of any length."""
-    return {each.drafter.name for each in offers if not each.drafter.is_copy}
+    return {each.drafter.name for each in results if not each.drafter.is_copy}

@@ -38,25 +38,29 @@ class EstimatedDrafter:
         return self.name == COPY
 
 
+COPIES, LONG_COPIES = EstimatedDrafter(COPY), EstimatedDrafter(COPY, SHORT_COPY)
+"""All copies, and those that are used beside a head's draft."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Drafter and draft length for the next rounds of a request."""
 
-    lead: str
+    drafter: str
     """The drafter's name; COPY for copy drafters only, NONE for no speculation."""
     num_tokens: int = 0
     """Draft tokens per round; 0 for COPY and NONE."""
 
     @property
     def is_off(self) -> bool:
-        return self.lead == NONE
+        return self.drafter == NONE
 
 
 OFF_CHOICE = Choice(NONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
+class Candidate:
     """A draft engine or head, and the draft lengths that the controller may choose."""
 
     name: str
@@ -78,10 +82,10 @@ class RequestTraits:
     task: str
     band: str
     """Label of temperature and verification mode; each has acceptance estimates of its own."""
-    leads: tuple[Lead, ...]
+    candidates: tuple[Candidate, ...]
     """Draft engines and heads that may be chosen."""
-    has_copying: bool
-    """Whether there are copy drafters."""
+    max_copy_tokens: int
+    """Most draft tokens of a copy; 0 without copy drafters."""
     default: Choice
     """Choice while nothing is known, and in modes that do not measure."""
     may_be_off: bool = True
@@ -93,12 +97,14 @@ class RequestTraits:
 
     def lengths(self, drafter: str) -> tuple[int, ...]:
         """Return the draft lengths that a drafter may have; none if the request cannot use it."""
-        return next((lead.lengths for lead in self.leads if lead.name == drafter), ())
+        return next(
+            (candidate.lengths for candidate in self.candidates if candidate.name == drafter), ()
+        )
 
     def with_length(self, num_tokens: int) -> Choice:
         """Return the default with at most `num_tokens` draft tokens, or its shortest draft."""
-        for lead in self.leads:
-            if lead.name == self.default.lead:
-                fitting = [each for each in lead.lengths if each <= num_tokens]
-                return Choice(lead.name, max(fitting, default=lead.lengths[0]))
+        for candidate in self.candidates:
+            if candidate.name == self.default.drafter:
+                fitting = [each for each in candidate.lengths if each <= num_tokens]
+                return Choice(candidate.name, max(fitting, default=candidate.lengths[0]))
         return self.default

@@ -8,50 +8,47 @@ interval comes from the spread over requests (delta method).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
-MEMORY = 1 - 1 / 1000
-"""Decay of a request's weight with each newer one."""
+import numpy as np
+
+from specdec.steering.estimates import Mean
 
 MIN_REQUESTS = 5
-"""Requests needed in each group before a gain is reported."""
+"""Requests needed in each group before a gain is reported: of fewer, the interval says little."""
 
-Z_95 = 1.96
+Z_95 = NormalDist().inv_cdf(1 - 0.05 / 2)
+"""Standard errors on each side of a mean in its 95 % interval."""
 
 
 @dataclass(slots=True)
-class GroupSums:
-    """Decayed sums over the requests of one group: seconds, tokens, and their products."""
+class Group:
+    """The seconds and tokens of one group's requests, the newest with most weight."""
 
-    num_seen: int = 0
-    num_requests: float = 0.0
-    seconds: float = 0.0
-    tokens: float = 0.0
-    seconds_2: float = 0.0
-    tokens_2: float = 0.0
-    both: float = 0.0
+    num_requests: int = 0
+    products: Mean = field(default_factory=Mean)
+    """Mean products of (1, seconds, tokens) of a request, [3, 3]; decayed by request."""
 
     def add(self, seconds: float, num_tokens: int) -> None:
-        self.num_seen += 1
-        self.num_requests = self.num_requests * MEMORY + 1
-        self.seconds = self.seconds * MEMORY + seconds
-        self.tokens = self.tokens * MEMORY + num_tokens
-        self.seconds_2 = self.seconds_2 * MEMORY + seconds**2
-        self.tokens_2 = self.tokens_2 * MEMORY + num_tokens**2
-        self.both = self.both * MEMORY + seconds * num_tokens
+        """Add a request."""
+        self.num_requests += 1
+        values = np.array([1.0, seconds, num_tokens])
+        self.products.add(np.outer(values, values), now_s=0.0)
 
     @property
     def pace(self) -> float:
         """Seconds per token."""
-        return self.seconds / self.tokens
+        _, seconds, tokens = self.products.value[0]
+        return float(seconds / tokens)
 
     @property
     def relative_variance(self) -> float:
         """Variance of the pace ÷ its square."""
-        pace = self.pace
-        spread = self.seconds_2 - 2 * pace * self.both + pace**2 * self.tokens_2
-        shrink = self.num_requests / max(1.0, self.num_requests - 1)
-        return max(0.0, spread) * shrink / (pace * self.tokens) ** 2
+        rest = np.array([0.0, 1.0, -self.pace])
+        spread = max(0.0, float(rest @ self.products.value @ rest))
+        seconds = float(self.products.value[0, 1])
+        return spread / (max(1.0, self.products.weight - 1) * seconds**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +64,8 @@ class ControlGroup:
     """Both groups of one task. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
-        self.speculated = GroupSums()
-        self.plain = GroupSums()
+        self.speculated = Group()
+        self.plain = Group()
 
     def add(self, seconds: float, num_tokens: int, *, is_plain: bool) -> None:
         """Add a request that ran to its end; both figures are without its first round."""
@@ -77,7 +74,8 @@ class ControlGroup:
 
     @property
     def measured(self) -> MeasuredGain | None:
-        if min(self.speculated.num_seen, self.plain.num_seen) < MIN_REQUESTS:
+        """The gain; None before there are enough requests."""
+        if min(self.speculated.num_requests, self.plain.num_requests) < MIN_REQUESTS:
             return None
         gain = self.plain.pace / self.speculated.pace
         variance = self.plain.relative_variance + self.speculated.relative_variance

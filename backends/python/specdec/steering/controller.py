@@ -38,7 +38,7 @@ rarer, because all requests in a pass pay for a trial."""
 KNOWN_ROUNDS = PRIOR_ROUNDS
 """Timed rounds of a drafter at a load before it is chosen there, other than by trials."""
 
-ROUTED_ROUNDS = 4 * PRIOR_ROUNDS
+ROUTED_ROUNDS = 2 * PRIOR_ROUNDS
 """Rounds of the drafter that the operator names for a task, before another may be chosen."""
 
 
@@ -119,15 +119,15 @@ class Controller:
         with self._lock:
             self.costs.add(step, seconds, self._clock())
 
-    def learn_drafts(self, traits: RequestTraits, offers: Sequence[DraftResult]) -> None:
+    def learn_drafts(self, traits: RequestTraits, results: Sequence[DraftResult]) -> None:
         """Learn from the results of the drafters that were asked."""
         with self._lock:
             now_s, task = self._clock(), self._task(traits.task)
-            task.drafters |= drafters_of(offers)
-            for offer in offers:
-                if traits.is_routed and offer.drafter.name == traits.default.lead:
-                    task.num_routed += offer.num_rounds
-                self.acceptance.add(traits.task, traits.band, offer, now_s)
+            task.drafters |= drafters_of(results)
+            for result in results:
+                if traits.is_routed and result.drafter.name == traits.default.drafter:
+                    task.num_routed += result.num_rounds
+                self.acceptance.add(traits.task, traits.band, result, now_s)
 
     def renew(self, drafters: Iterable[str]) -> None:
         """Forget the acceptance of drafters that are now served in another version."""
@@ -140,10 +140,10 @@ class Controller:
         with self._lock:
             self.costs.add_prompt(num_prompt, seconds, self._clock(), has_head=has_head)
 
-    def learn_first_draft(self, lead: str, num_prompt: int, seconds: float) -> None:
+    def learn_first_draft(self, drafter: str, num_prompt: int, seconds: float) -> None:
         """See CostEstimates.add_first_draft."""
         with self._lock:
-            self.costs.add_first_draft(lead, num_prompt, seconds, self._clock())
+            self.costs.add_first_draft(drafter, num_prompt, seconds, self._clock())
 
     def learn_request(
         self, task_label: str, seconds: float, num_tokens: int, *, is_control: bool | None
@@ -190,7 +190,7 @@ class Controller:
         default, num_started = traits.default, self._task(traits.task).num_started
         if num_started and num_started % TRIAL_EVERY == 0:
             return default  # Or it would never be on again.
-        drafter = EstimatedDrafter(default.lead)
+        drafter = EstimatedDrafter(default.drafter)
         rate = self.acceptance.rate(traits.task, drafter, max(1, default.num_tokens))
         if rate is None or rate > DEPLOY_ABOVE:
             return default
@@ -207,7 +207,7 @@ class Controller:
             return traits.default
         if traits.is_routed and traits.default in speeds:
             # The rounds of a drafter may be forgotten; that it was measured is not.
-            drafter, now_s = EstimatedDrafter(traits.default.lead), self._clock()
+            drafter, now_s = EstimatedDrafter(traits.default.drafter), self._clock()
             num_known = self.acceptance.num_rounds(traits.task, drafter, traits.band, now_s)
             if max(self._task(traits.task).num_routed, num_known) < ROUTED_ROUNDS:
                 return traits.default
@@ -219,11 +219,11 @@ class Controller:
         if not speeds:
             return None
         best = self._best(traits, progress, speeds)
-        others = [each for each in speeds if each.lead != best.lead]
+        others = [each for each in speeds if each.drafter != best.drafter]
         hoped = max(others, key=lambda choice: speeds[choice].upper, default=best)
         if speeds[hoped].upper <= speeds[best].mean:
             return None
-        own = [each for each in others if each.lead == hoped.lead]
+        own = [each for each in others if each.drafter == hoped.drafter]
         return max(own, key=lambda choice: speeds[choice].mean, default=None)
 
     def _must_be_off(self, traits: RequestTraits, progress: RequestProgress) -> bool:
@@ -233,7 +233,7 @@ class Controller:
 
     def _is_known(self, choice: Choice, traits: RequestTraits, progress: RequestProgress) -> bool:
         """Return whether the choice was timed at this load, or is the request's default."""
-        num = self.costs.num_timed(choice.lead, progress.num_inflight, self._clock())
+        num = self.costs.num_timed(choice.drafter, progress.num_inflight, self._clock())
         is_usual = choice == traits.default and progress.num_inflight == 1
         return num >= KNOWN_ROUNDS or is_usual or not traits.may_be_off
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,45 @@ MAX_OUTLIER = 4.0
 PART_SHARE = 0.03
 """Prior cost of each row, request in the loop or draft token, as a share of the whole round."""
 
-NUM_PASS, NUM_FEATURES = 5, 7
-"""Features of a pass, and features with the two of its drafter: see `Step.features`."""
 
-NUM_READING = 2 * 2
-"""Features of a prompt that is read: 1 and its tokens, and both again for a head."""
+class PassFeatures(NamedTuple):
+    """The features of a pass on which its time depends linearly."""
+
+    one: float
+    num_looping: float
+    num_reading: float
+    num_rows: float
+    num_context: float
+
+
+class DraftFeatures(NamedTuple):
+    """The features of the drafting for a pass."""
+
+    one: float
+    num_draft_tokens: float
+    """Draft tokens of all requests with the same drafter."""
+
+
+class ReadingFeatures(NamedTuple):
+    """The features of the reading of a prompt; those of a head are 0 if no head reads it."""
+
+    one: float
+    num_tokens: float
+    head_one: float
+    head_num_tokens: float
+
+
+class StepKey(NamedTuple):
+    """The key of the steps that are alike."""
+
+    drafter: str
+    num_tokens: int
+    bucket: int
+    """Load bucket: see `load_bucket`."""
+
+
+NUM_PASS, NUM_DRAFT = len(PassFeatures._fields), len(DraftFeatures._fields)
+NUM_READING = len(ReadingFeatures._fields)
 
 
 def load_bucket(num_inflight: int) -> int:
@@ -57,15 +91,18 @@ class Step:
     """Requests in flight whose prompts are read."""
 
     @property
-    def bucket(self) -> int:
-        return load_bucket(self.num_inflight)
+    def key(self) -> StepKey:
+        return StepKey(self.choice.drafter, self.choice.num_tokens, load_bucket(self.num_inflight))
 
     @property
     def features(self) -> Array:
-        """Features, [NUM_FEATURES] float64, in the order given there."""
+        """PassFeatures and DraftFeatures, [NUM_PASS + NUM_DRAFT] float64."""
         num_tokens = self.choice.num_tokens
-        of_pass = 1.0, self.num_looping, self.num_reading, self.num_rows, self.num_context
-        return np.array([*of_pass, float(num_tokens > 0), num_tokens * self.num_drafting])
+        whole = PassFeatures(
+            1.0, self.num_looping, self.num_reading, self.num_rows, self.num_context
+        )
+        drafting = DraftFeatures(float(num_tokens > 0), num_tokens * self.num_drafting)
+        return np.array([*whole, *drafting])
 
     def with_drafter(self, choice: Choice, num_rows: float) -> Step:
         """Return the step if all requests in flight made this choice, with `num_rows` rows each."""
@@ -81,13 +118,13 @@ class _Line:
     pass_s: Array
     drafting_s: dict[str, Array] = field(default_factory=dict)
 
-    def seconds(self, lead: str, features: Array) -> float:
+    def seconds(self, drafter: str, features: Array) -> float:
         """Return the fit's value for features of a step, or of their mean."""
-        of_drafter = self.drafting_s.get(lead, np.zeros(NUM_FEATURES - NUM_PASS))
+        of_drafter = self.drafting_s.get(drafter, np.zeros(NUM_DRAFT))
         return float(features[:NUM_PASS] @ self.pass_s + features[NUM_PASS:] @ of_drafter)
 
-    def coefficients(self, lead: str) -> Array:
-        of_drafter = self.drafting_s.get(lead, np.zeros(NUM_FEATURES - NUM_PASS))
+    def coefficients(self, drafter: str) -> Array:
+        of_drafter = self.drafting_s.get(drafter, np.zeros(NUM_DRAFT))
         return np.concatenate([self.pass_s, of_drafter])
 
 
@@ -95,9 +132,9 @@ class CostEstimates:
     """Learned costs of steps and of prompts. Callers hold the controller's lock."""
 
     def __init__(self) -> None:
-        self._steps = Means()
+        self._steps: Means[StepKey] = Means()
         """Products of (seconds, features) by drafter, draft length and load bucket."""
-        self._readings = Means()
+        self._readings: Means[tuple[str]] = Means()
         """Products of (seconds, features of a prompt) by draft engine; "" for first rounds."""
         self._lines: dict[int, _Line] = {}
         """Fits by load bucket, kept until there are enough new steps."""
@@ -108,44 +145,45 @@ class CostEstimates:
         """Whether any step has been timed."""
         return bool(self._steps)
 
-    def num_timed(self, lead: str, num_inflight: int, now_s: float) -> float:
+    def num_timed(self, drafter: str, num_inflight: int, now_s: float) -> float:
         """Return the decayed number of steps with this drafter at this load."""
         bucket = load_bucket(num_inflight)
-        own = (m for key, m in self._steps.items() if key[0] == lead and key[-1] == bucket)
-        return sum(mean.weight_at(now_s) for mean in own)
+        return sum(
+            mean.weight_at(now_s)
+            for key, mean in self._steps.items()
+            if (key.drafter, key.bucket) == (drafter, bucket)
+        )
 
-    def is_timed(self, lead: str) -> bool:
+    def is_timed(self, drafter: str) -> bool:
         """Return whether steps with this drafter were timed at any load."""
-        return any(key[0] == lead for key, _ in self._steps.items())
+        return any(key.drafter == drafter for key, _ in self._steps.items())
 
     def add(self, step: Step, seconds: float, now_s: float) -> None:
         """Learn from a step."""
         if self.is_known:
             limit_s = MAX_OUTLIER * self.predict(step, now_s)[0]
             seconds = min(seconds, limit_s)
-        choice, values = step.choice, np.concatenate([[seconds], step.features])
-        key = choice.lead, choice.num_tokens, step.bucket
-        self._steps.add(key, np.outer(values, values), now_s)
+        values = np.concatenate([[seconds], step.features])
+        self._steps.add(step.key, np.outer(values, values), now_s)
         self._num_new += 1
         if self._num_new % PRIOR_ROUNDS == 0 or self._num_new < PRIOR_ROUNDS:
             self._lines.clear()
 
     def predict(self, step: Step, now_s: float) -> tuple[float, float]:
         """Return the seconds expected of a step, and their standard error."""
-        choice, features, line = step.choice, step.features, self._line(step.bucket)
-        expected_s = line.seconds(choice.lead, features)
-        key = choice.lead, choice.num_tokens, step.bucket
+        key, line = step.key, self._line(step.key.bucket)
+        expected_s = line.seconds(key.drafter, step.features)
         weight, variance = self._steps.weight(key, now_s), 0.0
         if weight:
             products = self._steps.value(key)
-            rest = np.concatenate([[1.0], -line.coefficients(choice.lead)])
+            rest = np.concatenate([[1.0], -line.coefficients(key.drafter)])
             off_s = float(rest @ products[:, 1])
             variance = max(0.0, float(rest @ products @ rest) - off_s**2)
             expected_s += weight / (weight + PRIOR_ROUNDS) * off_s
         least_s = PART_SHARE * float(line.pass_s[0]) + float(np.finfo(float).eps)
         expected_s = float(max(expected_s, least_s))
         # A round of the prior varies by as much as its mean. Other lengths tell of this one too.
-        num_timed = self.num_timed(choice.lead, step.num_inflight, now_s)
+        num_timed = self.num_timed(key.drafter, step.num_inflight, now_s)
         spread = num_timed * variance + PRIOR_ROUNDS * expected_s**2
         return expected_s, math.sqrt(spread) / (num_timed + PRIOR_ROUNDS)
 
@@ -153,13 +191,13 @@ class CostEstimates:
         """Learn the time of a first round; `has_head`: whether a head read the prompt too."""
         self._add_reading("", num_prompt, seconds, now_s, has_head=has_head)
 
-    def add_first_draft(self, lead: str, num_prompt: int, seconds: float, now_s: float) -> None:
+    def add_first_draft(self, drafter: str, num_prompt: int, seconds: float, now_s: float) -> None:
         """Learn the time of a draft engine's first draft, in which it read the prompt."""
-        self._add_reading(lead, num_prompt, seconds, now_s, has_head=False)
+        self._add_reading(drafter, num_prompt, seconds, now_s, has_head=False)
 
-    def reading_s(self, lead: str, num_prompt: int, *, is_head: bool) -> float:
+    def reading_s(self, drafter: str, num_prompt: int, *, is_head: bool) -> float:
         """Predict the extra seconds for this drafter to read the prompt; 0 if not known."""
-        key = ("" if is_head else lead,)
+        key = ("" if is_head else drafter,)
         products = self._readings.value(key)
         if products is None:
             return 0.0
@@ -176,8 +214,10 @@ class CostEstimates:
     def of_state(cls, state: Any, as_of_s: float) -> CostEstimates:
         """Return the estimates of a `state`: see `Means.of_state`. May also raise KeyError."""
         found = cls()
-        found._steps = Means.of_state(state["steps"], 1 + NUM_FEATURES, as_of_s)
-        found._readings = Means.of_state(state["readings"], 1 + NUM_READING, as_of_s)
+        found._steps = Means.of_state(
+            state["steps"], StepKey._make, 1 + NUM_PASS + NUM_DRAFT, as_of_s
+        )
+        found._readings = Means.of_state(state["readings"], tuple, 1 + NUM_READING, as_of_s)
         return found
 
     def take(self, others: CostEstimates) -> None:
@@ -187,10 +227,11 @@ class CostEstimates:
         self._lines.clear()
 
     def _add_reading(
-        self, lead: str, num_prompt: int, seconds: float, now_s: float, *, has_head: bool
+        self, drafter: str, num_prompt: int, seconds: float, now_s: float, *, has_head: bool
     ) -> None:
-        values = np.array([seconds, 1.0, num_prompt, has_head, has_head * num_prompt])
-        self._readings.add((lead,), np.outer(values, values), now_s)
+        features = ReadingFeatures(1.0, num_prompt, has_head, has_head * num_prompt)
+        values = np.array([seconds, *features])
+        self._readings.add((drafter,), np.outer(values, values), now_s)
 
     def _line(self, bucket: int) -> _Line:
         if bucket not in self._lines:
@@ -201,7 +242,7 @@ class CostEstimates:
         """Fit one line to the steps of all loads, and with it as prior one to this load."""
         if not self._steps:
             return _Line(np.zeros(NUM_PASS))
-        names = sorted({str(key[0]) for key, _ in self._steps.items() if key[1]})
+        names = sorted({key.drafter for key, _ in self._steps.items() if key.num_tokens})
         whole, own = self._products(names, None), self._products(names, bucket)
         mean_s = whole[0, 1] / whole[1, 1]
         prior = np.divide(
@@ -215,19 +256,21 @@ class CostEstimates:
         return _Line(
             found[:NUM_PASS],
             {
-                name: found[NUM_PASS + 2 * number : NUM_PASS + 2 * number + 2]
+                name: found[NUM_PASS + NUM_DRAFT * number :][:NUM_DRAFT]
                 for number, name in enumerate(names)
             },
         )
 
     def _products(self, names: list[str], bucket: int | None) -> Array:
         """Return the sums of products of all steps at a load, each drafter with own features."""
-        size = 1 + NUM_PASS + 2 * len(names)
+        size = 1 + NUM_PASS + NUM_DRAFT * len(names)
         found = np.zeros((size, size))
-        for (lead, num_tokens, load), mean in self._steps.items():
-            if bucket is None or load == bucket:
-                own = 1 + NUM_PASS + 2 * names.index(str(lead)) if num_tokens else size
-                columns = [*range(1 + NUM_PASS), own, own + 1][: 1 + NUM_PASS + 2 * (own < size)]
+        for key, mean in self._steps.items():
+            if bucket is None or key.bucket == bucket:
+                columns = [*range(1 + NUM_PASS)]
+                if key.num_tokens:
+                    own = 1 + NUM_PASS + NUM_DRAFT * names.index(key.drafter)
+                    columns += range(own, own + NUM_DRAFT)
                 part = mean.weight * mean.value[: len(columns), : len(columns)]
                 found[np.ix_(columns, columns)] += part
         return found

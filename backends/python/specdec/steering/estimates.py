@@ -7,9 +7,9 @@ follow a linear fit and its residuals: see `solve`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ PRIOR_ROUNDS = 8
 
 Array = npt.NDArray[np.float64]
 Value = float | Array
-Key = tuple[str | int, ...]
+Key = TypeVar("Key", bound=tuple[Hashable, ...])
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class Mean:
         self.weight = min(self.weight, PRIOR_ROUNDS)
 
 
-class Means:
-    """A table of means by key. Not thread-safe."""
+class Means(Generic[Key]):
+    """A table of means by key, a tuple of texts and integers. Not thread-safe."""
 
     def __init__(self) -> None:
         self._means: dict[Key, Mean] = {}
@@ -110,7 +110,13 @@ class Means:
         ]
 
     @classmethod
-    def of_state(cls, state: Any, size: int = 0, as_of_s: float | None = None) -> Means:
+    def of_state(
+        cls,
+        state: Any,
+        key_of: Callable[[Iterable[Any]], Key],
+        size: int = 0,
+        as_of_s: float | None = None,
+    ) -> Means[Key]:
         """Return the means of a `state`, of matrices of `size` rows, or of numbers if it is 0.
 
         They decay from `as_of_s`, by default from the time of their newest round. Raises ValueError
@@ -125,10 +131,12 @@ class Means:
             ):
                 raise ValueError(f"the mean of {key} is not finite")
             since_s = float(last_s) if as_of_s is None else as_of_s
-            found._means[tuple(key)] = Mean(float(weight), array if size else float(array), since_s)
+            found._means[key_of(key)] = Mean(
+                float(weight), array if size else float(array), since_s
+            )
         return found
 
-    def take(self, others: Means, now_s: float, *, is_newer: bool) -> None:
+    def take(self, others: Means[Key], now_s: float, *, is_newer: bool) -> None:
         """Take other means: all if they are newer, otherwise those with more weight."""
         for key, mean in others.items():
             if is_newer or mean.weight_at(now_s) >= self.weight(key, now_s):

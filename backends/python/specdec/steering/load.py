@@ -28,7 +28,7 @@ class Load:
         self._num_extra_rows = 0
         self._num_looping = 0
         self._num_reading = 0
-        self._by_lead: Counter[str] = Counter()
+        self._by_drafter: Counter[str] = Counter()
 
     def set_inflight(self, count: int) -> None:
         self._num_inflight = count
@@ -56,7 +56,7 @@ class Load:
                 self._num_looping,
                 self.num_inflight + self._num_extra_rows,
                 num_context,
-                max(1, self._by_lead[choice.lead]),
+                max(1, self._by_drafter[choice.drafter]),
                 self._num_reading,
             )
 
@@ -73,4 +73,4 @@ class Load:
                     continue
                 self._num_looping += sign
                 self._num_extra_rows += sign * activity.num_extra_rows
-                self._by_lead[activity.choice.lead] += sign
+                self._by_drafter[activity.choice.drafter] += sign

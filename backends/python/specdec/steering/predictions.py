@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from specdec.steering.acceptance_estimates import Acceptance, AcceptanceEstimates
 from specdec.steering.choices import (
+    COPIES,
     COPY,
+    LONG_COPIES,
     OFF_CHOICE,
+    Candidate,
     Choice,
     EstimatedDrafter,
-    Lead,
     RequestTraits,
-    least_beyond,
 )
 from specdec.steering.costs import CostEstimates, Step
 
@@ -75,6 +76,9 @@ class _Copies:
         return self.share / (self.share + num_others) if self.share else 0.0
 
 
+NO_COPIES = _Copies(0.0, 1.0, 0.0)
+
+
 class Predictor:
     """Predicts the speeds of one request's choices. Callers hold the controller's lock."""
 
@@ -99,32 +103,35 @@ class Predictor:
         if self._traits.may_be_off:
             seconds, error_s = self._seconds(OFF_CHOICE, 1)
             found[OFF_CHOICE] = Speed(1 / seconds, error_s / seconds)
-        if self._traits.has_copying:
+        if self._traits.max_copy_tokens:
             found[Choice(COPY)] = self._speed(Choice(COPY), None)
-        for lead in self._traits.leads:
-            if not lead.is_head or self._progress.is_start or self._progress.can_read:
-                for length in lead.lengths:
-                    choice = Choice(lead.name, length)
-                    found[choice] = self._speed(choice, lead)
+        for candidate in self._traits.candidates:
+            if not candidate.is_head or self._progress.is_start or self._progress.can_read:
+                for length in candidate.lengths:
+                    choice = Choice(candidate.name, length)
+                    found[choice] = self._speed(choice, candidate)
         return found
 
-    def _speed(self, choice: Choice, lead: Lead | None) -> Speed:
+    def _speed(self, choice: Choice, candidate: Candidate | None) -> Speed:
         """Predict the speed of rounds with this choice, some of which verify a copy."""
-        tokens, error, num_drafted, reading_s, beyond = 1.0, 0.0, 0.0, 0.0, 0
-        if lead is not None:
-            depth = lead.depth(choice.num_tokens)
-            own = self._estimate(EstimatedDrafter(lead.name), depth)
+        tokens, error, num_drafted, reading_s = 1.0, 0.0, 0.0, 0.0
+        head_depth = 0
+        if candidate is not None:
+            depth = candidate.depth(choice.num_tokens)
+            own = self._estimate(EstimatedDrafter(candidate.name), depth)
             tokens = own.expected_tokens(depth)
             error = own.expected_tokens(depth, 1) - tokens
-            num_drafted = own.offers * choice.num_tokens
-            beyond = least_beyond(depth) if lead.is_head else 0
+            num_drafted = own.proposes * choice.num_tokens
+            head_depth = depth if candidate.is_head else 0
             if self._progress.is_start:
                 num_context = self._progress.num_context
-                reading_s = self._costs.reading_s(lead.name, num_context, is_head=lead.is_head)
-        copies = self._copies(beyond)
+                reading_s = self._costs.reading_s(
+                    candidate.name, num_context, is_head=candidate.is_head
+                )
+        copies = self._copies(head_depth)
         share = copies.share_beside(tokens)
         # A head makes its next draft in each pass, a draft engine only for rounds without a copy.
-        beside = Choice(COPY) if lead is None or not lead.is_head else choice
+        beside = Choice(COPY) if candidate is None or not candidate.is_head else choice
         own_s, own_error_s = self._seconds(choice, 1 + num_drafted)
         copy_s, copy_error_s = self._seconds(beside, 1 + copies.num_drafted) if share else (0, 0)
         round_tokens = share * copies.tokens + (1 - share) * tokens
@@ -136,11 +143,12 @@ class Predictor:
     def _seconds(self, choice: Choice, num_rows: float) -> tuple[float, float]:
         return self._costs.predict(self._plain.with_drafter(choice, num_rows), self._now_s)
 
-    def _copies(self, beyond: int) -> _Copies:
-        if not self._traits.has_copying:
-            return _Copies(0.0, 1.0, 0.0)
-        found = self._estimate(EstimatedDrafter(COPY, beyond), 0)
-        return _Copies(found.offers, 1 + found.mean_accepted, found.mean_drafted)
+    def _copies(self, head_depth: int) -> _Copies:
+        """Return the copies that are used beside a head's draft of a depth; 0 without one."""
+        if self._traits.max_copy_tokens <= head_depth:
+            return NO_COPIES
+        found = self._estimate(LONG_COPIES if head_depth else COPIES, 0)
+        return _Copies(found.proposes, 1 + found.mean_accepted, found.mean_drafted)
 
     def _estimate(self, drafter: EstimatedDrafter, num_positions: int) -> Acceptance:
         traits = self._traits

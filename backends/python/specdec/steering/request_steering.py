@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec.steering.acceptance_estimates import DraftResult
-from specdec.steering.choices import COPY, OFF_CHOICE, Choice, Lead, RequestTraits
+from specdec.steering.choices import COPY, OFF_CHOICE, Candidate, Choice, RequestTraits
 from specdec.steering.controller import Controller
+from specdec.steering.estimates import PRIOR_ROUNDS
 from specdec.steering.load import Activity, Load
 from specdec.steering.predictions import RequestProgress
 
-CHOOSE_EVERY = 8
-"""Rounds from one choice to the next while the request speculates."""
+CHOOSE_EVERY = PRIOR_ROUNDS
+"""Rounds from one choice to the next while the request speculates; fewer hardly change it."""
 
 TRIAL_ROUNDS = 2 * CHOOSE_EVERY
 """Rounds of a trial, or its plain steps."""
@@ -21,11 +22,11 @@ OUTGROWN = 2
 """Growth of the load, as a factor, above which a choice is made again and a trial ends. All
 requests in flight pay for what one of them does."""
 
-FIRST_STRETCH = 64
-"""Tokens without speculation before the controller chooses again. Each further stretch doubles."""
+FIRST_PLAIN_TOKENS = 64
+"""Tokens without speculation before the controller chooses again. Each further time it doubles."""
 
-NUM_TO_LOOK_BACK = FIRST_STRETCH + TRIAL_ROUNDS
-"""Latest tokens in which to look for copies that could have been used: a stretch, and a copy that
+NUM_TO_LOOK_BACK = FIRST_PLAIN_TOKENS + TRIAL_ROUNDS
+"""Latest tokens in which to look for copies that could have been used: these, and a copy that
 reached its end. With n requests in flight each of them looks with probability 1/n."""
 
 
@@ -39,14 +40,14 @@ class RoundResult:
     """Confirmed tokens."""
     num_context: int
     """Tokens of the context before the round."""
-    offers: tuple[DraftResult, ...] = ()
+    draft_results: tuple[DraftResult, ...] = ()
     """Results of the drafters that were asked; empty if the answer ended in this round."""
     num_rows: int = 1
     """Rows of the pass: the draft tokens and one."""
-    lead: Lead | None = None
+    candidate: Candidate | None = None
     """Draft engine or head that drafted while the round ran; None if neither did."""
     num_drafted: int = 0
-    """Draft tokens from `lead`."""
+    """Draft tokens from `candidate`."""
     draft_s: float = 0.0
     """Seconds spent waiting for a draft engine; 0 for a head."""
     is_clean: bool = True
@@ -74,14 +75,14 @@ class RequestSteering:
         self.is_trial = False
         self._num_rounds = 0
         self._is_reading = False
-        self._stretch = FIRST_STRETCH
+        self._num_plain = FIRST_PLAIN_TOKENS
         self._activity: Activity | None = None
         self._readers: set[str] = set()
         """Draft engines that have read the prompt."""
         self._seconds, self._num_tokens = 0.0, 0
 
     def choice(self, num_context: int, num_left: int, *, can_read: bool) -> Choice:
-        """Return the choice for the round that begins; if it is off, `stretch` says how long.
+        """Return the choice for the round that begins; if it is off, `num_plain` says how long.
 
         `can_read`: whether a head has read the whole context, or will read it with the prompt.
         """
@@ -99,33 +100,33 @@ class RequestSteering:
         return self._choice is None or self._num_left_of_choice <= 0 or is_outgrown
 
     @property
-    def stretch(self) -> int | None:
+    def num_plain(self) -> int | None:
         """Tokens to generate without speculation; None for all that are left."""
         if self._is_control or self._traits.is_fixed:
             return None
         if self.is_trial:
             return TRIAL_ROUNDS
-        return self._stretch
+        return self._num_plain
 
-    def seen(self, seen: RoundResult) -> None:
+    def learn_round(self, result: RoundResult) -> None:
         """Learn from a round."""
         is_off = self._choice is not None and self._choice.is_off
-        num_steps = max(1, seen.num_tokens) if is_off else 1
+        num_steps = max(1, result.num_tokens) if is_off else 1
         self._num_left_of_choice -= num_steps
         is_first = self._num_rounds == 0
         self._num_rounds += 1
         self._end_reading()
         if self._choice is not None:
-            self._become(Activity(self._choice, seen.num_rows - 1))
+            self._become(Activity(self._choice, result.num_rows - 1))
         if is_first:
-            if seen.has_head is not None:
+            if result.has_head is not None:
                 self._controller.learn_prompt(
-                    self._num_prompt, seen.seconds, has_head=seen.has_head
+                    self._num_prompt, result.seconds, has_head=result.has_head
                 )
             return
-        self._seconds += seen.seconds
-        self._num_tokens += seen.num_tokens
-        self._learn(seen, is_off, num_steps)
+        self._seconds += result.seconds
+        self._num_tokens += result.num_tokens
+        self._learn(result, is_off, num_steps)
 
     @property
     def looks_back(self) -> bool:
@@ -133,15 +134,15 @@ class RequestSteering:
         # A request that names a drafter may use fewer copy drafters than `auto` does.
         return not (self._is_control or self._traits.is_fixed)
 
-    def draw_look_back(self) -> int:
+    def draw_num_to_look_back(self) -> int:
         """Return how many tokens to look back at, by chance 0 for most requests at high load."""
         is_drawn = self._controller.draw(1 / self._load.num_inflight)
         return NUM_TO_LOOK_BACK if is_drawn else 0
 
-    def looked_back(self, offers: Sequence[DraftResult]) -> None:
+    def learn_copies(self, results: Sequence[DraftResult]) -> None:
         """Learn what copy drafters would have proposed for the latest tokens."""
-        if offers:
-            self._controller.learn_drafts(self._traits, offers)
+        if results:
+            self._controller.learn_drafts(self._traits, results)
 
     def finish(self) -> None:
         """Report to the controller that the request ran to its end."""
@@ -197,26 +198,26 @@ class RequestSteering:
                 self._num_left_of_choice = TRIAL_ROUNDS
                 return tried
         chosen = self._controller.choose(self._traits, progress)
-        self._stretch = 2 * self._stretch if was_off and chosen.is_off else FIRST_STRETCH
-        self._num_left_of_choice = self._stretch if chosen.is_off else CHOOSE_EVERY
+        self._num_plain = 2 * self._num_plain if was_off and chosen.is_off else FIRST_PLAIN_TOKENS
+        self._num_left_of_choice = self._num_plain if chosen.is_off else CHOOSE_EVERY
         return chosen
 
-    def _learn(self, seen: RoundResult, is_off: bool, num_steps: int) -> None:
-        load, lead = self._load, seen.lead
+    def _learn(self, result: RoundResult, is_off: bool, num_steps: int) -> None:
+        load, candidate = self._load, result.candidate
         # With n requests in flight each reports one round in n, which is enough together.
         num_inflight = load.num_inflight
         is_told = num_inflight == 1 or self.is_trial or self._controller.draw(1 / num_inflight)
-        if lead is not None and not lead.is_head and lead.name not in self._readers:
-            self._readers.add(lead.name)
-            self._controller.learn_first_draft(lead.name, seen.num_context, seen.draft_s)
-        elif is_told and seen.is_clean:
+        if candidate is not None and not candidate.is_head and candidate.name not in self._readers:
+            self._readers.add(candidate.name)
+            self._controller.learn_first_draft(candidate.name, result.num_context, result.draft_s)
+        elif is_told and result.is_clean:
             choice = OFF_CHOICE if is_off else Choice(COPY)
-            if lead is not None:
-                choice = Choice(lead.name, seen.num_drafted)
-            step = load.step(choice, seen.num_context)
-            self._controller.learn_step(step, seen.seconds / num_steps)
-        offers = seen.offers
+            if candidate is not None:
+                choice = Choice(candidate.name, result.num_drafted)
+            step = load.step(choice, result.num_context)
+            self._controller.learn_step(step, result.seconds / num_steps)
+        results = result.draft_results
         if not self.looks_back:
-            offers = tuple(each for each in offers if not each.drafter.is_copy)
-        if offers:
-            self._controller.learn_drafts(self._traits, offers)
+            results = tuple(each for each in results if not each.drafter.is_copy)
+        if results:
+            self._controller.learn_drafts(self._traits, results)

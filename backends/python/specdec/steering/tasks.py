@@ -61,7 +61,7 @@ class Task:
         """Return the report, and count switches from 0 again."""
         switches, self._num_switches = self._num_switches, [0, 0]
         num_draft_tokens = 0.0 if self._choice is None else float(self._choice.num_tokens)
-        if self._choice is not None and self._choice.lead == COPY:
+        if self._choice is not None and self._choice.drafter == COPY:
             num_draft_tokens = acceptance.mean_drafted(self.label, EstimatedDrafter(COPY))
         return TaskReport(
             choice=self._choice,
@@ -71,8 +71,8 @@ class Task:
             alphas=tuple(
                 (name, alpha)
                 for name in sorted(self.drafters)
-                for alpha, num_judged in [acceptance.alpha(self.label, EstimatedDrafter(name))]
-                if num_judged
+                for alpha, num_compared in [acceptance.alpha(self.label, EstimatedDrafter(name))]
+                if num_compared
             ),
             num_switches=(switches[0], switches[1]),
         )
