@@ -17,6 +17,7 @@ from specdec.launch.server_command import (
     SHM_GROWTH_BYTES,
     SHM_PREFIX_VARIABLE,
 )
+from specdec.settings.admission import max_open_calls
 
 LAUNCH_FILE = "launch.sh"
 EXIT_TIMEOUT_S = 30
@@ -133,8 +134,7 @@ def _mpirun(pair: PairDescription, num_ranks: int) -> str:
 
 def _server(pair: PairDescription, rank: int = 0) -> str:
     python = {
-        # A blocking BLS call holds a thread, and a request has up to two such calls at once.
-        "thread-pool-size": 2 * pair.limits.inflight_limit,
+        "thread-pool-size": max_open_calls(pair.limits.inflight_limit),
         "shm-default-byte-size": SHM_DEFAULT_BYTES,
         "shm-growth-byte-size": SHM_GROWTH_BYTES,
         "shm-region-prefix-name": f"{SHM_PREFIX}{rank}_",

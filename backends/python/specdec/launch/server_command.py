@@ -16,6 +16,7 @@ from specdec.health.cli import DEFAULT_PORT, PORT_VARIABLE
 from specdec.launch.admin_key import restricting_options
 from specdec.launch.installation import LaunchError
 from specdec.launch.triton_options import value_of
+from specdec.settings.admission import max_open_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,8 +202,7 @@ def server_command(
     memory begin with `shm_prefix`.
     """
     python_backend = {
-        # A blocking BLS call holds a thread, and a round has up to two such calls at a time.
-        "thread-pool-size": 2 * settings.inflight_limit,
+        "thread-pool-size": max_open_calls(settings.inflight_limit),
         "shm-default-byte-size": SHM_DEFAULT_BYTES,
         "shm-growth-byte-size": SHM_GROWTH_BYTES,
         "shm-region-prefix-name": shm_prefix,
