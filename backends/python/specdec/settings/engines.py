@@ -37,7 +37,7 @@ class CalledEngineSettings:
     """Kind of engines. `contract`: they take tokens and drafts. `llmapi`: the target is a model of
     TensorRT-LLM's LLM API, which speculates inside."""
     extensions: tuple[str, ...] = parsed("engine_extensions", read_names, SHARED_SAMPLER)
-    """What the engines can do beyond NVIDIA's tensors. `shared_sampler`: they draw with noise that
+    """Abilities of the engines beyond NVIDIA's tensors. `shared_sampler`: they draw with noise that
     depends on the position, and take our optional inputs, such as trees. `draft_logits`: the draft
     model returns its logits and the target takes them; compiled engines must be built for it.
     `receipts`: streams of an `llmapi` target wait for their reader, as those of our engines do.
