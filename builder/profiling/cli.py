@@ -123,7 +123,7 @@ def _server(
     if arguments.server is not None:
         return nullcontext(MeasuredServer(arguments.server, arguments.state))
     print("profile: starting a server over a copy of the repository", file=sys.stderr)
-    return started_server(arguments.model_repository, settings.inflight_limit, scratch)
+    return started_server(arguments.model_repository, settings.admission.inflight_limit, scratch)
 
 
 def _settings(model: Path) -> OrchestratorSettings:
@@ -143,11 +143,12 @@ def _settings(model: Path) -> OrchestratorSettings:
 def _check(arguments: argparse.Namespace, settings: OrchestratorSettings, loads: list[int]) -> None:
     """Raise BuildError for settings, loads or options that cannot be measured."""
     config: Path = arguments.model_repository / ORCHESTRATOR / CONFIG
-    if settings.is_llmapi or not settings.max_draft_len:
+    if settings.engines.is_llmapi or not settings.engines.max_draft_len:
         raise BuildError("the engine takes no drafts: a controller has nothing to choose")
-    if not 1 <= loads[0] <= loads[-1] <= settings.inflight_limit:
+    limit = settings.admission.inflight_limit
+    if not 1 <= loads[0] <= loads[-1] <= limit:
         raise BuildError(
-            f"--streams go from 1 to the inflight_limit, {settings.inflight_limit}; given: "
+            f"--streams go from 1 to the inflight_limit, {limit}; given: "
             f"{', '.join(map(str, loads))}"
         )
     if arguments.output is None and not os.access(config, os.W_OK):

@@ -93,12 +93,12 @@ def choices_of(settings: OrchestratorSettings) -> tuple[Choice, ...]:
     The first and the last leave the choice to the controller, which then also sees requests without
     speculation at each load.
     """
-    limit = settings.max_draft_len
+    drafters, limit = settings.drafters, settings.engines.max_draft_len
     kinds = (
         *((LOOKUP, length) for length in LENGTHS["lookup"]),
-        *itertools.product(settings.draft_models, LENGTHS["draft model"]),
-        *itertools.product(settings.heads, LENGTHS["head"]),
-        *((name, min(settings.head_tree_num_draft_tokens, limit)) for name in settings.head_trees),
+        *itertools.product(drafters.draft_models, LENGTHS["draft model"]),
+        *itertools.product(drafters.heads, LENGTHS["head"]),
+        *((name, min(drafters.head_tree_num_draft_tokens, limit)) for name in drafters.head_trees),
     )
     return (
         Choice(),

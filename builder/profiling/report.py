@@ -58,7 +58,8 @@ def report(
             if each.drafter not in idle
         ),
     ]
-    known = [(name, *acceptance.alpha("", EstimatedDrafter(name))) for name in settings.drafters]
+    names = settings.drafters.names
+    known = [(name, *acceptance.alpha("", EstimatedDrafter(name))) for name in names]
     alphas = [[name, f"{alpha:.2f}", f"{num:.0f}"] for name, alpha, num in known if num]
     notes = [f"{name} has drafted nothing: the server's log says why" for name in idle]
     return "\n".join([table(rows), "", table([["drafter", "α̂", "draft tokens"], *alphas]), *notes])

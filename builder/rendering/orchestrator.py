@@ -12,7 +12,7 @@ from specdec.builder.description import (
     EngineDescription,
     PairDescription,
 )
-from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.drafters import DrafterSettings
 from specdec.steering.modes import OFF
 
 
@@ -41,7 +41,7 @@ def orchestrator_parameters(pair: PairDescription) -> dict[str, str]:
         return (
             parameters | dict.fromkeys(lengths, "0") | {"target_head_name": "", "speculation": OFF}
         )
-    after_long_match = OrchestratorSettings(tokenizer_dir="").lookup_max_draft_tokens
+    after_long_match = DrafterSettings().lookup_max_draft_tokens
     longest = max(speculation.lookup_num_draft_tokens, min(after_long_match, limits.max_draft_len))
     parameters |= {
         "max_draft_len": str(limits.max_draft_len),

@@ -39,7 +39,7 @@ def served_pair(options: StepOptions, *, max_streams: int) -> Iterator[TritonSer
             )
         set_parameters(repository / "target", head_dir="")
         set_parameters(repository / "specdec", target_head_name="", inflight_limit=str(max_streams))
-        # This `inflight_limit` also sets the number of BLS threads, twice as many.
+        # This `inflight_limit` also sets the number of BLS threads, three times as many.
         with TritonServer(repository, inflight_limit=max_streams) as server:
             yield server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.drafting.names import HEAD_TREE, JOIN, TREE
+from specdec.drafting.names import JOIN, TREE, TREE_SUFFIX
 
 OFF, AUTO = "off", "auto"
 DIRECT = "direct"
@@ -69,7 +69,7 @@ class Arm:
     def has_chains(self) -> bool:
         """True if draft tokens are verified one after another, so that α̂ is defined."""
         drafter = self.drafter or ""
-        is_tree = drafter == TREE or JOIN in drafter or drafter.endswith(HEAD_TREE)
+        is_tree = drafter == TREE or JOIN in drafter or drafter.endswith(TREE_SUFFIX)
         return not is_tree and self.verification != "block"
 
     def __str__(self) -> str:

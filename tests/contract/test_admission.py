@@ -33,7 +33,7 @@ def model(inside_triton, monkeypatch):
     admission = inside_triton("specdec.serving.admission.admission")
     monkeypatch.setattr(responder, "error_response", str)
     requests = RequestsInFlight(TenantShares(1, 1.0), 0.01, lambda _: None)
-    limits = RequestLimits(100, 16, ("auto",), 512, 4096)
+    limits = RequestLimits(100, 16, (), 512, 4096)
     inputs = ("text_input", "max_tokens")
     outbox = SimpleNamespace(put_last=lambda sender, make: sender.send(make()))
     model = orchestrator.TritonPythonModel()

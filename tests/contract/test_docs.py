@@ -1,11 +1,16 @@
 """The pages of the documentation are linked, complete, and agree with the code."""
 
+import dataclasses
 import re
 from collections import defaultdict
+from typing import get_type_hints
 
 import pytest
 
 from specdec.cli import COMMANDS
+from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import parameter_names
+from specdec.settings.torch_engine import EngineModelSettings
 from tests.contract.declared import ROOT
 from tests.contract.tables import (
     COUNTERS,
@@ -129,6 +134,32 @@ def test_configuration_page_has_every_parameter_with_its_default(configurations,
         for name, parameter in configurations[model].parameters.items()
     }
     assert [name for name, default in defaults.items() if default not in rows[name]] == []
+
+
+def test_configuration_page_has_a_table_for_each_group_of_settings():
+    """The sections on the model `specdec` have the parameters of the groups, in the same order."""
+    page = (DOCS / "configuration.md").read_text("utf-8")
+    sections = page.split("## The model specdec")[1].split("## The models")[0].split("### ")[1:]
+    tables = [re.findall(r"^\| `(\w+)`", section, re.MULTILINE) for section in sections]
+
+    groups = get_type_hints(OrchestratorSettings).values()
+    assert tables == [list(parameter_names(group)) for group in groups]
+
+
+def test_configuration_page_has_every_lower_limit():
+    """The ranges in the tables begin where the settings do."""
+    rows = rows_of("configuration.md")
+    kinds = (*get_type_hints(OrchestratorSettings).values(), EngineModelSettings)
+    limits = [
+        (field.metadata.get("name") or field.name, field.metadata["minimum"])
+        for kind in kinds
+        for field in dataclasses.fields(kind)
+        if field.metadata.get("minimum") is not None
+    ]
+
+    assert ("inflight_limit", 1) in limits
+    wrong = [each for each in limits if not re.search(rf"\| {each[1]} (or|to) ", rows[each[0]])]
+    assert wrong == []
 
 
 def test_operate_page_has_every_metric():

@@ -1,6 +1,5 @@
 """Tensors, clients, settings, metrics, errors and commands agree with the documented ones."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from specdec.clients.request import INPUTS
 from specdec.launch.server_command import PORT_VARIABLES as LAUNCHER_PORTS
 from specdec.launch.server_command import ServeSettings
 from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.parameters import parameter_names, read_parameters
 from tests.contract.declared import ROOT, tensors_of
 from tests.contract.tables import (
     COUNTERS,
@@ -33,14 +33,15 @@ CLIENT_TYPES = {
     "UINT64": "TYPE_UINT64",
     "FP32": "TYPE_FP32",
 }
-# Shipped values that differ from the code's defaults, by model and parameter.
-OTHER_THAN_DEFAULT = {
-    ("draft", "max_draft_len"): 0,
-    ("draft", "num_threads"): 1,
-    ("draft", "weight_dtype"): "int8_if_native",
-    ("target", "head_dir"): "head",
-    ("specdec", "target_head_name"): "eagle3",
+# The code's defaults that differ from the shipped values, by model and parameter.
+OTHER_DEFAULTS = {
+    ("draft", "max_draft_len"): "16",
+    ("draft", "num_threads"): "0",
+    ("draft", "weight_dtype"): "auto",
+    ("target", "head_dir"): "",
+    ("specdec", "target_head_name"): "",
 }
+REQUIRED = {"tokenizer_dir", "checkpoint_dir"}
 
 
 def test_tensors_are_the_documented_ones(configurations):
@@ -74,19 +75,22 @@ def test_every_input_is_read(inside_triton):
 
 @pytest.mark.parametrize("model", ["specdec", "target", "draft"])
 def test_parameters_are_the_settings(configurations, inside_triton, model):
-    """Parameters and fields have the same names, and the parameters have the code's defaults."""
+    """The shipped files have every parameter, with the code's default, except where noted."""
     if model == "specdec":
-        settings = OrchestratorSettings
+        kind = OrchestratorSettings
     else:
-        settings = inside_triton("specdec.engine_model.torch_model").EngineModelSettings
-    given = {name: value.string_value for name, value in configurations[model].parameters.items()}
-    fields = {field.name: field for field in dataclasses.fields(settings)}
+        kind = inside_triton("specdec.engine_model.torch_model").EngineModelSettings
+    shipped = {name: value.string_value for name, value in configurations[model].parameters.items()}
 
-    assert given.keys() == fields.keys()
-    for name, field in fields.items():
-        if field.default is not dataclasses.MISSING:
-            expected = str(OTHER_THAN_DEFAULT.get((model, name), field.default))
-            assert given[name] == (expected.lower() if field.type == "bool" else expected), name
+    def read(texts):
+        parameters = {name: {"string_value": text} for name, text in texts.items()}
+        return read_parameters(kind, {"name": model, "parameters": parameters})
+
+    assert shipped.keys() == set(parameter_names(kind))
+    for name in shipped.keys() - REQUIRED:
+        default = OTHER_DEFAULTS.get((model, name), shipped[name])
+        left_out = {other: text for other, text in shipped.items() if other != name}
+        assert read(left_out) == read(shipped | {name: default}), name
 
 
 def test_limits_of_the_pair_fit_together(configurations):

@@ -1,6 +1,6 @@
-"""Tokens on CUDA do not depend on the batch or on leaps, and a round never waits for the device.
+"""Tokens on CUDA depend on neither batch nor chaining, and a round never waits for the device.
 
-In a leap, the device generates several tokens before the host reads any of them.
+In chained steps, the device generates several tokens before the host reads any of them.
 """
 
 from contextlib import contextmanager
@@ -53,13 +53,13 @@ def test_sixteen_tasks_at_once_give_the_tokens_of_each_by_itself(model):
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_leap_gives_the_tokens_of_single_steps(model, monkeypatch, params, count):
+def test_chained_steps_give_the_tokens_of_single_steps(model, monkeypatch, params, count):
     """In calls of a draft engine, chained graphs give the tokens of single passes."""
     tasks = calls_of_a_draft(8, count, params)
-    leapt = tokens_of(model, tasks, DRAFTING)
+    chained = tokens_of(model, tasks, DRAFTING)
     step_by_step(monkeypatch, model)
 
-    assert leapt == tokens_of(model, tasks, DRAFTING)
+    assert chained == tokens_of(model, tasks, DRAFTING)
 
 
 def test_float32_gives_the_tokens_of_the_cpu(float32_model, cpu_model):
@@ -84,7 +84,7 @@ def test_long_context_over_block_borders(model):
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @torch.inference_mode()
 def test_nothing_waits_inside_a_round(model, params):
-    """The host waits for the device neither in a pass with its draws nor in a leap of 4 tokens.
+    """The host waits for the device neither in a pass with its draws nor in 4 chained steps.
 
     The tokens equal those that the scheduler gives.
     """
@@ -98,12 +98,12 @@ def test_nothing_waits_inside_a_round(model, params):
         Segment(sequence, each.input_ids[sequence.length :], 1)
         for sequence, each in zip(sequences, tasks, strict=True)
     ]
-    leaper = model._parts.leaper
+    steps = model._parts.chained_steps
     with no_waiting():
         first = model.sampler.draw(model.run(segments), draws)
         for sequence in sequences:
             model.cache.extend(sequence, np.zeros(4, dtype=np.int32))
-        following = leaper.run(first, sequences, draws, 4)
+        following = steps.run(first, sequences, draws, 4)
 
     tokens = torch.cat((first[:, None], following), dim=1).tolist()
 

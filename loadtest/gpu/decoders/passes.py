@@ -152,7 +152,7 @@ def leap_times(
 
     `parts` must have a leaper.
     """
-    decoder, leaper, device = _graph_decoder(parts), parts.leaper, cache.storage.device
+    decoder, leaper, device = _graph_decoder(parts), parts.chained_steps, cache.storage.device
     assert leaper is not None
     buckets = [bucket_of(each, 1, _NUM_BLOCKS) for each in sorted(batches, reverse=True)]
     decoder.prepare(buckets, cache, parts.pool)

@@ -24,11 +24,11 @@ from specdec.builder.profiling.load import (
 from specdec.builder.profiling.report import report
 from specdec.deployment.machine import machine
 from specdec.deployment.manifest import MANIFEST_FILE, Manifest
-from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.controller import Controller
 from specdec.steering.settings import ControlSettings
 from specdec.steering.state_file import StateFile
 from tests.server.live import MODEL_REPOSITORY
+from tests.unit.orchestrator_settings import settings_of
 from tests.unit.steering.test_state_file import taught
 
 PROMPTS = [Prompt("Say one.", "counting"), Prompt("Say two.", None)]
@@ -58,7 +58,7 @@ def test_every_drafter_is_measured_with_short_and_with_long_drafts():
 
     So the controller also sees the target without speculation at each load.
     """
-    settings = OrchestratorSettings("", target_head_name="eagle3", max_draft_len=4)
+    settings = settings_of(target_head_name="eagle3", max_draft_len=4)
     choices = choices_of(settings)
 
     assert choices[0] == choices[-1] == Choice()
@@ -129,7 +129,7 @@ def test_report_has_the_learned_times_and_acceptance(tmp_path):
     path = tmp_path / "profile.json"
     StateFile(path, "pair", "another machine").save(taught(alpha=0.7))
 
-    settings = OrchestratorSettings("")
+    settings = settings_of()
     text = report(path, settings, choices_of(settings), (1, 4))
 
     cells = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
@@ -142,7 +142,7 @@ def test_report_has_the_learned_times_and_acceptance(tmp_path):
 
 def test_drafter_that_never_drafted_is_named(tmp_path):
     """The report names a drafter without a round; a profile without any round is an error."""
-    path, settings = tmp_path / "profile.json", OrchestratorSettings("", target_head_name="eagle3")
+    path, settings = tmp_path / "profile.json", settings_of(target_head_name="eagle3")
     StateFile(path, "pair", "machine").save(taught(alpha=0.7))
     text = report(path, settings, choices_of(settings), (1,))
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["eagle3", "eagle3_tree"]

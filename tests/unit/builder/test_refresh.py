@@ -171,8 +171,8 @@ class Words:
 
 def test_logged_prompts_are_the_newest_of_the_named_tenants(tmp_path):
     """They are different from each other, numbered from 0, and known as tokens."""
-    settings = PromptLogSettings(tmp_path, frozenset("*"), 1.0, 1 << 22)
-    log = PromptLog(settings, print, lambda: 0.0)
+    settings = PromptLogSettings("log", ("*",), share=1.0, max_mb=4)
+    log = PromptLog(tmp_path, settings, print, lambda: 0.0)
     for number in range(120):
         for tenant in ("acme", "globex"):
             log.offer(tenant, "sql", np.array([number, number % 7], np.int32))

@@ -18,7 +18,7 @@ from specdec.builder.errors import BuildError
 from specdec.builder.memory import plan_memory
 from specdec.builder.rendering.repository import RenderOptions, notices, render
 from specdec.deployment.manifest import load_manifest, record
-from specdec.settings.orchestrator import OrchestratorSettings
+from tests.unit.orchestrator_settings import settings_of
 
 WEIGHTS = Path(__file__).parents[3] / "model_repository"
 TARGET = WEIGHTS / "target/1/checkpoint"
@@ -221,13 +221,12 @@ def test_task_drafters_of_the_pair_reach_the_orchestrator(tmp_path):
     """The orchestrator parses the rendered parameter to the pair's routes."""
     found = parameters(configurations(rendered("qwen25_14b_two_drafts", tmp_path / "r"))["specdec"])
 
-    settings = OrchestratorSettings(
-        tokenizer_dir="",
+    settings = settings_of(
         tensorrt_llm_draft_model_name=found["tensorrt_llm_draft_model_name"],
         task_drafters=found["task_drafters"],
     )
-    assert settings.routes == dict(load_description("qwen25_14b_two_drafts").tasks)
-    assert set(settings.routes.values()) == {"draft_chat", "draft_code"}
+    assert settings.tasks.drafters == dict(load_description("qwen25_14b_two_drafts").tasks)
+    assert set(settings.tasks.drafters.values()) == {"draft_chat", "draft_code"}
 
 
 def test_notices_say_how_to_add_what_is_missing():

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,16 @@ from specdec.deployment import load_check, manifest
 from specdec.deployment.load_check import check_repository
 from specdec.deployment.manifest import Manifest, load_manifest, record
 from specdec.errors import ConfigurationError
-from specdec.settings.orchestrator import OrchestratorSettings
+from tests.unit.orchestrator_settings import settings_of
 
 NAME = "llama31_8b_1b"
 VOCAB = 128256
-SETTINGS = OrchestratorSettings(
-    tokenizer_dir="x",
-    engine_extensions="draft_logits",
-    num_draft_tokens=4,
-    max_draft_len=8,
-    max_seq_len=8192,
-)
+PARAMETERS = {
+    "engine_extensions": "draft_logits",
+    "num_draft_tokens": 4,
+    "max_draft_len": 8,
+    "max_seq_len": 8192,
+}
 ENGINE = {
     "version": "1.2.1",
     "pretrained_config": {"vocab_size": VOCAB, "mapping": {"world_size": 1}},
@@ -86,10 +84,13 @@ def compiled(tmp_path):
     return make
 
 
-def problems(repository, settings=SETTINGS, vocab_size=VOCAB):
-    """Return the message of the refusal, one problem a line; it is empty if nothing is refused."""
+def problems(repository, vocab_size=VOCAB, **changes):
+    """Return the message of the refusal, one problem a line; it is empty if nothing is refused.
+
+    `changes` are other values for the orchestrator's parameters.
+    """
     try:
-        check_repository(repository, settings, vocab_size)
+        check_repository(repository, settings_of(**PARAMETERS | changes), vocab_size)
     except ConfigurationError as error:
         return str(error)
     return ""
@@ -108,10 +109,8 @@ def test_rendered_repository_is_not_refused(compiled):
 def test_engines_that_the_orchestrator_does_not_call_need_no_logits(compiled):
     """Several orchestrators may share a repository; each needs logits of its own drafts only."""
     repository = compiled(draft={"gather_generation_logits": False})
-    alone = replace(SETTINGS, tensorrt_llm_draft_model_name="")
-
     assert "--gather_generation_logits" in problems(repository)
-    assert problems(repository, alone) == ""
+    assert problems(repository, tensorrt_llm_draft_model_name="") == ""
 
 
 @pytest.mark.parametrize(
@@ -197,9 +196,9 @@ def test_edited_limits_are_refused(compiled, changes, message):
     """A limit above what the engines were rendered for is refused; a lower one is not."""
     repository = compiled()
 
-    assert message in problems(repository, replace(SETTINGS, **changes))
-    lower = replace(SETTINGS, max_draft_len=2, num_draft_tokens=2, max_seq_len=1024)
-    assert problems(repository, lower) == ""
+    assert message in problems(repository, **changes)
+    lower = {"max_draft_len": 2, "num_draft_tokens": 2, "max_seq_len": 1024}
+    assert problems(repository, **lower) == ""
 
 
 def test_other_tokenizer_is_refused(compiled):

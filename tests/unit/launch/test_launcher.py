@@ -74,11 +74,11 @@ def test_settings_out_of_range_name_limit_and_value(changes, message):
         ServeSettings(model_repository=Path("repository"), **changes)
 
 
-def test_bls_pool_is_twice_the_inflight_limit():
-    """A request has up to two BLS calls at once; Triton's default of 32 threads limits them."""
+def test_bls_pool_has_a_thread_for_each_open_call():
+    """A request has up to three BLS calls at once; Triton's default of 32 threads limits them."""
     settings = ServeSettings(model_repository=Path("repository"), inflight_limit=50)
 
-    assert "--backend-config=python,thread-pool-size=100" in command(settings)
+    assert "--backend-config=python,thread-pool-size=150" in command(settings)
 
 
 def test_everything_listens_on_loopback_by_default():

@@ -119,7 +119,7 @@ def test_script_starts_the_servers_that_the_placement_needs(name, tmp_path):
         loaded = [each for each in arguments if each.startswith("--load-model=")]
         assert loaded == ([f"--load-model={each}" for each in case.models] if rank else [])
         assert ("--model-control-mode=explicit" in arguments) == (rank > 0)
-        threads = f"--backend-config=python,thread-pool-size={2 * pair.limits.inflight_limit}"
+        threads = f"--backend-config=python,thread-pool-size={3 * pair.limits.inflight_limit}"
         assert threads in arguments
         assert "--disable-auto-complete-config" in arguments
         pools = [each for each in arguments if each.startswith("--cuda-memory-pool-byte-size=")]

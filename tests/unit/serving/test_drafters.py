@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import time
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from specdec.acceptance.sampling import SamplingParams
 from specdec.drafting.ahead import AheadDrafter
+from specdec.drafting.asked import read_drafter
 from specdec.drafting.first import FirstProposal
 from specdec.drafting.late import LateDrafter
 from specdec.drafting.registry import RESERVED
@@ -17,13 +17,12 @@ from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
 from specdec.engines.protocol import EngineClock
 from specdec.engines.wire.sampling_inputs import OFF, Sampling
-from specdec.errors import InvalidRequestError
 from specdec.serving import drafters
 from specdec.serving.admission.in_flight import RequestInFlight
 from specdec.serving.request_context import RequestContext
 from specdec.serving.task_labels import Task
-from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.choices import COPY, Choice, RequestTraits
+from tests.unit.orchestrator_settings import settings_of
 from tests.unit.serving.request_arrays import parse
 
 EXACT_SAMPLING = Sampling()
@@ -80,11 +79,14 @@ def make(tmp_path, monkeypatch):
     monkeypatch.setattr(drafters, "SteeredDrafter", Steered)
     factories = []
 
-    def build(settings=(), *, sampling=EXACT_SAMPLING, task=None, engines=None, other=(), **fields):
+    def build(
+        parameters=(), *, sampling=EXACT_SAMPLING, task=None, engines=None, other=(), **fields
+    ):
         given = {"target_head_name": "eagle3", "scripted_drafters": f"script={script}"}
-        given |= {"tensorrt_llm_draft_model_name": "draft,big"} | dict(settings)
+        given |= {"tensorrt_llm_draft_model_name": "draft,big"} | dict(parameters)
+        settings = settings_of(**given)
         factory = drafters.DrafterFactory(
-            OrchestratorSettings("tokenizer", **given),
+            settings,
             FakeTokenizer(),
             dict(other),
             engines or FakeEngines(),
@@ -93,7 +95,7 @@ def make(tmp_path, monkeypatch):
             lambda _name, error: pytest.fail(str(error)),
         )
         factories.append(factory)
-        drafter = fields.pop("drafter", "auto")
+        drafter = read_drafter(fields.pop("drafter", "auto"), settings.drafters.ids)
         request = dataclasses.replace(parse(**fields), drafter=drafter)
         flight = RequestInFlight(lambda: False, None, time.monotonic())
         context = RequestContext(
@@ -160,6 +162,17 @@ def test_without_trees_the_first_proposal_is_used(make):
     assert shape(drafter) == ("FirstProposal", ("draft", 2), ("lookup", 7))
 
 
+@pytest.mark.parametrize("asked", ["lookup", "draft", "eagle3", "script"])
+def test_no_draft_is_longer_than_the_target_takes(make, asked):
+    """A configured draft length above `max_draft_len` counts as `max_draft_len`."""
+    drafter = make({"max_draft_len": 1}, drafter=asked)
+
+    lengths = [shape(each)[1] for each in drafter.copying]
+    lengths += [shape(each.drafter)[1] for each in drafter.engines.values()]
+    lengths += [each.shape.num_tokens for each in drafter.heads.values()]
+    assert lengths == [1]
+
+
 @pytest.mark.parametrize("asked", ["lookup", "script", "lookup+eagle3", "suffix+eagle3_tree"])
 def test_named_drafter_is_measured_and_not_replaced(make, asked):
     """A head drafts beside the copy drafters that the request joins to it."""
@@ -169,13 +182,6 @@ def test_named_drafter_is_measured_and_not_replaced(make, asked):
     assert copies(steered) == expected
     assert steered.traits.is_fixed
     assert not steered.traits.may_be_off
-
-
-@pytest.mark.parametrize("asked", ["eagle3+draft", "lookup+big+eagle3", "eagle3+eagle3_tree"])
-def test_head_beside_another_engine_is_refused(make, asked):
-    """No drafter that the request names is dropped in silence."""
-    with pytest.raises(InvalidRequestError, match=f"only; given '{re.escape(asked)}'"):
-        make(drafter=asked)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +232,9 @@ def test_compiled_engines_verify_probabilities_of_draft_models_only(make):
 
 def test_names_of_drafters_are_reserved_and_numbered():
     """Requests name drafters, and `output_sources` numbers them, in a fixed order."""
-    settings = OrchestratorSettings("", target_head_name="eagle3", scripted_drafters="a=b")
-    assert settings.drafters == (
+    settings = settings_of(target_head_name="eagle3", scripted_drafters="a=b").drafters
+    assert settings.names == (
         *("lookup", "draft", "suffix", "prediction", "eagle3", "eagle3_tree", "a"),
     )
-    assert [each.source for each in settings.drafter_ids] == list(range(1, 8))
+    assert [each.source for each in settings.ids] == list(range(1, 8))
     assert {"lookup", "suffix", "prediction", "auto", "none", "tree", "vote"} < set(RESERVED)

@@ -20,19 +20,20 @@ from specdec.serving.request.prompt_log import (
     PromptLog,
     read_log,
 )
-from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.prompt_log import PromptLogSettings
+from tests.unit.orchestrator_settings import settings_of
 
 MIB = 1 << 20
 PROMPT = np.array([5, 6, 7], np.int32)
+EVERYBODY = PromptLogSettings("log", ("*",), share=1.0, max_mb=1)
 
 
-def logged(directory, offers, *, tenants=("*",), share=1.0, max_bytes=MIB, draws=None):
+def logged(directory, offers, *, tenants=("*",), share=1.0, draws=None):
     """Offer each (tenant, prompt) to a log; return the prompts that it then holds."""
-    settings = PromptLogSettings(directory, frozenset(tenants), share, max_bytes)
+    settings = PromptLogSettings("log", tenants, share, max_mb=1)
     warnings = []
     drawn = iter(draws or [0.0] * len(offers))
-    log = PromptLog(settings, warnings.append, lambda: next(drawn))
+    log = PromptLog(directory, settings, warnings.append, lambda: next(drawn))
     for tenant, prompt in offers:
         log.offer(tenant, "chat", prompt)
         while log._waiting.qsize():  # wait for the disk, so that nothing is dropped
@@ -98,8 +99,7 @@ def test_incomplete_line_is_skipped(tmp_path):
 
 def test_full_disk_costs_one_prompt(tmp_path, monkeypatch):
     """The part of a line that fitted is removed, so that the next prompt has a line of its own."""
-    settings = PromptLogSettings(tmp_path, frozenset("*"), 1.0, MIB)
-    log = PromptLog(settings, lambda _: None, lambda: 0.0)
+    log = PromptLog(tmp_path, EVERYBODY, lambda _: None, lambda: 0.0)
     write, is_full = os.fdopen, [False, True, False]
 
     class HalfWritten(io.FileIO):
@@ -121,9 +121,7 @@ def test_full_disk_costs_one_prompt(tmp_path, monkeypatch):
 def test_failing_disk_is_reported_once_and_fails_no_request(tmp_path):
     """Prompts are offered as before, and there is one warning, not one for each prompt."""
     warnings = []
-    log = PromptLog(
-        PromptLogSettings(tmp_path / "log", frozenset("*"), 1.0, MIB), warnings.append, lambda: 0.0
-    )
+    log = PromptLog(tmp_path / "log", EVERYBODY, warnings.append, lambda: 0.0)
     (tmp_path / "log" / CURRENT).mkdir()
 
     for _ in range(5):
@@ -133,16 +131,14 @@ def test_failing_disk_is_reported_once_and_fails_no_request(tmp_path):
     assert len(warnings) == 1
 
 
-def test_log_is_off_by_default(tmp_path):
+def test_log_is_off_by_default():
     """Incomplete settings are an error that names the setting and its limit."""
-    off = OrchestratorSettings(tokenizer_dir=".")
-    assert off.prompt_log(tmp_path) is None
+    assert not settings_of(prompt_log_share=5).prompt_log.directory
 
     for wrong, message in (
         ({}, "prompt_log_tenants is empty"),
         ({"prompt_log_tenants": "*", "prompt_log_share": 1.5}, "at most 1; given 1.5"),
         ({"prompt_log_tenants": "*", "prompt_log_max_mb": 0}, "at least 1; given 0"),
     ):
-        settings = OrchestratorSettings(tokenizer_dir=".", prompt_log_dir="log", **wrong)
         with pytest.raises(ConfigurationError, match=message):
-            settings.prompt_log(tmp_path)
+            settings_of(prompt_log_dir="log", **wrong)

@@ -12,16 +12,16 @@ import pytest
 from specdec.errors import ConfigurationError
 from specdec.serving.metrics.definitions import MAX_TASKS, OTHER_TASK, TaskLabels
 from specdec.serving.task_labels import Task, TaskLabeler
-from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.steering.acceptance_estimates import DraftResult
 from specdec.steering.choices import OFF_CHOICE, Candidate, Choice, EstimatedDrafter, RequestTraits
 from specdec.steering.controller import ROUTED_ROUNDS, TRIAL_EVERY, Controller
 from specdec.steering.costs import Step
 from specdec.steering.predictions import RequestProgress
 from specdec.steering.settings import ControlSettings
+from tests.unit.orchestrator_settings import settings_of
 from tests.unit.serving.request_arrays import parse
 
-DRAFTS = {"tokenizer_dir": "", "tensorrt_llm_draft_model_name": "draft_code,draft_chat"}
+DRAFTS = {"tensorrt_llm_draft_model_name": "draft_code,draft_chat"}
 PROMPT = np.zeros(1, np.int32)
 SQL = "Write an SQL query that lists the customers who ordered nothing in the last year."
 ALONE = RequestProgress(num_inflight=1, num_context=100, num_left=200, is_start=True)
@@ -31,7 +31,7 @@ CANDIDATES = (Candidate("draft_code", (1, 2, 3, 4)), Candidate("draft_chat", (1,
 def labeler(**settings):
     """Return a labeler, and the registry of the labels that it gives."""
     labels = TaskLabels()
-    return TaskLabeler(OrchestratorSettings(**DRAFTS, **settings), None, labels), labels
+    return TaskLabeler(settings_of(**DRAFTS, **settings).tasks, None, labels), labels
 
 
 def task(labeler, text="?", **fields):
@@ -54,7 +54,7 @@ def task(labeler, text="?", **fields):
 def test_routes_to_unknown_drafters_are_refused_at_load(value, message):
     """The error gives the entry, the right form, or the drafters that exist."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        OrchestratorSettings(**DRAFTS, task_drafters=f"sql=draft_code, {value}")
+        settings_of(**DRAFTS, task_drafters=f"sql=draft_code, {value}")
 
 
 def test_task_gets_its_drafter_if_named_or_told_from_the_text():

@@ -5,15 +5,14 @@ import pytest
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.errors import ConfigurationError, UnsupportedError
 from specdec.serving.request.verification import choose_verification
-from specdec.settings.orchestrator import OrchestratorSettings
+from tests.unit.orchestrator_settings import settings_of
 
 SAMPLED = SamplingParams(temperature=0.5)
 
 
 def choose(asked, extensions, params=SAMPLED):
     """Return the verification mode that is chosen for engines with these extensions."""
-    settings = OrchestratorSettings("tokenizer", engine_extensions=extensions)
-    return choose_verification(asked, params, settings)
+    return choose_verification(asked, params, settings_of(engine_extensions=extensions).engines)
 
 
 @pytest.mark.parametrize("extensions", ["shared_sampler", "draft_logits", ""])
@@ -46,4 +45,4 @@ def test_engine_extensions_decide_which_modes_are_possible(extensions, default, 
 def test_unknown_extension_is_a_configuration_error():
     """A typing mistake must not turn speculation off for sampled requests."""
     with pytest.raises(ConfigurationError, match="'shared_sampling'"):
-        OrchestratorSettings("tokenizer", engine_extensions="shared_sampling")
+        settings_of(engine_extensions="shared_sampling")

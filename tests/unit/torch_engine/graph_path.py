@@ -90,8 +90,8 @@ def calls_of_a_draft(num_tokens: int, count: int, params: SamplingParams) -> lis
 
 
 def step_by_step(monkeypatch: object, model: LlamaModel) -> None:
-    """Make the model run one pass for each token, without leaps of several tokens."""
-    monkeypatch.setattr(type(model), "leaps", property(lambda _: False))
+    """Make the model run one pass for each token, without chained steps."""
+    monkeypatch.setattr(type(model), "has_chained_steps", property(lambda _: False))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -162,7 +162,7 @@ def test_trees_are_verified_as_by_the_plain_decoder(models):
 @given(data=st.data())
 @settings(max_examples=20)
 def test_any_schedule_gives_the_same_tokens(models, data):
-    """Late arrivals, shared beginnings, cancelled requests and leaps change no token."""
+    """Late arrivals, shared beginnings, cancelled requests and chained steps change no token."""
     graphs, plain = models
     limits = data.draw(st.sampled_from([VERIFYING, DRAFTING]))
     stems = [prompt(254), prompt(4)]

@@ -11,7 +11,7 @@ from specdec.errors import EngineFailedError, InvalidRequestError
 from specdec.torch_engine import sampler
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings, TorchEngine
-from specdec.torch_engine.gpu.leap import MAX_STEPS
+from specdec.torch_engine.gpu.chained_steps import MAX_STEPS
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.sampler import draw_token
 from specdec.torch_engine.scheduling import scheduler
@@ -238,8 +238,8 @@ def test_receiver_that_always_raises_ends_its_own_request(model, max_new_tokens)
     engine.check_integrity()
 
 
-def test_receiver_that_raises_in_a_leap_ends_its_own_request(tmp_path):
-    """The tokens of a leap are handed over task by task, so other tasks get theirs."""
+def test_receiver_that_raises_in_chained_steps_ends_its_own_request(tmp_path):
+    """The tokens of chained steps are handed over task by task, so other tasks get theirs."""
     model = LlamaModel(save_tiny_llama(tmp_path), graph_path.NUM_CACHE_TOKENS, CPU, kernels="graph")
     limits = graph_path.DRAFTING
     witness = task(prompt(9), MAX_STEPS)

@@ -1,4 +1,4 @@
-"""Tests of leaps: several tokens at once equal as many single steps, and leave the same cache."""
+"""Tests of chained steps: they give the tokens of single steps, and leave the same cache."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
 from specdec.torch_engine.config import EngineLimits
-from specdec.torch_engine.gpu.leap import MAX_STEPS
+from specdec.torch_engine.gpu.chained_steps import MAX_STEPS
 from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.scheduling.pace import Pace
 from specdec.torch_engine.task import Task
@@ -36,16 +36,16 @@ def model(request, tmp_path_factory):
 
 
 @pytest.fixture
-def leaps(model, monkeypatch):
-    """Return a list that records the number of tokens of every leap."""
+def chained(model, monkeypatch):
+    """Return a list that records the number of tokens of each run of chained steps."""
     noted = []
-    leap = LlamaModel.leap
+    run_chained = LlamaModel.run_chained
 
     def watched(self, segments, draws, num_tokens):
         noted.append(num_tokens)
-        return leap(self, segments, draws, num_tokens)
+        return run_chained(self, segments, draws, num_tokens)
 
-    monkeypatch.setattr(LlamaModel, "leap", watched)
+    monkeypatch.setattr(LlamaModel, "run_chained", watched)
     return noted
 
 
@@ -57,46 +57,46 @@ def cached_tokens(scheduler):
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("num_tokens", [2, 3, 4, 5, 8, 9, 17])
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_leap_gives_the_tokens_of_single_steps(
-    model, monkeypatch, leaps, params, num_tokens, count
+def test_chained_steps_give_the_tokens_of_single_steps(
+    model, monkeypatch, chained, params, num_tokens, count
 ):
-    """Tokens and cache are the same for leaps of any length and one to sixteen calls."""
+    """Tokens and cache are the same for any number of steps and one to sixteen calls."""
     tasks = calls_of_a_draft(num_tokens, count, params)
     limits = replace(DRAFTING, max_num_tokens=1024, num_cache_tokens=80 * 256)
     results = []
-    for expected_leaps in ([num_tokens], []):
+    for expected in ([num_tokens], []):
         scheduler = new_scheduler(model, limits)
         run(scheduler, [replace(each, max_new_tokens=1) for each in tasks])  # caches the prompts
         generated = [each.tokens for each in run(scheduler, tasks)]
         results.append((generated, cached_tokens(scheduler)))
-        assert leaps == expected_leaps
-        del leaps[:]
+        assert chained == expected
+        del chained[:]
         step_by_step(monkeypatch, model)
 
     assert results[0] == results[1]
 
 
-def test_rounds_of_a_draft_are_one_leap_each(model, leaps):
-    """Each call of a draft engine is one leap, and so one read from the device."""
+def test_each_call_of_a_draft_engine_is_one_run(model, chained):
+    """So it reads from the device once."""
     scheduler = new_scheduler(model, DRAFTING)
     text = prompt(12).tolist()
     for _ in range(5):
         (result,) = run(scheduler, [task(text, 4)])
         text += [*result.tokens[:2], 7]
 
-    assert leaps == [4] * 5
+    assert chained == [4] * 5
 
 
 @pytest.mark.parametrize("position", range(5))
-def test_end_token_cuts_the_leap(model, monkeypatch, leaps, position):
+def test_end_token_cuts_the_chained_steps(model, monkeypatch, chained, position):
     """Steps after the end token leave no token in the answer or in the cache."""
     start = prompt(253)
     ((*generated,),) = tokens_of(model, [task(start, 6)], DRAFTING)
     ending = task(start, 6, end_id=generated[position])
     other = task(prompt(9), 6, end_id=generated[position])
     results = []
-    for is_leaping in (True, False):
-        if not is_leaping:
+    for is_chained in (True, False):
+        if not is_chained:
             step_by_step(monkeypatch, model)
         scheduler = new_scheduler(model, DRAFTING)
         found = run(scheduler, [ending, other])
@@ -104,11 +104,11 @@ def test_end_token_cuts_the_leap(model, monkeypatch, leaps, position):
 
     assert results[0] == results[1]
     assert results[0][0][0] == generated[: generated.index(generated[position])]
-    assert leaps
+    assert chained
 
 
-def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
-    """Blocks for all tokens of a leap are reserved before its first token is known."""
+def test_chained_steps_cross_a_block_border(model, chained, monkeypatch):
+    """Blocks for all tokens are reserved before the first one is known."""
     monkeypatch.setattr(Pace, "max_prompt_rows", lambda *_, limit, **__: limit)
     for length in range(250, 258):
         start = prompt(length)
@@ -117,21 +117,21 @@ def test_leap_crosses_a_block_border(model, leaps, monkeypatch):
 
         assert short == long[:12]
     # A long last chunk of the prompt is a pass of its own and gives the first token.
-    assert leaps == [11] * 7 + [12]
+    assert chained == [11] * 7 + [12]
 
 
-def test_calls_of_different_lengths_leap_together(model, monkeypatch, leaps):
-    """A leap is as long as the shortest call; the others then continue."""
+def test_calls_of_different_lengths_run_together(model, monkeypatch, chained):
+    """As many steps are chained as the shortest call needs; the others then continue."""
     tasks = [task(prompt(5, seed=n), n) for n in (3, 3, 7, 12)]
     generated = tokens_of(model, tasks, DRAFTING)
-    assert leaps == [3, 4, 5]
+    assert chained == [3, 4, 5]
     step_by_step(monkeypatch, model)
 
     assert generated == tokens_of(model, tasks, DRAFTING)
 
 
-def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
-    """Each row has its own temperature and noise, and no noise of an earlier leap remains."""
+def test_greedy_and_sampled_calls_run_together(model, monkeypatch):
+    """Each row has its own temperature and noise, and no noise of earlier steps remains."""
     tasks = [
         *calls_of_a_draft(6, 2, SAMPLED),
         *calls_of_a_draft(6, 2, GREEDY),
@@ -159,14 +159,14 @@ def test_greedy_and_sampled_calls_leap_together(model, monkeypatch):
     ],
     ids=lambda each: next(iter(each)),
 )
-def test_one_unsuitable_call_keeps_all_from_leaping(model, leaps, special):
+def test_one_unsuitable_call_keeps_all_from_chaining(model, chained, special):
     """Long answers, truncation, penalties, logit bias, log-probabilities and logits forbid it."""
     plain = Task("r", ids(prompt(9)), 5)
     looked_at = replace(plain, request_id="s", **special)
 
     together = tokens_of(model, [plain, looked_at], DRAFTING)
 
-    assert 5 not in leaps
+    assert 5 not in chained
     assert together[0] == tokens_of(model, [plain], DRAFTING)[0]
 
 
@@ -177,27 +177,27 @@ def test_number_of_chains(model):
     """
     new_scheduler(model, EngineLimits(max_seq_len=8192, max_draft_len=0, num_cache_tokens=65536))
 
-    assert len(model._parts.leaper._graphs) == 87
+    assert len(model._parts.chained_steps._graphs) == 87
 
 
-def test_engine_that_verifies_does_not_leap(model, leaps):
-    """An engine with a max_draft_len above 0 has graphs for verification, and none for leaps."""
+def test_engine_that_verifies_does_not_chain_steps(model, chained):
+    """An engine with a max_draft_len above 0 has graphs for verification only."""
     tokens_of(model, [task(prompt(9), 5)], VERIFYING)
 
-    assert not leaps
+    assert not chained
 
 
-def test_prompt_runs_in_chunks_before_the_leap(model, monkeypatch, leaps):
-    """A prompt that is not cached runs first, and its first token is not part of the leap."""
+def test_prompt_runs_in_chunks_before_the_chained_steps(model, monkeypatch, chained):
+    """A prompt that is not cached runs first, and the steps after its first token are chained."""
     tasks = [task(prompt(300), 6), task(prompt(3), 6)]
     generated = tokens_of(model, tasks, DRAFTING)
-    assert leaps
+    assert chained
     step_by_step(monkeypatch, model)
 
     assert generated == tokens_of(model, tasks, DRAFTING)
 
 
-def test_call_cancelled_between_leaps_keeps_its_tokens(model):
+def test_call_cancelled_between_runs_keeps_its_tokens(model):
     """The tokens so far are delivered, and nothing of the call remains in the engine."""
     scheduler = new_scheduler(model, DRAFTING)
     receivers = [Receiver(), Receiver()]
@@ -212,12 +212,12 @@ def test_call_cancelled_between_leaps_keeps_its_tokens(model):
     assert all(each.is_done for each in receivers)
 
 
-def test_failing_leap_leaves_no_invented_tokens(model, monkeypatch):
+def test_failing_steps_leave_no_invented_tokens(model, monkeypatch):
     """Space reserved for tokens that never came is not kept as cached text."""
     scheduler = new_scheduler(model, DRAFTING)
     receiver = Receiver()
-    leaper = model._parts.leaper
-    monkeypatch.setattr(type(leaper), "run", lambda *_: 1 / 0)
+    steps = model._parts.chained_steps
+    monkeypatch.setattr(type(steps), "run", lambda *_: 1 / 0)
     scheduler.add([task(prompt(5), 4)], receiver)
     with pytest.raises(ZeroDivisionError):
         scheduler.step()

@@ -65,13 +65,13 @@ def _of_served_versions(repository: Path, manifest: Manifest) -> Manifest:
 
 def _limits(repository: Path, manifest: Manifest, settings: OrchestratorSettings) -> Iterator[str]:
     for name in LIMITS:
-        limit, configured = getattr(manifest, name), getattr(settings, name)
+        limit, configured = getattr(manifest, name), getattr(settings.engines, name)
         if configured > limit:
             yield f"specdec: {name} is {configured}, the engines were rendered for {limit}"
-        engine = _parameter(repository / settings.tensorrt_llm_model_name, name)
+        engine = _parameter(repository / settings.engines.target, name)
         if engine is not None and engine < configured:
             yield (
-                f"{settings.tensorrt_llm_model_name}: {name} is {engine}, specdec asks for up to "
+                f"{settings.engines.target}: {name} is {engine}, specdec asks for up to "
                 f"{configured}"
             )
 
@@ -79,7 +79,7 @@ def _limits(repository: Path, manifest: Manifest, settings: OrchestratorSettings
 def _vocabulary(
     manifest: Manifest, settings: OrchestratorSettings, vocab_size: int
 ) -> Iterator[str]:
-    target = manifest.engines.get(settings.tensorrt_llm_model_name)
+    target = manifest.engines.get(settings.engines.target)
     if target is not None and target.vocab_size != vocab_size:
         yield (
             f"the tokenizer is of a model with {vocab_size} tokens, the target has "
@@ -103,11 +103,11 @@ def engine_problems(
             yield f"{name}: {error}"
             continue
         yield from _of_any_engine(name, engine, recorded, manifest, settings)
-        if name == settings.tensorrt_llm_model_name:
+        if name == settings.engines.target:
             yield from _of_target(name, engine, settings)
         elif (
-            name in settings.draft_models
-            and settings.has_draft_logits
+            name in settings.drafters.draft_models
+            and settings.engines.has_draft_logits
             and not engine.gathers_generation_logits
         ):
             yield (
@@ -133,32 +133,32 @@ def _of_any_engine(
             f"{name}: the engine has a vocabulary of {engine.vocab_size}, {recorded.model} has "
             f"{recorded.vocab_size}"
         )
-    if engine.max_seq_len < settings.max_seq_len:
+    if engine.max_seq_len < settings.engines.max_seq_len:
         yield (
             f"{name}: was built for {engine.max_seq_len} tokens (--max_seq_len), specdec takes "
-            f"requests of {settings.max_seq_len}"
+            f"requests of {settings.engines.max_seq_len}"
         )
-    elif engine.max_input_len < settings.max_seq_len - 1:
+    elif engine.max_input_len < settings.engines.max_seq_len - 1:
         yield (
             f"{name}: was built for inputs of {engine.max_input_len} tokens (--max_input_len); a "
             "call sends the prompt and the answer so far, up to "
-            f"{settings.max_seq_len - 1} tokens of the requests that specdec takes"
+            f"{settings.engines.max_seq_len - 1} tokens of the requests that specdec takes"
         )
 
 
 def _of_target(name: str, engine: CompiledEngine, settings: OrchestratorSettings) -> Iterator[str]:
     # An engine that speculates inside is sent no drafts.
-    if not settings.max_draft_len:
+    if not settings.engines.max_draft_len:
         return
     if engine.mode != DRAFT_TOKENS_EXTERNAL:
         yield (
             f"{name}: was built with the speculative decoding mode {engine.mode}: it takes no "
             "drafts from outside; build it with --speculative_decoding_mode=draft_tokens_external"
         )
-    if engine.max_draft_len < settings.max_draft_len:
+    if engine.max_draft_len < settings.engines.max_draft_len:
         yield (
             f"{name}: was built for {engine.max_draft_len} draft tokens (--max_draft_len), specdec "
-            f"asks for up to {settings.max_draft_len}"
+            f"asks for up to {settings.engines.max_draft_len}"
         )
     if not engine.has_paged_context_fmha or engine.gathers_context_logits:
         yield (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specdec.deployment.freshness import fingerprint_of, weights_of
 from specdec.deployment.placement import PlacedEngines
-from specdec.drafting.names import HEAD_TREE
+from specdec.drafting.names import TREE_SUFFIX
 from specdec.settings.orchestrator import OrchestratorSettings
 
 
@@ -23,18 +23,19 @@ class ServedWeights:
         A head's folder need not exist.
         """
         settings, engines = self._settings, self._engines
-        target = settings.tensorrt_llm_model_name
-        drafts = {name: engines.checkpoint(name) for name in settings.draft_models}
-        heads = {name: engines.head(target) for name in settings.heads}
+        target = settings.engines.target
+        drafts = {name: engines.checkpoint(name) for name in settings.drafters.draft_models}
+        heads = {name: engines.head(target) for name in settings.drafters.heads}
         return engines.checkpoint(target), drafts | heads
 
     def drafter_hashes(self) -> dict[str, str]:
         """Return the hash of each drafter's weights, by drafter. Raises OSError."""
         _, folders = self.folders()
         hashes = {name: weights_of(folder) for name, folder in folders.items()}
-        return hashes | {name + HEAD_TREE: hashes[name] for name in self._settings.heads}
+        return hashes | {name + TREE_SUFFIX: hashes[name] for name in self._settings.drafters.heads}
 
     def signature(self) -> str:
         """Return a text that names all drafters and the target's weights."""
         target, _ = self.folders()
-        return "|".join((*self._settings.drafters, fingerprint_of(target) or "unknown target"))
+        fingerprint = fingerprint_of(target) or "unknown target"
+        return "|".join((*self._settings.drafters.names, fingerprint))

@@ -9,5 +9,6 @@
   takes a vote at each position, and `steered.py` carries out the controller's choice.
 - `registry.py` has all kinds: a new drafter is a module and an entry there. Its function `build`
   takes a `DrafterContext` (`context.py`).
+- `asked.py` reads the drafter that a request names.
 - `late.py` lets a drafter begin in the second round, and `scripted.py` replays drafts from a file.
 """

@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=DEFAULTS.inflight_limit,
         metavar="N",
-        help="the orchestrator's in-flight limit; the BLS pool gets 2N threads "
+        help="the orchestrator's in-flight limit; the BLS pool gets 3N threads "
         "(default: %(default)s)",
     )
     parser.add_argument(

@@ -35,6 +35,7 @@ from specdec.serving.responder import Responder
 from specdec.serving.task_labels import TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
 from specdec.serving.tracing import Tracing
+from specdec.settings.control import ControlParameters
 from specdec.settings.orchestrator import OrchestratorSettings
 from specdec.settings.parameters import own_config, read_parameters
 from specdec.steering.state_file import StateFile
@@ -86,7 +87,7 @@ def assemble(args: Mapping[str, str], here: Path) -> Parts:
     """
     config = json.loads(args["model_config"])
     settings = read_parameters(OrchestratorSettings, own_config(config))
-    needs = (settings.tensorrt_llm_model_name,)
+    needs = (settings.engines.target,)
     heartbeat = BoardHeartbeat(args["model_name"], Role.ORCHESTRATOR, needs)
     labels = {"model": args["model_name"], "version": args["model_version"]}
     loaded = _load(settings, config, labels, here)
@@ -98,15 +99,16 @@ def assemble(args: Mapping[str, str], here: Path) -> Parts:
 def _load(
     settings: OrchestratorSettings, config: Mapping[str, Any], labels: Mapping[str, str], here: Path
 ) -> _Loaded:
-    tokenizer = Tokenizer((here / settings.tokenizer_dir).resolve())
+    tokenizer = Tokenizer((here / settings.engines.tokenizer_dir).resolve())
     check_repository(here.parents[1], settings, tokenizer.model_vocab_size)
-    other_vocabularies = _cross_vocabulary_drafts(settings, here)
-    log = settings.prompt_log(here)
+    other_vocabularies = _cross_vocabulary_drafts(settings.drafters.draft_tokenizers, here)
     engines = PlacedEngines(config, here)
     weights = ServedWeights(settings, engines)
     metrics = MetricsRecorder(labels)
-    plane = _control_plane(settings, metrics, weights, here)
+    plane = _control_plane(settings.control, metrics, weights, here)
     reports = DrafterReports(metrics, plane.controller)
+    log = settings.prompt_log
+    log_folder = (here / log.directory).resolve()
     return _Loaded(
         settings=settings,
         tokenizer=tokenizer,
@@ -123,7 +125,7 @@ def _load(
             reports.failed,
         ),
         freshness=FreshnessWatch(weights.folders, reports.freshness, reports.replaced),
-        prompt_log=PromptLog(log, warn) if log else None,
+        prompt_log=PromptLog(log_folder, log, warn) if log.directory else None,
     )
 
 
@@ -132,12 +134,12 @@ def _connect(loaded: _Loaded, inputs: tuple[str, ...], heartbeat: BoardHeartbeat
     settings, tokenizer, metrics = loaded.settings, loaded.tokenizer, loaded.metrics
     engines, drafters, plane = loaded.engines, loaded.drafters, loaded.plane
     answerer = Answerer(tokenizer, metrics, read_round_delay_s())
-    labeler = TaskLabeler(settings, tokenizer, plane.labels)
-    jobs = JobBuilder(settings, tokenizer, engines, drafters, labeler, loaded.prompt_log)
+    labeler = TaskLabeler(settings.tasks, tokenizer, plane.labels)
+    jobs = JobBuilder(settings.engines, tokenizer, engines, drafters, labeler, loaded.prompt_log)
     outbox, tracing = Outbox(), Tracing(warn)
     requests = _requests_in_flight(loaded, heartbeat)
     watch = _server_watch(settings, requests, heartbeat, partial(_flush, outbox, loaded))
-    threads = ThreadPoolExecutor(settings.inflight_limit, thread_name_prefix="request")
+    threads = ThreadPoolExecutor(settings.admission.inflight_limit, thread_name_prefix="request")
     prompt_log_end = () if loaded.prompt_log is None else (loaded.prompt_log.close,)
     return Parts(
         admission=Admission(inputs, _limits(settings, tokenizer), watch, requests, tracing),
@@ -178,11 +180,11 @@ def _flush(outbox: Outbox, loaded: _Loaded) -> None:
 
 
 def _cross_vocabulary_drafts(
-    settings: OrchestratorSettings, here: Path
+    folders: Mapping[str, str], here: Path
 ) -> dict[str, CrossVocabularyDraft]:
     drafts = {
         name: CrossVocabularyDraft.load((here / directory).resolve())
-        for name, directory in settings.draft_tokenizers.items()
+        for name, directory in folders.items()
     }
     for name, draft in drafts.items():
         inform(f"draft {name}: {draft}")
@@ -190,7 +192,7 @@ def _cross_vocabulary_drafts(
 
 
 def _control_plane(
-    settings: OrchestratorSettings, metrics: MetricsRecorder, weights: ServedWeights, here: Path
+    settings: ControlParameters, metrics: MetricsRecorder, weights: ServedWeights, here: Path
 ) -> ControlPlane:
     def state_file(file: str) -> StateFile | None:
         """Return the state file at a path, which may be relative to `here`; None without a path."""
@@ -199,12 +201,12 @@ def _control_plane(
         path = (here / file).resolve()
         return StateFile(path, weights.signature(), machine(), weights.drafter_hashes)
 
-    memory, profile = state_file(settings.control_state_file), state_file(settings.control_profile)
-    return ControlPlane(settings.control, metrics, memory, profile, inform, warn)
+    memory, profile = state_file(settings.state_file), state_file(settings.profile)
+    return ControlPlane(settings, metrics, memory, profile, inform, warn)
 
 
 def _requests_in_flight(loaded: _Loaded, heartbeat: BoardHeartbeat) -> RequestsInFlight:
-    settings, metrics, load = loaded.settings, loaded.metrics, loaded.plane.traffic
+    settings, metrics, load = loaded.settings.admission, loaded.metrics, loaded.plane.traffic
 
     def count(num_inflight: int) -> None:
         load.set_inflight(num_inflight)
@@ -224,21 +226,22 @@ def _server_watch(
 ) -> ServerWatch:
     return ServerWatch(
         requests,
-        settings.tensorrt_llm_model_name,
+        settings.engines.target,
         board_directory(),
         heartbeat,
         hang_limit_s(),
         flush,
         warn,
-        exits_on_dead_engine=settings.exit_on_dead_engine,
+        exits_on_dead_engine=settings.admission.exit_on_dead_engine,
     )
 
 
 def _limits(settings: OrchestratorSettings, tokenizer: Tokenizer) -> RequestLimits:
+    engines = settings.engines
     return RequestLimits(
         tokenizer.vocab_size,
-        settings.max_draft_len,
-        settings.drafters,
-        settings.max_seq_len,
-        tokenizer.max_text_bytes(settings.max_seq_len),
+        engines.max_draft_len,
+        settings.drafters.ids,
+        engines.max_seq_len,
+        tokenizer.max_text_bytes(engines.max_seq_len),
     )

@@ -18,6 +18,7 @@ from specdec.serving.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.draft_lengths import DraftLengths
 from specdec.serving.request_context import RequestContext
 from specdec.serving.text.tokenizing import Tokenizer
+from specdec.settings.admission import max_open_calls
 from specdec.settings.orchestrator import OrchestratorSettings
 
 
@@ -41,12 +42,11 @@ class DraftEngines:
         self._cross_vocabulary = cross_vocabulary
         self._engines = engines
         self._report_failure = report_failure
-        self._health = {name: DraftHealth() for name in settings.draft_models}
-        limit = settings.inflight_limit
-        # Threads that draft ahead wait for engine calls, which run on other threads. A request may
-        # have three calls: the one that it waits for, one ahead, and one that is being ended.
-        self._ahead_threads = ThreadPoolExecutor(2 * limit, thread_name_prefix="ahead")
-        self._threads = ThreadPoolExecutor(3 * limit, thread_name_prefix="draft")
+        self._health = {name: DraftHealth() for name in settings.drafters.draft_models}
+        num_calls = max_open_calls(settings.admission.inflight_limit)
+        # Threads that draft ahead wait for engine calls, which run on other threads.
+        self._ahead_threads = ThreadPoolExecutor(num_calls, thread_name_prefix="ahead")
+        self._threads = ThreadPoolExecutor(num_calls, thread_name_prefix="draft")
 
     def close(self) -> None:
         """End the threads without waiting for calls that still run."""
@@ -74,7 +74,7 @@ class DraftEngines:
 
         `now` is the drafter that drafts for the running round.
         """
-        if not self._settings.draft_ahead or context.sampling.verifies_by_probability:
+        if not self._settings.drafters.draft_ahead or context.sampling.verifies_by_probability:
             return now
         calls = self._calls(drafter, context, f"{drafter.name}-ahead", is_ahead=True)
         num_tokens = DraftLengths(self._settings, context).draft_model
@@ -102,11 +102,11 @@ class DraftEngines:
             calls,
             end_id,
             self._threads,
-            settings.draft_timeout_ms / 1000,
+            settings.drafters.draft_timeout_ms / 1000,
             sampling.needs_draft_logits and other is None and has_logits,
         )
         if other is not None:
-            engine = other.translating(engine, self._tokenizer, settings.max_seq_len)
+            engine = other.translating(engine, self._tokenizer, settings.engines.max_seq_len)
         return EngineDrafter(
             name=drafter.name,
             source=drafter.source,
@@ -132,7 +132,7 @@ class DraftEngines:
             # Noise and penalties would go to the wrong tokens of another vocabulary. So a
             # cross-vocabulary draft is greedy.
             sampling = Sampling(cache_salt=sampling.cache_salt)
-        size = self._settings.vocab_size(drafter.name, self._tokenizer.model_vocab_size)
+        size = self._settings.engines.vocab_size(drafter.name, self._tokenizer.model_vocab_size)
         # A request does not wait for the whole of a call ahead, so that time is not counted.
         has_clock = context.request.return_perf_metrics and not is_ahead
         calls = self._engines.calls(

@@ -32,45 +32,48 @@ class DraftLengths:
     @property
     def draft_model(self) -> int:
         """Draft tokens of a draft model in a round if the controller does not decide."""
-        return self.asked or self.settings.num_draft_tokens
+        return self._limited(self.settings.drafters.num_draft_tokens)
 
     @property
     def draft_model_limit(self) -> int:
         """Most draft tokens that a draft model may be asked for in a round."""
-        if self.context.request.drafter == AUTO and self.asked is None:
-            return self.draft_model if self.settings.draft_ahead else self._max_chosen
+        if self.context.request.drafter.name == AUTO and self.asked is None:
+            return self.draft_model if self.settings.drafters.draft_ahead else self._max_chosen
         return self.draft_model
 
     @property
     def copy(self) -> int:
         """Draft tokens of drafters that cost no pass."""
-        return self.asked or self.settings.lookup_num_draft_tokens
+        return self._limited(self.settings.drafters.lookup_num_draft_tokens)
 
     @property
     def long_copy(self) -> int:
         """Draft tokens of lookup after a long match."""
-        return self.asked or self.settings.lookup_max_draft_tokens
+        return self._limited(self.settings.drafters.lookup_max_draft_tokens)
 
     @property
     def takes_trees(self) -> bool:
         """Whether the engines and the request's verification mode take trees."""
         sampling = self.context.sampling
-        return self.settings.has_shared_sampler and (
+        return self.settings.engines.has_shared_sampler and (
             not sampling.verifies_by_probability or sampling.verification == REJECTION
         )
 
     @property
     def _max_chosen(self) -> int:
-        return min(MAX_CHOSEN_TOKENS, self.settings.max_draft_len)
+        return min(MAX_CHOSEN_TOKENS, self.settings.engines.max_draft_len)
+
+    def _limited(self, configured: int) -> int:
+        """Return the request's own draft length, else `configured`, cut to `max_draft_len`."""
+        return min(self.asked or configured, self.settings.engines.max_draft_len)
 
     def shape(self, head: DrafterId) -> HeadShape:
         """Return the shape of the head's draft: a chain or a tree, and k."""
-        settings, is_tree = self.settings, head.kind is HEAD_TREE and self.takes_trees
+        drafters, is_tree = self.settings.drafters, head.kind is HEAD_TREE and self.takes_trees
         configured = (
-            settings.head_tree_num_draft_tokens if is_tree else settings.head_num_draft_tokens
+            drafters.head_tree_num_draft_tokens if is_tree else drafters.head_num_draft_tokens
         )
-        num_tokens = min(self.asked or configured, settings.max_draft_len)
-        return HeadShape(head.name, head.source, num_tokens, is_tree)
+        return HeadShape(head.name, head.source, self._limited(configured), is_tree)
 
     def candidate(self, drafter: DrafterId) -> Candidate:
         """Return the draft lengths that the controller may choose for a draft model or head."""
@@ -81,7 +84,7 @@ class DraftLengths:
                 lengths = (shape.num_tokens,)
             depth = TREE_DEPTH if shape.is_tree else None
             return Candidate(drafter.name, lengths, depth, is_head=True)
-        if self.asked is not None or self.settings.draft_ahead:
+        if self.asked is not None or self.settings.drafters.draft_ahead:
             lengths = (self.draft_model,)
         return Candidate(drafter.name, lengths)
 

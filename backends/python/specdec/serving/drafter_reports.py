@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.deployment.freshness import Drifted
-from specdec.drafting.names import HEAD_TREE
+from specdec.drafting.names import TREE_SUFFIX
 from specdec.errors import SpecdecError
 from specdec.serving.metrics.definitions import Counter, Gauge, MetricsSink
 from specdec.steering.controller import Controller
@@ -25,7 +25,7 @@ class DrafterReports:
 
     def replaced(self, drafter: str) -> None:
         """Report that a drafter serves other weights, so that its estimates begin anew."""
-        self._controller.renew([drafter, drafter + HEAD_TREE])
+        self._controller.renew([drafter, drafter + TREE_SUFFIX])
         inform(f"another version of {drafter} is served: its acceptance is measured anew")
 
     def failed(self, drafter: str, error: Exception) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from specdec.drafting.context import DrafterContext
 from specdec.drafting.first import FirstProposal
 from specdec.drafting.late import LateDrafter
-from specdec.drafting.names import AUTO, PREDICTION, TREE, VOTE, joined
+from specdec.drafting.names import AUTO, PREDICTION, TREE, VOTE
 from specdec.drafting.protocol import Drafter
 from specdec.drafting.registry import (
     AUTO_KINDS,
@@ -25,7 +25,6 @@ from specdec.drafting.tree import TreeDrafter
 from specdec.drafting.vote import VoteDrafter
 from specdec.engines.calls import Engines
 from specdec.engines.wire.sampling_inputs import OFF
-from specdec.errors import InvalidRequestError, shown
 from specdec.serving.cross_vocabulary import CrossVocabularyDraft
 from specdec.serving.draft_engines import DraftEngines
 from specdec.serving.draft_lengths import DraftLengths
@@ -65,8 +64,9 @@ class DrafterFactory:
         self._tokenizer = tokenizer
         self._controller = controller
         self._load = load
-        self._scripts = {name: Scripts.load(Path(file)) for name, file in settings.scripts.items()}
-        self._by_name = {each.name: each for each in settings.drafter_ids}
+        scripts = settings.drafters.scripts
+        self._scripts = {name: Scripts.load(Path(file)) for name, file in scripts.items()}
+        self._by_name = {each.name: each for each in settings.drafters.ids}
         self._engines = DraftEngines(settings, tokenizer, cross_vocabulary, engines, report_failure)
         self.memory = Memory()
         """Texts of finished requests by tenant, for the drafter `suffix`."""
@@ -76,19 +76,15 @@ class DrafterFactory:
         self._engines.close()
 
     def make(self, context: RequestContext) -> Drafter | None:
-        """Return the request's drafter; None if the request must run without speculation.
-
-        Raises InvalidRequestError if the request joins a head to a draft model or to another head.
-        """
-        asked, drafters = context.request.drafter, self._members(context)
+        """Return the request's drafter; None if the request must run without speculation."""
+        asked, drafters = context.request.drafter.name, self._members(context)
         # To verify by probabilities, compiled engines need the logits of each draft token. Tokens
         # that are copied, or translated from another vocabulary, have none.
-        needs_logits = (
-            context.sampling.verifies_by_probability and not self._settings.has_shared_sampler
-        )
+        engines, sampling = self._settings.engines, context.sampling
+        needs_logits = sampling.verifies_by_probability and not engines.has_shared_sampler
         if needs_logits:
             drafters = [each for each in drafters if self._has_logits(each)]
-        if not drafters or context.sampling.verification == OFF:
+        if not drafters or sampling.verification == OFF:
             return None
         if asked == AUTO:
             return self._steered(drafters, context)
@@ -116,13 +112,14 @@ class DrafterFactory:
         They are in the order in which they are preferred: the request's own order, if it has one.
         """
         request, known = context.request, list(self._by_name.values())
-        if request.num_draft_tokens == 0 or request.drafter == NONE:
+        asked = request.drafter
+        if request.num_draft_tokens == 0 or asked.name == NONE:
             return []
-        if request.drafter == VOTE:
+        if asked.name == VOTE:
             return list(of_kinds([DRAFT_MODEL.name], known))
-        if request.drafter not in (AUTO, TREE):
-            return self._joined(request.drafter)
-        is_auto = request.drafter == AUTO
+        if asked.members:
+            return list(asked.members)
+        is_auto = asked.name == AUTO
         members = list(of_kinds(AUTO_KINDS if is_auto else TREE_KINDS, known))
         routed = self._by_name.get(context.task.drafter or "") if is_auto else None
         if routed is not None and routed.kind.is_free:
@@ -130,17 +127,6 @@ class DrafterFactory:
             first = [each for each in members if each.name == PREDICTION]
             members = list(dict.fromkeys([*first, routed, *members]))
         return [each for each in members if each.name != PREDICTION or request.prediction]
-
-    def _joined(self, asked: str) -> list[DrafterId]:
-        """Return the drafters that a request names, joined or alone."""
-        members = [self._by_name[name] for name in joined(asked)]
-        costly = [each.name for each in members if not each.kind.is_free]
-        if len(costly) > 1 and any(each.is_head for each in members):
-            raise InvalidRequestError(
-                "drafter may join a head to copy drafters only; given "
-                f"{shown(asked)}, which joins it to {' and '.join(costly)}"
-            )
-        return members
 
     def _has_logits(self, drafter: DrafterId) -> bool:
         return drafter.kind is DRAFT_MODEL and self._engines.has_targets_vocabulary(drafter.name)
@@ -233,6 +219,6 @@ class DrafterFactory:
         """
         if not DraftLengths(self._settings, context).takes_trees:
             return FirstProposal(members)
-        limit = self._settings.max_draft_len
+        limit = self._settings.engines.max_draft_len
         keeps_apart = context.sampling.verifies_by_probability
         return TreeDrafter(TREE, members, limit, keeps_apart=keeps_apart)

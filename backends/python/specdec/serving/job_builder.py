@@ -21,7 +21,7 @@ from specdec.serving.request.verification import choose_verification
 from specdec.serving.request_context import RequestContext
 from specdec.serving.task_labels import Task, TaskLabeler
 from specdec.serving.text.tokenizing import Tokenizer
-from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.engines import CalledEngineSettings
 
 
 class JobBuilder:
@@ -29,7 +29,7 @@ class JobBuilder:
 
     def __init__(
         self,
-        settings: OrchestratorSettings,
+        settings: CalledEngineSettings,
         tokenizer: Tokenizer,
         engines: PlacedEngines,
         drafters: DrafterFactory,
@@ -94,7 +94,7 @@ class JobBuilder:
             sampling = replace(sampling, verification=OFF)
             drafter = self._drafters.plain(request_context)
         calls = self._engines.calls(
-            self._settings.tensorrt_llm_model_name,
+            self._settings.target,
             admitted.request_id,
             "target",
             sampling,
@@ -108,7 +108,7 @@ class JobBuilder:
         """Return a target that speculates by itself, for a request."""
         counts = EngineCounts()
         target = llmapi_target(
-            self._settings.tensorrt_llm_model_name,
+            self._settings.target,
             admitted.request,
             admitted.request_id,
             seed,
@@ -129,7 +129,7 @@ class JobBuilder:
         if params.min_p > 0.0 and not settings.has_shared_sampler:
             raise UnsupportedError(f"min_p must be 0 on these engines; given {params.min_p:g}")
         num_tokens = self._tokenizer.model_vocab_size
-        size = settings.vocab_size(settings.tensorrt_llm_model_name, num_tokens)
+        size = settings.vocab_size(settings.target, num_tokens)
         words = request.bad_words
         # Engines without our sampler search token sequences, so each word is given in two
         # spellings: alone and after a space.

@@ -41,7 +41,7 @@ def _check(request: GenerationRequest) -> None:
         "input_ids": request.input_ids is not None,
         "end_id": request.end_id is not None,
         "num_draft_tokens": request.num_draft_tokens is not None,
-        "drafter": request.drafter != AUTO,
+        "drafter": request.drafter.name != AUTO,
         "verification": request.verification is not None,
         "prediction": bool(request.prediction),
         "bad_words": bool(request.bad_words),

@@ -5,6 +5,7 @@ Items are separated by commas. Spaces around items, names and values do not coun
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from specdec.errors import ConfigurationError
@@ -13,6 +14,15 @@ from specdec.errors import ConfigurationError
 def item_error(parameter: str, item: str, form: str) -> ConfigurationError:
     """Return the error for an item of a list that does not have the allowed form."""
     return ConfigurationError(f"{parameter} has {item!r}; an item must be {form}")
+
+
+def check_known(parameter: str, given: Iterable[str], what: str, known: Iterable[str]) -> None:
+    """Raise ConfigurationError if `given` has a name that is not in `known`."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            allowed = f"one of {', '.join(known)}" if known else "left out: there is none"
+            raise ConfigurationError(f"{parameter} has {name!r}; {what} must be {allowed}")
 
 
 def read_names(parameter: str, text: str) -> tuple[str, ...]:

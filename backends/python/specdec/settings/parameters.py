@@ -1,10 +1,15 @@
-"""Read the parameters of a model's config.pbtxt into a frozen dataclass."""
+"""Read the parameters of a model's config.pbtxt into a tree of frozen dataclasses.
+
+A field whose type is a dataclass is a group, which is read in turn. Each other field is a parameter
+of the same name and of type str, int, float or bool, unless `parameter` or `parsed` declares it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar, get_type_hints
 
 from specdec.errors import ConfigurationError
 
@@ -15,47 +20,79 @@ ENGINE_SEPARATOR = "."
 `target`, which then runs in the orchestrator's process."""
 
 
-def _bool(text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise ValueError(text)
-    return text == "true"
+def parameter(default: object, *, name: str = "", minimum: float | None = None) -> Any:
+    """Declare a field whose parameter has another name, or whose number has a lower limit."""
+    return dataclasses.field(default=default, metadata={"name": name, "minimum": minimum})
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": _bool,
-}
+def parsed(name: str, parse: Callable[[str, str], Any], default: str = "") -> Any:
+    """Declare a field for the parameter `name` whose text, such as a list, is parsed.
+
+    `parse` takes name and text, and returns the field's value or raises ConfigurationError.
+    """
+    return dataclasses.field(
+        default_factory=partial(parse, name, default), metadata={"name": name, "parse": parse}
+    )
 
 
 def read_parameters(kind: type[Settings], model_config: Mapping[str, Any]) -> Settings:
     """Return an instance of the dataclass `kind`, filled from a Triton model configuration.
 
-    Fields have type str, int, float or bool; a bool is written true or false. `model_config` has
-    the keys `name` and `parameters`. Raises ConfigurationError for a value of the wrong type, for a
-    missing one without a default, and for an unknown name, which may be a misspelt parameter.
+    A bool is written true or false. `model_config` has the keys `name` and `parameters`. Raises
+    ConfigurationError for a value of the wrong type, for a missing one without a default, and for
+    an unknown name, which may be a misspelt parameter.
     """
     given = {name: value["string_value"] for name, value in model_config["parameters"].items()}
-    values: dict[str, Any] = {}
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    unknown = sorted(set(given) - set(fields))
-    if unknown:
+    known = sorted(parameter_names(kind))
+    if unknown := sorted(set(given).difference(known)):
         raise ConfigurationError(
-            f"{model_config['name']}: unknown parameter {unknown[0]!r}; known are {sorted(fields)}"
+            f"{model_config['name']}: unknown parameter {unknown[0]!r}; known are {known}"
         )
-    for name, field in fields.items():
-        if name in given:
-            try:
-                values[name] = _READERS[str(field.type)](given[name])
-            except ValueError:
-                raise ConfigurationError(
-                    f"{model_config['name']}: parameter {name} must be of type {field.type}; "
-                    f"given {given[name]!r}"
-                ) from None
-        elif field.default is dataclasses.MISSING:
-            raise ConfigurationError(f"{model_config['name']}: parameter {name} is missing")
+    return _read(kind, model_config["name"], given)
+
+
+def _read(kind: type[Settings], model: str, given: Mapping[str, str]) -> Settings:
+    values: dict[str, Any] = {}
+    for field, type_ in _fields(kind):
+        name, defaults = _name(field), (field.default, field.default_factory)
+        if dataclasses.is_dataclass(type_):
+            values[field.name] = _read(type_, model, given)
+        elif name in given:
+            parse = field.metadata.get("parse") or partial(_scalar, model, type_)
+            value = values[field.name] = parse(name, given[name])
+            minimum = field.metadata.get("minimum")
+            if minimum is not None and value < minimum:
+                raise ConfigurationError(f"{name} must be at least {minimum}; given {value}")
+        elif defaults == (dataclasses.MISSING, dataclasses.MISSING):
+            raise ConfigurationError(f"{model}: parameter {name} is missing")
     return kind(**values)
+
+
+def _scalar(model: str, type_: type, name: str, text: str) -> Any:
+    try:
+        return {"true": True, "false": False}[text] if type_ is bool else type_(text)
+    except (ValueError, KeyError):
+        raise ConfigurationError(
+            f"{model}: parameter {name} must be of type {type_.__name__}; given {text!r}"
+        ) from None
+
+
+def _fields(kind: type) -> Iterator[tuple[dataclasses.Field[Any], type]]:
+    types = get_type_hints(kind)
+    return ((field, types[field.name]) for field in dataclasses.fields(kind))
+
+
+def _name(field: dataclasses.Field[Any]) -> str:
+    return str(field.metadata.get("name") or field.name)
+
+
+def parameter_names(kind: type) -> Iterator[str]:
+    """Yield the names of all parameters of the dataclass `kind`, those of its groups included."""
+    for field, type_ in _fields(kind):
+        if dataclasses.is_dataclass(type_):
+            yield from parameter_names(type_)
+        else:
+            yield _name(field)
 
 
 def own_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from specdec.errors import ConfigurationError
+from specdec.settings.lists import read_names
+from specdec.settings.parameters import parameter, parsed
 
 ALL_TENANTS = "*"
 """Entry in the list of tenants that means all requests, those without a tenant included."""
@@ -13,20 +14,21 @@ ALL_TENANTS = "*"
 
 @dataclass(frozen=True, slots=True)
 class PromptLogSettings:
-    """Settings of the prompt log.
+    """Where prompts are logged for `specdec build refresh`, and whose."""
 
-    Raises ConfigurationError if no tenant is named or a number is out of range.
-    """
-
-    directory: Path
-    tenants: frozenset[str]
-    """Tenants that agreed, or ALL_TENANTS."""
-    share: float
+    directory: str = parameter("", name="prompt_log_dir")
+    """Folder that keeps a sample of prompts; empty for no log."""
+    tenants: tuple[str, ...] = parsed("prompt_log_tenants", read_names)
+    """Tenants that agreed; ALL_TENANTS for all requests."""
+    share: float = parameter(0.01, name="prompt_log_share")
     """Probability that a request of these tenants is logged; above 0, at most 1."""
-    max_bytes: int
-    """Bytes that both files may take together; at least 1 MiB."""
+    max_mb: int = parameter(64, name="prompt_log_max_mb")
+    """MiB that the log may take on disk; the oldest prompts are dropped first."""
 
     def __post_init__(self) -> None:
+        """Raise ConfigurationError if there is a log with wrong values or without tenants."""
+        if not self.directory:
+            return
         if not self.tenants:
             raise ConfigurationError(
                 "prompt_log_dir is set and prompt_log_tenants is empty: name the tenants that "
@@ -36,7 +38,5 @@ class PromptLogSettings:
             raise ConfigurationError(
                 f"prompt_log_share must be above 0 and at most 1; given {self.share:g}"
             )
-        if self.max_bytes < 1 << 20:
-            raise ConfigurationError(
-                f"prompt_log_max_mb must be at least 1; given {self.max_bytes >> 20}"
-            )
+        if self.max_mb < 1:
+            raise ConfigurationError(f"prompt_log_max_mb must be at least 1; given {self.max_mb}")

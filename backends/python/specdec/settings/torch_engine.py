@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.settings.parameters import parameter
 from specdec.torch_engine.config import EngineLimits
 from specdec.torch_engine.engine import EngineSettings
 
@@ -17,21 +18,21 @@ class EngineModelSettings:
     """Directory of the weights; a relative path starts at the model's version directory."""
     device: str = "auto"
     dtype: str = "bfloat16"
-    num_threads: int = 0
+    num_threads: int = parameter(0, minimum=0)
     """CPU threads for one operation; 0 takes PyTorch's default."""
     kernels: str = "auto"
     weight_dtype: str = "auto"
     head_dir: str = ""
     """Directory of the target's head, absolute or relative as `checkpoint_dir`; empty: no head."""
-    max_seq_len: int = 8192
+    max_seq_len: int = parameter(8192, minimum=1)
     """Most tokens of a sequence: prompt, answer and draft together."""
-    max_draft_len: int = 16
+    max_draft_len: int = parameter(16, minimum=0)
     """Most draft tokens verified in one call; 0 if the engine only drafts."""
-    max_num_tokens: int = 512
+    max_num_tokens: int = parameter(512, minimum=1)
     """Most rows in a pass, over all requests."""
-    max_num_sequences: int = 64
+    max_num_sequences: int = parameter(64, minimum=1)
     """Most sequences that run at once; each path of a tree is a sequence."""
-    max_tokens_in_paged_kv_cache: int = 65536
+    max_tokens_in_paged_kv_cache: int = parameter(65536, minimum=1)
     """Tokens that the KV cache holds, over all requests."""
 
     def engine_settings(self, version_directory: Path) -> EngineSettings:
@@ -43,10 +44,9 @@ class EngineModelSettings:
             max_num_sequences=self.max_num_sequences,
             num_cache_tokens=self.max_tokens_in_paged_kv_cache,
         )
-        checkpoint = version_directory / self.checkpoint_dir
         head = version_directory / self.head_dir if self.head_dir else None
         return EngineSettings(
-            checkpoint,
+            version_directory / self.checkpoint_dir,
             limits,
             self.device,
             self.dtype,

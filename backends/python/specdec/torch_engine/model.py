@@ -89,33 +89,35 @@ class LlamaModel:
         self._parts.prepare(limits, self.cache)
 
     @property
-    def leaps(self) -> bool:
-        """Whether the kernels can leap at all; only `graph` can."""
-        return self._parts.leaper is not None
+    def has_chained_steps(self) -> bool:
+        """Whether the kernels can chain steps at all; only `graph` can."""
+        return self._parts.chained_steps is not None
 
-    def can_leap(self, num_sequences: int, num_tokens: int) -> bool:
-        """Say whether `leap` can run `num_sequences` sequences.
+    def can_chain_steps(self, num_sequences: int, num_tokens: int) -> bool:
+        """Return whether `run_chained` can run `num_sequences` sequences.
 
-        `num_tokens` is the length of the longest of them after the leap.
+        `num_tokens` is the length of the longest of them after the last step.
         """
-        leaper = self._parts.leaper
-        return leaper is not None and leaper.fits(self.cache, num_sequences, num_tokens)
+        steps = self._parts.chained_steps
+        return steps is not None and steps.fits(self.cache, num_sequences, num_tokens)
 
     @torch.inference_mode()
-    def leap(self, segments: list[Segment], draws: list[Draw], num_tokens: int) -> list[list[int]]:
+    def run_chained(
+        self, segments: list[Segment], draws: list[Draw], num_tokens: int
+    ) -> list[list[int]]:
         """Run the segments; draw and return the next `num_tokens` ≥ 2 tokens of each.
 
         The host reads from the device only once, at the end. `draws` are those of the first new
         tokens. Each sequence grows by its segment and by all new tokens except the last.
         """
-        leaper = self._parts.leaper
-        assert leaper is not None
-        first = leaper.sampler.draw(self.run(segments), draws)
+        steps = self._parts.chained_steps
+        assert steps is not None
+        first = steps.sampler.draw(self.run(segments), draws)
         sequences = [segment.sequence for segment in segments]
         # Zeros stand in for tokens that the host does not know until all steps have run.
         for sequence in sequences:
             self.cache.extend(sequence, np.zeros(num_tokens - 1, dtype=np.int32))
-        rest = leaper.run(first, sequences, draws, num_tokens - 1)
+        rest = steps.run(first, sequences, draws, num_tokens - 1)
         tokens: list[list[int]] = torch.cat((first[:, None], rest), dim=1).tolist()
         for sequence, drawn in zip(sequences, tokens, strict=True):
             sequence.tokens[1 - num_tokens :] = drawn[:-1]

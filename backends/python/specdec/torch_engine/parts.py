@@ -32,7 +32,7 @@ class Parts:
     decoder: Decoder
     head: Head
     sampler: Sampler
-    leaper: gpu.Leaper | None = None
+    chained_steps: gpu.ChainedSteps | None = None
     """Generates several tokens before the host reads any; None unless the kernels are `graph`."""
     pool: gpu.GraphPool | None = None
     """The memory pool that all CUDA graphs share; None without graphs."""
@@ -44,12 +44,12 @@ class Parts:
 
         Does nothing unless the kernels are `graph`.
         """
-        if isinstance(self.decoder, gpu.GraphDecoder) and self.leaper is not None:
+        if isinstance(self.decoder, gpu.GraphDecoder) and self.chained_steps is not None:
             buckets = list(gpu.buckets_within(limits))
             self.decoder.prepare(buckets, cache, self.pool)
             # An engine that verifies drafts is seldom asked for several tokens without a draft.
             if limits.max_draft_len == 0:
-                self.leaper.prepare(buckets, cache, self.pool)
+                self.chained_steps.prepare(buckets, cache, self.pool)
 
 
 def choose_kernels(
@@ -129,5 +129,5 @@ def _with_graphs(config: ModelConfig, weights: ModelWeights, device: torch.devic
     pool = gpu.new_pool(device)
     noise = gpu.DeviceNoise(config.vocab_size, device, pool)
     sampler = gpu.DeviceSampler(head, noise)
-    leaper = gpu.Leaper(decoder.layers, head, sampler, noise, config.vocab_size)
-    return Parts(decoder, head, sampler, leaper, pool)
+    steps = gpu.ChainedSteps(decoder.layers, head, sampler, noise, config.vocab_size)
+    return Parts(decoder, head, sampler, steps, pool)

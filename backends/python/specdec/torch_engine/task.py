@@ -50,7 +50,7 @@ class Task:
     """One call of the engine: it verifies a draft, or generates tokens.
 
     With `draft_ids` the task verifies them and ends with the target's own token. Without, it
-    generates up to `max_new_tokens` tokens, one per pass or several in a leap.
+    generates up to `max_new_tokens` tokens, one per pass or several in chained steps.
     """
 
     request_id: str

@@ -69,7 +69,8 @@ class Admission:
         try:
             # Checked again, because a stop that began meanwhile does not wait for this request.
             self._watch.check_admission()
-            in_flight.trace = self._tracing.begin(request, task=parsed.task, drafter=parsed.drafter)
+            asked = parsed.drafter.name
+            in_flight.trace = self._tracing.begin(request, task=parsed.task, drafter=asked)
             # Clients may reuse ids, but an abort ends every call of the engine with that id.
             request_id = f"{given_id}:{uuid.uuid4().hex}"
             outputs = frozenset(request.requested_output_names())

@@ -31,6 +31,7 @@ class PromptLog:
 
     def __init__(
         self,
+        directory: Path,
         settings: PromptLogSettings,
         warn: Callable[[str], None],
         draw: Callable[[], float] = random.random,
@@ -40,6 +41,7 @@ class PromptLog:
         `warn` gets a message when writing begins to fail. `draw` returns random numbers in [0, 1)
         for the sampling. Raises ConfigurationError if the directory cannot be written.
         """
+        self._directory = directory
         self._settings = settings
         self._warn = warn
         self._draw = draw
@@ -47,8 +49,8 @@ class PromptLog:
         self._waiting = queue.Queue(MAX_WAITING)
         self._is_broken = False
         try:
-            settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(settings.directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(directory):
                 pass
         except OSError as error:
             raise ConfigurationError(f"prompt_log_dir cannot be written: {error}") from error
@@ -85,12 +87,12 @@ class PromptLog:
                 self._is_broken = True
 
     def _write(self, line: bytes) -> None:
-        directory = self._settings.directory
+        directory = self._directory
         # Other instances of the orchestrator write there too.
         with _locked(directory):
             current = directory / CURRENT
             size = current.stat().st_size if current.exists() else 0
-            if size and size + len(line) > self._settings.max_bytes // 2:
+            if size and size + len(line) > (self._settings.max_mb << 20) // 2:
                 current.replace(directory / OLDER)
                 size = 0
             descriptor = os.open(current, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

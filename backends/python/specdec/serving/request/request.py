@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from specdec.acceptance.sampling import GREEDY, SamplingParams
-from specdec.drafting.names import AUTO, check_drafter
+from specdec.drafting.asked import AUTO_DRAFTER, AskedDrafter, read_drafter
+from specdec.drafting.names import AUTO
+from specdec.drafting.registry import DrafterId
 from specdec.errors import InvalidRequestError, shown
 from specdec.serving.request.values import Arrays, Reader
 
@@ -54,7 +56,7 @@ class GenerationRequest:
     end_id: int | None = None
     exclude_input_in_output: bool = True
     num_draft_tokens: int | None = None
-    drafter: str = AUTO
+    drafter: AskedDrafter = AUTO_DRAFTER
     verification: str | None = None
     prediction: str = ""
     task: str = DEFAULT_TASK
@@ -71,8 +73,8 @@ class RequestLimits:
     """Tokens of the target's tokenizer."""
     max_draft_len: int
     """Most draft tokens in a round."""
-    drafters: tuple[str, ...]
-    """Names of the configured drafters."""
+    drafters: tuple[DrafterId, ...]
+    """All drafters that a request can name."""
     max_seq_len: int = 2**31 - 1
     """Most tokens of prompt and answer together."""
     max_text_bytes: int = 2**31 - 1
@@ -91,7 +93,7 @@ def parse_request(arrays: Arrays, limits: RequestLimits) -> GenerationRequest:
             f"exactly one of {', '.join(PROMPT_INPUTS)} must be given; "
             f"given: {', '.join(given) or 'none'}"
         )
-    drafter = check_drafter(read.text("drafter", AUTO), limits.drafters)
+    drafter = read_drafter(read.text("drafter", AUTO), limits.drafters)
     num_draft_tokens = read.integer("num_draft_tokens", None, 0, limits.max_draft_len)
     max_tokens = read.integer("max_tokens", 256, 1, 2**31 - 1)
     return GenerationRequest(

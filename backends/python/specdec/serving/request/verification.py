@@ -5,11 +5,11 @@ from __future__ import annotations
 from specdec.acceptance.sampling import SamplingParams
 from specdec.engines.wire.sampling_inputs import EXACT, OFF
 from specdec.errors import UnsupportedError
-from specdec.settings.orchestrator import OrchestratorSettings
+from specdec.settings.engines import CalledEngineSettings
 
 
 def choose_verification(
-    asked: str | None, params: SamplingParams, settings: OrchestratorSettings
+    asked: str | None, params: SamplingParams, engines: CalledEngineSettings
 ) -> str:
     """Return the verification mode of a request.
 
@@ -19,13 +19,13 @@ def choose_verification(
     # For a greedy request, every mode compares draft tokens with the most likely token.
     if params.is_greedy:
         return EXACT
-    if settings.has_shared_sampler:
+    if engines.has_shared_sampler:
         return asked or EXACT
-    if settings.has_draft_logits and asked in (None, "rejection"):
+    if engines.has_draft_logits and asked in (None, "rejection"):
         return "rejection"
     if asked is None:
         return OFF
-    can = "'rejection' alone" if settings.has_draft_logits else "no speculation"
+    can = "'rejection' alone" if engines.has_draft_logits else "no speculation"
     raise UnsupportedError(
         f"at a temperature above 0 these engines can do {can}; given verification {asked!r}"
     )

@@ -61,7 +61,7 @@ class Tokenizer:
         """Load the tokenizer. Raises ConfigurationError if `directory` has no tokenizer.json."""
         if not (directory / "tokenizer.json").exists():
             raise ConfigurationError(
-                f"no tokenizer.json in {directory}; `make setup` (or `specdec build pair`) makes it"
+                f"no tokenizer.json in {directory}; `specdec build pair` makes the default pair's"
             )
         self._tokenizer = load_tokenizer(directory)
         self._backend = self._tokenizer.backend_tokenizer

@@ -17,10 +17,10 @@ from specdec.torch_engine.model import LlamaModel
 from specdec.torch_engine.sampler import Choice
 from specdec.torch_engine.scheduling.admission import Admission
 from specdec.torch_engine.scheduling.answers import has_end_token, output_of
+from specdec.torch_engine.scheduling.chaining import num_tokens_at_once
 from specdec.torch_engine.scheduling.drawing import draw
 from specdec.torch_engine.scheduling.failures import PassFailures, failure_of, send_last
 from specdec.torch_engine.scheduling.head_pass import read, readings_of
-from specdec.torch_engine.scheduling.leaping import num_tokens_at_once
 from specdec.torch_engine.scheduling.pace import Pace
 from specdec.torch_engine.scheduling.round_waiting import RoundWaiting
 from specdec.torch_engine.scheduling.running import RunningTask
@@ -101,7 +101,7 @@ class Scheduler:
                 self._finish(running)
 
     def step(self) -> None:
-        """Admit waiting tasks, run one pass or leap, and hand every task its new tokens.
+        """Admit waiting tasks, run one pass or chained steps, and hand every task its new tokens.
 
         An error of one task ends that task only; if it is a path of a tree, it ends the whole tree.
         Any other error is raised, and the caller must then end all tasks with `fail_all`.
@@ -110,15 +110,15 @@ class Scheduler:
             self._start(group)
         num_tokens = num_tokens_at_once(self._model, self._running, self._limits.max_num_tokens)
         if num_tokens > 1:
-            self._leap(num_tokens)
+            self._run_chained(num_tokens)
         elif chunks := list(select(self._running, self._pace, self._limits.max_num_tokens)):
             self._run(chunks)
 
-    def _leap(self, num_tokens: int) -> None:
+    def _run_chained(self, num_tokens: int) -> None:
         tasks, start_s, failures = [*self._running], time.perf_counter(), PassFailures()
         segments = [running.chunk(len(running.pending)) for running in tasks]
         draws = [running.draws(1)[0] for running in tasks]
-        drawn = self._model.leap(segments, draws, num_tokens)
+        drawn = self._model.run_chained(segments, draws, num_tokens)
         for running, tokens in zip(tasks, drawn, strict=True):
             with failures.catching(running):
                 self._conclude(running, Verdict(tuple(tokens), 0))
@@ -257,7 +257,7 @@ class Scheduler:
             num_kept = len(task.input_ids) + verdict.num_accepted
             self._model.cache.truncate(running.sequence, num_kept)
         elif ended:
-            # A leap may have run beyond the end token.
+            # Chained steps may have run beyond the end token.
             self._model.cache.truncate(running.sequence, end)
         if ended or num_drafts or running.num_generated == task.max_new_tokens:
             if task.is_round and not ended:

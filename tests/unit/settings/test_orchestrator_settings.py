@@ -1,32 +1,29 @@
-"""Tests of the orchestrator's engine settings: vocabulary sizes, TensorRT-LLM release, kind."""
+"""Tests of the orchestrator's settings: what is accepted, and the errors of the rest."""
 
 import pytest
 
 from specdec.errors import ConfigurationError
 from specdec.settings.lists import VocabSize
-from specdec.settings.orchestrator import OrchestratorSettings
-
-
-def settings(**fields):
-    """Return orchestrator settings with these fields."""
-    return OrchestratorSettings("tokenizer", **fields)
+from specdec.settings.parameters import read_parameters
+from specdec.settings.torch_engine import EngineModelSettings
+from tests.unit.orchestrator_settings import settings_of
 
 
 def test_vocabulary_sizes_are_set_for_each_engine():
     """Named engines have their own numbers of tokens and columns, others the tokenizer's size."""
-    given = settings(engine_vocab_sizes="target=152064:152064, draft=151936:151940")
+    given = settings_of(engine_vocab_sizes="target=152064:152064, draft=151936:151940").engines
 
     assert given.vocab_size("draft", 5) == VocabSize(151936, 151940)
     assert given.vocab_size("target", 5) == VocabSize(152064, 152064)
-    assert settings().vocab_size("draft", 5) == VocabSize(5, 5)
+    assert settings_of().engines.vocab_size("draft", 5) == VocabSize(5, 5)
 
 
 @pytest.mark.parametrize(
-    ("version", "has_old_names"), [("0.19.0", True), ("0.20.0", False), ("1.2.1", False)]
+    ("version", "has_old_names"), [("0.19.0", True), ("0.20.0rc3", False), ("1.2rc1", False)]
 )
 def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_names):
     """The names are min_length and random_seed up to 0.19, min_tokens and seed from 0.20 on."""
-    assert settings(tensorrt_llm_version=version).has_old_names is has_old_names
+    assert settings_of(tensorrt_llm_version=version).engines.has_old_names is has_old_names
 
 
 @pytest.mark.parametrize(
@@ -60,6 +57,14 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
         ({"inflight_limit": 0}, "inflight_limit must be at least 1; given 0"),
         ({"cancellation_check_period_ms": 0}, "cancellation_check_period_ms must be at least 1"),
         ({"draft_timeout_ms": -1}, "draft_timeout_ms must be at least 1; given -1"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens must be at least 1; given 0"),
+        ({"lookup_max_draft_tokens": -2}, "lookup_max_draft_tokens must be at least 0; given -2"),
+        ({"max_draft_len": -1}, "max_draft_len must be at least 0; given -1"),
+        ({"max_seq_len": 1}, "max_seq_len must be at least 2; given 1"),
+        ({"max_tenant_share": 0}, "max_tenant_share must be above 0 and at most 1; given 0"),
+        ({"draft_ahead": "yes"}, "parameter draft_ahead must be of type bool; given 'yes'"),
+        ({"max_seq_length": 5}, "specdec: unknown parameter 'max_seq_length'; known are"),
+        ({"speculation": "never"}, "speculation must be one of auto, .*; given 'never'"),
         ({"engine_kind": "vllm"}, "contract or llmapi; given 'vllm'"),
         ({"engine_kind": "llmapi"}, "leave 'draft' out"),
     ],
@@ -67,4 +72,21 @@ def test_tensorrt_llm_release_decides_the_names_of_two_inputs(version, has_old_n
 def test_settings_without_sense_are_a_configuration_error(fields, message):
     """The message shows the value given and the form or the values that are allowed."""
     with pytest.raises(ConfigurationError, match=message):
-        settings(**fields)
+        settings_of(**fields)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "minimum"),
+    [("num_threads", 0), ("max_draft_len", 0), ("max_num_tokens", 1), ("max_seq_len", 1)],
+)
+def test_numbers_of_our_engines_have_lower_limits(parameter, minimum):
+    """The message names the parameter, the limit and the value."""
+
+    def read(value):
+        given = {"checkpoint_dir": "checkpoint", parameter: str(value)}
+        parameters = {name: {"string_value": text} for name, text in given.items()}
+        return read_parameters(EngineModelSettings, {"name": "target", "parameters": parameters})
+
+    assert getattr(read(minimum), parameter) == minimum
+    with pytest.raises(ConfigurationError, match=f"{parameter} must be at least {minimum}; given"):
+        read(minimum - 1)

@@ -1,7 +1,7 @@
-"""Leaps: several tokens for each sequence, with one read from the device at the end.
+"""Chained steps: several tokens for each sequence, with one read from the device at the end.
 
-A draft engine drafts in this way. Each step's token feeds the next step on the device. A leap
-replays graphs of 4, 2 and 1 chained steps, one after another.
+A draft engine drafts in this way. Each step's token feeds the next step on the device. Graphs of 4,
+2 and 1 steps are replayed, one after another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CHAINS = (4, 2, 1)
 """Numbers of steps for which graphs are captured."""
 
 MAX_STEPS = 16
-"""Largest number of steps in a leap. A longer leap would make a new request wait."""
+"""Most steps that are chained. More would make a new request wait."""
 
 MAX_SEQUENCES = 16
-"""Largest number of sequences in a leap. With more, the arithmetic of a step takes longer than a
-read from the device, so a leap would save little."""
+"""Most sequences whose steps are chained. With more, the arithmetic of a step takes longer than a
+read from the device, so chaining would save little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class _State:
     noise: Tensor
     """[MAX_STEPS * S * vocab] float32, laid out for the S in use; zeros for greedy sequences."""
     step: Tensor
-    """[1] int64: number of steps of this leap that have run."""
+    """[1] int64: number of steps of the running chain that are done."""
     drawn: Tensor
     """[MAX_STEPS, S] int64: the tokens that each step drew."""
 
 
-class Leaper:
-    """Chained steps over one cache, which draw several tokens for each sequence."""
+class ChainedSteps:
+    """The chained steps of one model over one cache."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Leaper:
     def prepare(self, buckets: Sequence[Bucket], cache: KVCache, pool: GraphPool | None) -> None:
         """Capture the chains of each bucket with one row and at most MAX_SEQUENCES sequences.
 
-        Without a `pool` nothing is captured, and each leap calls the steps.
+        Without a `pool` nothing is captured, and the steps are called.
         """
         buckets = [
             each for each in buckets if each.num_rows == 1 and each.num_sequences <= MAX_SEQUENCES
@@ -110,9 +110,9 @@ class Leaper:
                 self._graphs[bucket, num_steps] = StepGraph(chain, pool)
 
     def fits(self, cache: KVCache, num_sequences: int, num_tokens: int) -> bool:
-        """Return whether `num_sequences` sequences of `cache` can leap.
+        """Return whether `num_sequences` sequences of `cache` can have chained steps.
 
-        `num_tokens` is the length of the longest one after the leap.
+        `num_tokens` is the length of the longest one after the last step.
         """
         bucket = bucket_of(num_sequences, 1, -(-num_tokens // SPLIT_SIZE))
         return cache is self._cache and (bucket, 1) in self._graphs
