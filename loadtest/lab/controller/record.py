@@ -1,6 +1,6 @@
 """`specdec bench record`: record a real server, as a basis for replaying the controller.
 
-Acceptance comes from greedy answers to held-out prompts of ours, with each drafter proposing as
+Acceptance comes from greedy answers to prompts that no training saw, with each drafter proposing as
 many tokens as it can. The proposals of prompt lookup are computed from the answers. Times of rounds
 come from the gaps between chunks, while all streams ask in the same way, for several numbers of
 streams. Rounds whose draft costs no time come from correct predictions.
@@ -12,7 +12,7 @@ import itertools
 import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from specdec.loadtest.lab.controller.trace import (
     Cost,
     Trace,
 )
+from specdec.loadtest.load.prompts import Prompt, load_prompts
 
 COPYING = "copy"
 RECORDED = {"draft": 6, "eagle3": 6, "eagle3_tree": 8}
@@ -79,13 +80,18 @@ class Received:
 def main(argv: list[str]) -> int:
     """Record a server into a file and return 0."""
     parser = bench_parser("record", __doc__)
+    parser.add_argument("--prompts", type=Path, help="JSONL file; default: ours, held out")
     parser.add_argument("--per-task", type=int, default=6, metavar="N", help="prompts per task")
     parser.add_argument("--max-tokens", type=int, default=80)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 48])
     parser.add_argument("--trace", type=Path, default=DEFAULT_TRACE, help="the file to write")
     arguments = parser.parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
-    prompts, _ = as_tokens(held_out_prompts(arguments.per_task), checkpoint)
+    if arguments.prompts is None:
+        chosen = held_out_prompts(arguments.per_task)
+    else:
+        chosen = first_per_task(load_prompts(arguments.prompts), arguments.per_task)
+    prompts, _ = as_tokens(chosen, checkpoint)
     with (
         TritonServer(arguments.model_repository) as server,
         GrpcClient(server.grpc_url) as client,
@@ -96,6 +102,17 @@ def main(argv: list[str]) -> int:
     Trace(facts, answers, costs).write(arguments.trace)
     print(f"{len(answers)} answers, {len(costs)} costs: {arguments.trace}")
     return 0
+
+
+def first_per_task(prompts: Iterable[Prompt], num_per_task: int) -> list[Prompt]:
+    """Return the first prompts of each task, in their order."""
+    num_taken: Counter[str] = Counter()
+    found = []
+    for prompt in prompts:
+        num_taken[prompt.category] += 1
+        if num_taken[prompt.category] <= num_per_task:
+            found.append(prompt)
+    return found
 
 
 def _ask(client: GrpcClient, prompt: TokenPrompt, fields: Mapping[str, Any]) -> Received:
