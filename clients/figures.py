@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from specdec.clients.response import Final
 
 
-def num_trials(statistics: Mapping[str, Any]) -> int | None:
+def num_compared(statistics: Mapping[str, Any]) -> int | None:
     """Return Σ min(accepted + 1, k) over the rounds of one answer: the denominator of α̂.
 
     `statistics` is the parsed output `speculative_decoding`. Its
@@ -55,9 +55,9 @@ def _describe_drafting(final: Final) -> list[str]:
         return ["no speculation"]
     parts = [f"acceptance {accepted / drafted:.2f} ({accepted} of {drafted} drafted)"]
     statistics = final.speculative_decoding or {}
-    trials, num_rounds = num_trials(statistics), statistics.get("num_spec_steps")
-    if trials:
-        parts.append(f"α̂ {accepted / trials:.2f}")
+    compared, num_rounds = num_compared(statistics), statistics.get("num_spec_steps")
+    if compared:
+        parts.append(f"α̂ {accepted / compared:.2f}")
     if num_rounds:
         parts.append(f"k {drafted / num_rounds:.1f}")
         parts.append(f"{1 + accepted / num_rounds:.2f} tokens per drafted round")

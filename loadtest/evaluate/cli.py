@@ -148,17 +148,37 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="draft lengths to measure (default: 2 5); the largest bounds the predicted best k",
     )
-    parser.add_argument("--case", default="0", metavar="T[:TOP_P]", help="how tokens are drawn")
-    parser.add_argument("--max-tokens", type=positive, default=96)
-    parser.add_argument("--seed", type=int, default=1, help="of draws and the order of prompts")
+    parser.add_argument(
+        "--case",
+        default="0",
+        metavar="T[:TOP_P]",
+        help="temperature, and the nucleus if there is one (default: 0, greedy)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=positive,
+        default=96,
+        metavar="N",
+        help="longest answer, in tokens (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the draws and of the prompts' order"
+    )
     parser.add_argument(
         "--model-repository",
         type=Path,
         default=default_model_repository(),
-        help="to serve, and to compare tokenizers in (default: %(default)s)",
+        help="Triton models to serve, whose tokenizers are compared (default: %(default)s)",
     )
-    parser.add_argument("--out", type=Path, default=Path("results/scratch/evaluate"))
-    parser.add_argument("--name", default="evaluate", help="of the result files")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/scratch/evaluate"),
+        help="folder of the result (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--name", default="evaluate", help="name of the result's files (default: %(default)s)"
+    )
     return parser
 
 

@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         "--questions", type=Path, nargs="*", default=[], help="prompts that must not be trained on"
     )
     collect = commands.add_parser("collect", help="merge what came back")
-    collect.add_argument("folder", type=Path)
+    collect.add_argument("folder", type=Path, help="folder of the results to merge")
     return parser
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from specdec.clients import SpecdecError
-from specdec.clients.figures import num_trials
+from specdec.clients.figures import num_compared
 from specdec.loadtest.load.samples import OK, ChunkSample, RequestSample
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Exchange:
             num_draft_tokens=final.total_draft_tokens if final else None,
             num_accepted_tokens=final.total_accepted_draft_tokens if final else None,
             num_rounds=statistics.get("num_spec_steps"),
-            num_trials=num_trials(statistics),
+            num_compared=num_compared(statistics),
             acceptance_histogram=tuple(statistics.get("acceptance_histogram") or ()),
             finish_reason=final.finish_reason if final else "",
             outcome=self.outcome,

@@ -53,10 +53,25 @@ def main(argv: list[str]) -> int:
     """Run the scenarios; return 1 if a goal was missed or this machine does not show crashes."""
     parser = argparse.ArgumentParser(prog="specdec bench reliability", description=__doc__)
     # argparse checks the default of `*`, an empty list, against the choices too.
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], metavar="SCENARIO")
-    parser.add_argument("--rounds", type=int, default=6, help="default: %(default)s")
-    parser.add_argument("--model-repository", type=Path, default=default_model_repository())
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument(
+        "scenarios",
+        nargs="*",
+        choices=[*SCENARIOS, []],
+        metavar="SCENARIO",
+        help=f"default: all of {', '.join(SCENARIOS)}",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="repetitions of a scenario (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        default=default_model_repository(),
+        help="Triton models to serve (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the results (default: %(default)s)"
+    )
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         if not CrashWatch(Path(folder)).sees_a_crash():

@@ -15,8 +15,9 @@ from specdec.launch.launcher import TritonServer
 from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.places import Places, home
 from specdec.loadtest.kit.arms import AUTO, OFF
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
 from specdec.loadtest.kit.repository import with_drafts
-from specdec.loadtest.lab.load.streams import Streams, salted
+from specdec.loadtest.kit.streams import Streams
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,12 +54,15 @@ def _measure(options: StepOptions, num_threads: int) -> list[dict[str, Any]]:
             )
         with TritonServer(copy) as server, GrpcClient(server.grpc_url, timeout_s=60.0) as client:
             streams = Streams(client, 48, warm_up_s, seconds)
-            for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
-                streams.ask(prompt, AUTO)
+            learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
+            for prompt in itertools.islice(learning, num_learning):
+                streams.learn(prompt, AUTO)
             for num_streams in loads:
                 seed = next(numbers)
                 off, auto = (
-                    streams.run(num_streams, 0, arm, salted(11, checkpoint, seed, turn))
+                    streams.run(
+                        num_streams, 0, arm, salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)
+                    )
                     for turn, arm in enumerate((OFF, AUTO))
                 )
                 rows.append(

@@ -12,7 +12,8 @@ from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.places import Places, home
 from specdec.loadtest.gpu.serving import gpu_memory_mib, served_pair
 from specdec.loadtest.kit.arms import AUTO, OFF
-from specdec.loadtest.lab.load.streams import Pass, Streams, salted
+from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
+from specdec.loadtest.kit.streams import Pass, Streams
 
 MAX_STREAMS = 128
 
@@ -35,8 +36,9 @@ def main(argv: list[str] | None = None) -> int:
         report.add("seconds_to_start", round(options.seconds - options.remaining_s, 1))
         report.add("gpu_memory_mib", {"before": before_mib, "started": gpu_memory_mib()})
         streams = Streams(client, max_tokens, warm_up_s, seconds)
-        for prompt in itertools.islice(salted(11, checkpoint, next(numbers), 0), num_learning):
-            streams.ask(prompt, AUTO)
+        learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
+        for prompt in itertools.islice(learning, num_learning):
+            streams.learn(prompt, AUTO)
         # The second round begins after all loads, so that a cut in it leaves each measured once.
         for number, num_streams in itertools.product(range(num_rounds), loads):
             needed_s = 2 * (warm_up_s + seconds + 2.0)
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
                 return report.finish(Verdict.CUT, _figure(found))
             seed = next(numbers)
             for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
-                prompts = salted(11, checkpoint, seed, turn)
+                prompts = salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)
                 found.append(streams.run(num_streams, number, arm, prompts))
             report.add("passes", found)
         report.add("gpu_memory_mib", {"before": before_mib, "loaded": gpu_memory_mib()})

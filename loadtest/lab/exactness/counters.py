@@ -50,9 +50,11 @@ def main(argv: list[str]) -> int:
     """Send the requests and compare; return 1 if a counter differs."""
     parser = bench_parser("counters", __doc__)
     parser.add_argument("--prompts", type=Path, default=SHIPPED_PROMPTS, help="JSONL file")
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument(
+        "--requests", type=int, default=1000, metavar="N", help="default: %(default)s"
+    )
     parser.add_argument("--concurrency", type=int, default=12, help="requests at once")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests' settings")
     arguments = parser.parse_args(argv)
     prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
     draw = random.Random(arguments.seed)

@@ -127,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("peers", __doc__)
     add_prompt_options(parser, max_tokens=128)
     modes = [arm.mode for arm in OUR_ARMS]
-    parser.add_argument("--peers", nargs="*", choices=tuple(PEERS), default=list(PEERS))
+    parser.add_argument(
+        "--peers", nargs="*", choices=tuple(PEERS), default=list(PEERS), help="default: all"
+    )
     parser.add_argument(
         "--ours", nargs="*", choices=modes, default=modes, help="our arms beside off and auto"
     )

@@ -28,7 +28,13 @@ def main(argv: list[str]) -> int:
     """Measure and report; return 1 if an arm never had a token accepted."""
     parser = bench_parser("acceptance", __doc__)
     add_prompt_options(parser, max_tokens=64)
-    parser.add_argument("--cases", nargs="+", default=["0", "0.7", "1"], metavar="T[:TOP_P]")
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=["0", "0.7", "1"],
+        metavar="T[:TOP_P]",
+        help="temperatures, each perhaps with a nucleus (default: 0 0.7 1)",
+    )
     parser.add_argument(
         "--arms",
         nargs="+",

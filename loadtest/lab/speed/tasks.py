@@ -12,7 +12,7 @@ from specdec.loadtest.kit.alternating import ask_in_alternation
 from specdec.loadtest.kit.arms import DIRECT, OFF
 from specdec.loadtest.kit.asking import Draw
 from specdec.loadtest.kit.guide import TASKS
-from specdec.loadtest.kit.options import bench_parser, finish
+from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish
 from specdec.loadtest.kit.prompts import as_tokens, held_out_prompts
 from specdec.loadtest.kit.speed_tables import rates, rates_table
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
@@ -25,8 +25,14 @@ def main(argv: list[str]) -> int:
     """Measure and report; return 1 if a drafter never had a token accepted."""
     parser = bench_parser("tasks", __doc__)
     parser.add_argument("--per-task", type=int, metavar="N", help="prompts per task (default: all)")
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--drafters", nargs="+", default=DRAFTERS, metavar="DRAFTER[:K]")
+    add_max_tokens(parser, 128)
+    parser.add_argument(
+        "--drafters",
+        nargs="+",
+        default=DRAFTERS,
+        metavar="DRAFTER[:K]",
+        help=f"K draft tokens a round, else as configured (default: {' '.join(DRAFTERS)})",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of prompts")
     arguments = parser.parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"

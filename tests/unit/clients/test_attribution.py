@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specdec.clients import Chunk, Final
 from specdec.clients.attribution import ChunkAttribution, TokenAttribution
-from specdec.clients.figures import describe_answer, num_trials
+from specdec.clients.figures import describe_answer, num_compared
 from specdec.clients.marks import legend, render
 
 
@@ -110,8 +110,8 @@ def test_denominator_of_alpha_by_hand():
     by_length = {"4": [1, 1, 1, 1, 1], "1": [1, 1]}
 
     # min(accepted + 1, k): 1 + 2 + 3 + 4 + 4 at k = 4, and 1 + 1 at k = 1.
-    assert num_trials({"acceptance_histogram_by_draft_length": by_length}) == 16
-    assert num_trials({"acceptance_histogram": [1, 1]}) is None
+    assert num_compared({"acceptance_histogram_by_draft_length": by_length}) == 16
+    assert num_compared({"acceptance_histogram": [1, 1]}) is None
 
 
 def test_figures_of_an_answer():

@@ -38,7 +38,7 @@ REQUEST = RequestSample(
     num_draft_tokens=12,
     num_accepted_tokens=4,
     num_rounds=3,
-    num_trials=7,
+    num_compared=7,
     acceptance_histogram=(1, 1, 0, 1, 0),
     finish_reason="stop",
     outcome="ok",
@@ -90,7 +90,7 @@ def test_acceptance_by_hand():
 def test_without_speculation_there_is_no_acceptance():
     """Without draft tokens the acceptance figures are None, not 0."""
     plain = replace(
-        REQUEST, num_draft_tokens=0, num_accepted_tokens=0, num_rounds=0, num_trials=None
+        REQUEST, num_draft_tokens=0, num_accepted_tokens=0, num_rounds=0, num_compared=None
     )
 
     assert measures.acceptance_rate([plain]) is None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from specdec.clients import Final, GenerationRequest, GrpcClient
 from specdec.loadtest.kit.arms import Arm
-from specdec.loadtest.kit.prompts import TokenPrompt, as_tokens, held_out_prompts
+from specdec.loadtest.kit.asking import ask, timed_chunks
+from specdec.loadtest.kit.prompts import TokenPrompt
 
 HANG_UP_S = 1.0
 """Seconds after which a busy server has noticed that the streams of a pass hung up."""
@@ -50,6 +48,36 @@ class Pass:
         return self.num_answered - self.num_accepted
 
 
+@dataclass(slots=True)
+class _Arrivals:
+    """The arrivals of one stream from `start_s` to `end_s`, both by time.perf_counter()."""
+
+    start_s: float
+    end_s: float
+    num_tokens: int = 0
+    firsts_s: list[float] = field(default_factory=list)
+    finals: list[tuple[int, Final]] = field(default_factory=list)
+    """Tokens and last response of each answer that ended."""
+
+    def read(self, client: GrpcClient, request: GenerationRequest) -> None:
+        """Read one answer, and hang up at `end_s`. Raises SpecdecError if the request fails."""
+        num_tokens = 0
+        with closing(timed_chunks(client, request)) as chunks:
+            for since_s, chunk in chunks:
+                is_first = not num_tokens
+                num_tokens += len(chunk.token_ids)
+                now_s = time.perf_counter()
+                if now_s >= self.end_s:
+                    return
+                if now_s < self.start_s:
+                    continue
+                self.num_tokens += len(chunk.token_ids)
+                if is_first:
+                    self.firsts_s.append(since_s)
+                if chunk.final:
+                    self.finals.append((num_tokens, chunk.final))
+
+
 class Streams:
     """Asks prompts for the length of a pass."""
 
@@ -69,74 +97,45 @@ class Streams:
         read their prompts at the same time again and again.
         """
         start_s = time.perf_counter() + self._warm_up_s
-        end_s = start_s + self._seconds
-        counts = [0] * num_streams
-        firsts_s: list[float] = []
-        finals: list[tuple[int, Final]] = []
         lock = threading.Lock()
 
-        def ask_on(stream: int) -> None:
+        def ask_on(stream: int) -> _Arrivals:
+            own = _Arrivals(start_s, start_s + self._seconds)
             max_tokens = max(1, self._max_tokens * (stream + 1) // num_streams)
-            while time.perf_counter() < end_s:
+            while time.perf_counter() < own.end_s:
                 with lock:
                     prompt = next(prompts)
-                request = self._request(prompt, arm, max_tokens)
-                num_tokens, max_tokens = 0, self._max_tokens
-                sent_s = time.perf_counter()
-                with closing(self._client.stream(request)) as chunks:
-                    for chunk in chunks:
-                        now_s = time.perf_counter()
-                        is_first = not num_tokens
-                        num_tokens += len(chunk.token_ids)
-                        if now_s >= end_s:
-                            return
-                        if now_s < start_s:
-                            continue
-                        counts[stream] += len(chunk.token_ids)
-                        if is_first:
-                            firsts_s.append(now_s - sent_s)
-                        if chunk.final:
-                            finals.append((num_tokens, chunk.final))
+                own.read(self._client, _request(prompt, arm, max_tokens))
+                max_tokens = self._max_tokens
+            return own
 
         with ThreadPoolExecutor(num_streams) as pool:
-            list(pool.map(ask_on, range(num_streams)))
+            found = list(pool.map(ask_on, range(num_streams)))
         time.sleep(HANG_UP_S)
+        finals = [final for own in found for final in own.finals]
+        firsts_s = [first_s for own in found for first_s in own.firsts_s]
         return Pass(
             num_streams=num_streams,
             number=number,
             arm=arm,
             seconds=self._seconds,
-            num_tokens=sum(counts),
+            num_tokens=sum(own.num_tokens for own in found),
             num_answered=sum(num_tokens for num_tokens, _ in finals),
             num_drafted=sum(final.total_draft_tokens or 0 for _, final in finals),
             num_accepted=sum(final.total_accepted_draft_tokens or 0 for _, final in finals),
             median_first_s=statistics.median(firsts_s) if firsts_s else float("nan"),
         )
 
-    def ask(self, prompt: TokenPrompt, arm: str) -> None:
+    def learn(self, prompt: TokenPrompt, arm: str) -> None:
         """Ask one prompt without measuring it, so that the server learns."""
-        for _ in self._client.stream(self._request(prompt, arm, self._max_tokens)):
-            pass
-
-    @staticmethod
-    def _request(prompt: TokenPrompt, arm: str, max_tokens: int) -> GenerationRequest:
-        return GenerationRequest(
-            input_ids=list(prompt.token_ids),
-            max_tokens=max_tokens,
-            temperature=0.0,
-            return_perf_metrics=True,
-            **Arm.parse(arm).fields(),
-        )
+        ask(self._client, _request(prompt, arm, self._max_tokens))
 
 
-def salted(per_task: int, checkpoint: Path, seed: int, turn: int) -> Iterator[TokenPrompt]:
-    """Yield all held-out prompts again and again, each time salted anew and in another order.
-
-    The two passes of a pair, with `turn` 0 and 1, get the same prompts in the same order, with
-    salts of equally many tokens. A salt changes the answer a little, and with it its length. It
-    therefore depends on the pass's turn, which is drawn, and not on its arm.
-    """
-    order = random.Random(seed)
-    for number in itertools.count():
-        prompts, _ = as_tokens(held_out_prompts(per_task), checkpoint, f"{seed:03}{turn}{number}")
-        yield from order.sample(prompts, len(prompts))
+def _request(prompt: TokenPrompt, arm: str, max_tokens: int) -> GenerationRequest:
+    return GenerationRequest(
+        input_ids=list(prompt.token_ids),
+        max_tokens=max_tokens,
+        temperature=0.0,
+        return_perf_metrics=True,
+        **Arm.parse(arm).fields(),
+    )
