@@ -9,16 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.serving import DRAFTERS, gpu_memory_mib, served_pair
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.lab.exactness import exact
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
 NUM_PROMPTS = 48
 SHORT_PROMPTS = SHIPPED_PROMPTS.with_name("short.jsonl")
 CHUNK = 8
-"""Prompts of one run of the bench, and so the most that a cut loses."""
+"""Prompts of one run of the bench, and so the most that the time limit can cost."""
 CASES = ("0", "0.8:0.95")
 _SUMS = (
     *("num_answers", "num_equal", "num_equal_log_probs"),
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     # So few tokens as in a rehearsal prove no drafter wrong.
     if never and not options.is_rehearsal:
         return report.finish(Verdict.FAILED, f"{figure}; never accepted: {', '.join(never)}")
-    return report.finish(Verdict.PASSED if num_done == len(lines) else Verdict.CUT, figure)
+    return report.finish(Verdict.PASSED if num_done == len(lines) else Verdict.TIMED_OUT, figure)
 
 
 def _examine(grpc_url: str, prompts: Path, scratch: Path, max_tokens: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _examine(grpc_url: str, prompts: Path, scratch: Path, max_tokens: int) -> di
     exact.main([
         "--prompts", str(prompts), "--max-tokens", str(max_tokens), "--cases", *CASES,
         "--drafters", *DRAFTERS, "--concurrency", "8", "--grpc-url", grpc_url,
-        "--model-repository", str(Places(home()).model_repository),
+        "--model-repository", str(GpuFolders(home()).model_repository),
         "--out", str(scratch), "--name", "exact",
     ])  # fmt: skip
     found: dict[str, Any] = json.loads((scratch / "exact.json").read_text("utf-8"))

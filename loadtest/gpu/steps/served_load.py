@@ -8,9 +8,9 @@ import random
 import sys
 
 from specdec.clients import GrpcClient
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
-from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.loadtest.gpu.serving import gpu_memory_mib, served_pair
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.kit.arms import AUTO, OFF
 from specdec.loadtest.kit.prompts import NUM_PER_TASK, salted_prompts
 from specdec.loadtest.kit.streams import Pass, Streams
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     # In a rehearsal, a pass with `kernels: graph` takes most of a second on two CPU cores.
     seconds, warm_up_s, num_learning = (3.0, 0.5, 1) if options.is_rehearsal else (3.0, 2.0, 24)
     num_rounds, max_tokens = (1, 8) if options.is_rehearsal else (2, 48)
-    checkpoint = Places(home()).model_repository / "target" / "1" / "checkpoint"
+    checkpoint = GpuFolders(home()).model_repository / "target" / "1" / "checkpoint"
     order, numbers, found = random.Random(1), itertools.count(), list[Pass]()
     before_mib = gpu_memory_mib()
     with (
@@ -39,11 +39,11 @@ def main(argv: list[str] | None = None) -> int:
         learning = salted_prompts(NUM_PER_TASK, checkpoint, next(numbers), 0)
         for prompt in itertools.islice(learning, num_learning):
             streams.learn(prompt, AUTO)
-        # The second round begins after all loads, so that a cut in it leaves each measured once.
+        # The second round begins after all loads, so a time limit leaves each measured once.
         for number, num_streams in itertools.product(range(num_rounds), loads):
             needed_s = 2 * (warm_up_s + seconds + 2.0)
             if options.remaining_s < needed_s:
-                return report.finish(Verdict.CUT, _figure(found))
+                return report.finish(Verdict.TIMED_OUT, _figure(found))
             seed = next(numbers)
             for turn, arm in enumerate(order.sample((OFF, AUTO), 2)):
                 prompts = salted_prompts(NUM_PER_TASK, checkpoint, seed, turn)

@@ -1,4 +1,4 @@
-"""The steps `engine_limits` and `exact_rows`: failing parts, rehearsals and steps that are cut."""
+"""The steps `engine_limits` and `exact_rows`: failing parts, rehearsals and steps that time out."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def rehearse(tmp_path, monkeypatch, one_thread):
 
     sizes = replace(REHEARSED, steps=(("tiny", (1,)),), peers=(), num_prompt_tokens=64)
     monkeypatch.setattr(engine_limits, "REHEARSED", sizes)
-    monkeypatch.setattr(engine_limits.Bench, "_leaps", lambda _: None)
+    monkeypatch.setattr(engine_limits.Bench, "_multi_token_calls", lambda _: None)
     return run
 
 
@@ -55,7 +55,7 @@ def test_rehearsal_counts_measurements_and_states_its_conditions(rehearse):
     assert (status, result["verdict"], result["figure"]) == (0, "passed", "4 measurements")
     assert result["facts"]["num_context_tokens"] == NUM_CONTEXT_TOKENS
     assert list(result["facts"]["seconds"]) == [
-        *("device", "steps of tiny (1,)", "prompt of tiny", "leaps"),
+        *("device", "steps of tiny (1,)", "prompt of tiny", "multi_token_calls"),
     ]
 
 
@@ -82,11 +82,11 @@ def test_goals_are_measured_first():
     assert ON_GPU.steps[0] == ("8b", (1, 8))
 
 
-@pytest.mark.parametrize(("num_unequal", "verdict"), [(0, "cut"), (1, "failed")])
+@pytest.mark.parametrize(("num_unequal", "verdict"), [(0, "timed out"), (1, "failed")])
 def test_unequal_bits_fail_the_step_even_if_the_time_is_up(
     tmp_path, monkeypatch, num_unequal, verdict
 ):
-    """The first of four shapes takes all the time here; its unequal bits are more than a cut."""
+    """The first of four shapes takes all the time here; its unequal bits outweigh the timeout."""
 
     def compare(_name, options):
         yield Comparison("batch of 16", 16, num_unequal, 0, 1e-3 * num_unequal)

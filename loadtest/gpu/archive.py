@@ -1,8 +1,8 @@
-"""Pack files into pieces that are small enough for a transfer, and unpack them again.
+"""Pack files into an archive in parts, each small enough for a transfer, and unpack it again.
 
-Each member is a compressed tar archive. All members follow one another in one stream, which is cut
-into pieces of equal size (the last one may be smaller). `index.json` has the length and the hash of
-each member.
+Each member is a compressed tar archive. All members follow one another in one stream, which is
+divided into parts of equal size (the last one may be smaller). `index.json` has the length and the
+hash of each member.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The contents of the pieces, and the commit at which they were packed."""
+    """The contents of the parts, and the commit at which they were packed."""
 
     members: tuple[Member, ...]
-    pieces: tuple[tuple[str, int], ...]
-    """Name and bytes of each piece, in the order of the stream."""
+    parts: tuple[tuple[str, int], ...]
+    """Name and bytes of each part, in the order of the stream."""
     commit: str
     """The commit that was checked out at packing, with `-dirty` if files had changed."""
 
@@ -44,17 +44,17 @@ class Index:
         """Read the index in `folder`. Raises OSError if there is none."""
         raw = json.loads((folder / INDEX).read_text("utf-8"))
         members = tuple(Member(**each) for each in raw["members"])
-        pieces = tuple((name, num_bytes) for name, num_bytes in raw["pieces"])
-        return cls(members, pieces, raw["commit"])
+        parts = tuple((name, num_bytes) for name, num_bytes in raw["parts"])
+        return cls(members, parts, raw["commit"])
 
     def write(self, folder: Path) -> None:
         (folder / INDEX).write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 
     def missing(self, folder: Path) -> list[str]:
-        """Return the names of the pieces that `folder` does not hold in full."""
+        """Return the names of the parts that `folder` does not hold in full."""
         return [
             name
-            for name, num_bytes in self.pieces
+            for name, num_bytes in self.parts
             if not (folder / name).is_file() or (folder / name).stat().st_size != num_bytes
         ]
 
@@ -63,46 +63,46 @@ def pack(
     members: Mapping[str, Mapping[str, Path]],
     folder: Path,
     *,
-    max_piece_bytes: int,
+    max_part_bytes: int,
     preset: int,
     commit: str,
 ) -> Index:
-    """Pack files into pieces of at most `max_piece_bytes` in `folder`, and write the index.
+    """Pack files into parts of at most `max_part_bytes` in `folder`, and write the index.
 
     `members` has the files of each member by the path that they unpack to. `preset` is that of xz,
-    from 0 (fast) to 9 (small). Pieces of an earlier packing are deleted.
+    from 0 (fast) to 9 (small). Parts of an earlier packing are deleted.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("piece-*"):
+    for old in folder.glob("part-*"):
         old.unlink()
     with ThreadPoolExecutor() as pool:  # Threads help here: xz releases Python's lock.
         archives = list(pool.map(lambda files: _archive(files, preset), members.values()))
     stream = b"".join(archives)
-    num_pieces = max(1, -(-len(stream) // max_piece_bytes))
-    size = -(-len(stream) // num_pieces)
-    pieces = []
-    for number in range(num_pieces):
-        piece = stream[number * size : (number + 1) * size]
-        name = f"piece-{number + 1}-of-{num_pieces}"
-        (folder / name).write_bytes(piece)
-        pieces.append((name, len(piece)))
+    num_parts = max(1, -(-len(stream) // max_part_bytes))
+    size = -(-len(stream) // num_parts)
+    parts = []
+    for number in range(num_parts):
+        part = stream[number * size : (number + 1) * size]
+        name = f"part-{number + 1}-of-{num_parts}"
+        (folder / name).write_bytes(part)
+        parts.append((name, len(part)))
     known = tuple(
         Member(name, len(archive), hashlib.sha256(archive).hexdigest())
         for name, archive in zip(members, archives, strict=True)
     )
-    index = Index(known, tuple(pieces), commit)
+    index = Index(known, tuple(parts), commit)
     index.write(folder)
     return index
 
 
 def unpack(folder: Path, into: Path) -> None:
-    """Unpack every member of the pieces in `folder`.
+    """Unpack every member of the parts in `folder`.
 
     Raises ValueError for a member that differs from what was packed, and OSError for a missing
-    piece.
+    part.
     """
     index = Index.read(folder)
-    stream = b"".join((folder / name).read_bytes() for name, _ in index.pieces)
+    stream = b"".join((folder / name).read_bytes() for name, _ in index.parts)
     starts = [0]
     for member in index.members:
         starts.append(starts[-1] + member.num_bytes)
@@ -110,7 +110,7 @@ def unpack(folder: Path, into: Path) -> None:
     def extract(member: Member, start: int) -> None:
         archive = stream[start : start + member.num_bytes]
         if hashlib.sha256(archive).hexdigest() != member.sha256:
-            raise ValueError(f"{member.name} has changed on its way; send the pieces again")
+            raise ValueError(f"{member.name} has changed on its way; send the parts again")
         with tarfile.open(fileobj=io.BytesIO(lzma.decompress(archive))) as tar:
             tar.extractall(into, filter="data")
 

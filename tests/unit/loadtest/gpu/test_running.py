@@ -9,21 +9,21 @@ import sys
 import pytest
 
 from specdec.loadtest.gpu import running
+from specdec.loadtest.gpu.folders import GpuFolders
 from specdec.loadtest.gpu.identity import Identity
-from specdec.loadtest.gpu.ledger import Ledger
-from specdec.loadtest.gpu.outcome import Verdict
-from specdec.loadtest.gpu.places import Places
-from specdec.loadtest.gpu.programme import Step
-from specdec.loadtest.gpu.running import LEDGER, SUMMARY, Runner, RunOptions
+from specdec.loadtest.gpu.running import RECORDS, SUMMARY, Runner, RunOptions
+from specdec.loadtest.gpu.step_list import Step
+from specdec.loadtest.gpu.step_records import StepRecords
+from specdec.loadtest.gpu.step_report import Verdict
 from tests.waiting import wait_for
 
 PYTHON = sys.executable
-SOURCES = Identity(sources="aaaa", commit="1234", card="card")
+SOURCES = Identity(sources="aaaa", commit="1234", gpu="gpu")
 
 INTERPRETER = """#!{python}
 import sys, time
 from pathlib import Path
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 
 name = sys.argv[2].rpartition(".")[2]
 options = StepOptions.parse(sys.argv[3:])
@@ -39,9 +39,9 @@ sys.exit(report.finish(Verdict.FAILED if name == "wrong" else Verdict.PASSED, na
 """
 
 
-def step(name, *, needs_pieces=False):
+def step(name, *, needs_archive=False):
     """Return a step with a limit of 1 s, not worth starting with less than 30 s left."""
-    return Step(name, 1, 30, 1, needs_pieces)
+    return Step(name, 1, 30, 1, needs_archive)
 
 
 class Machine:
@@ -50,7 +50,7 @@ class Machine:
     def __init__(self, folder):
         """Write the Python of the machine to `folder`, below which all other files go too."""
         self.folder, self.out = folder, folder / "out"
-        self.places = Places(folder / "home")
+        self.folders = GpuFolders(folder / "home")
         self.python = folder / "python"
         self.python.write_text(INTERPRETER.format(python=PYTHON))
         self.python.chmod(0o755)
@@ -58,7 +58,7 @@ class Machine:
     def run(self, *names, identity=SOURCES, seconds=600.0):
         """Run steps, with what earlier runs left in `out`; return whether all are complete."""
         options = RunOptions(self.out, seconds, is_rehearsal=False)
-        runner = Runner(options, self.places, identity, Ledger.read(self.out / LEDGER))
+        runner = Runner(options, self.folders, identity, StepRecords.read(self.out / RECORDS))
         return runner.run([step(name) for name in names])
 
     @property
@@ -69,7 +69,7 @@ class Machine:
 
     def latest(self, name, identity=SOURCES):
         """Return the last record of a step."""
-        return Ledger.read(self.out / LEDGER).latest(name, identity)
+        return StepRecords.read(self.out / RECORDS).latest(name, identity)
 
     @property
     def summary(self):
@@ -87,7 +87,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def test_complete_steps_are_not_run_again(machine):
-    """A second run takes only the steps that the ledger lacks."""
+    """A second run takes only the steps without a record."""
     assert machine.run("first")
     assert machine.run("first", "second")
 
@@ -95,11 +95,11 @@ def test_complete_steps_are_not_run_again(machine):
     assert machine.latest("first").facts == {"measured": 1.235}
 
 
-def test_changed_sources_and_other_cards_are_measured_again(machine):
+def test_changed_sources_and_other_gpus_are_measured_again(machine):
     """A record counts only for the code and the GPU that it was measured on."""
     machine.run("first")
-    machine.run("first", identity=Identity("bbbb", "5678", "card"))
-    machine.run("first", identity=Identity("aaaa", "1234", "other card"))
+    machine.run("first", identity=Identity("bbbb", "5678", "gpu"))
+    machine.run("first", identity=Identity("aaaa", "1234", "other gpu"))
 
     assert machine.started == ["first"] * 3
 
@@ -109,7 +109,7 @@ def test_overdue_step_is_ended_and_its_facts_are_kept(machine):
     assert not machine.run("slow", "first")
 
     record = machine.latest("slow")
-    assert (record.verdict, record.facts) == (Verdict.CUT, {"measured": 1.235})
+    assert (record.verdict, record.facts) == (Verdict.TIMED_OUT, {"measured": 1.235})
     assert machine.latest("first").verdict is Verdict.PASSED
 
 
@@ -138,18 +138,20 @@ def test_step_that_does_not_fit_is_left_out_and_named(machine):
     assert "| first | – | not run | needs 30 s, 20 s are left |" in machine.summary
 
 
-def test_step_that_needs_the_pieces_waits_for_them(machine):
+def test_step_that_needs_the_archive_waits_for_it(machine):
     """Without these packed files it is not started, and not recorded as failed."""
     options = RunOptions(machine.out, 600.0, is_rehearsal=False)
-    Runner(options, machine.places, SOURCES, Ledger()).run([step("first", needs_pieces=True)])
+    Runner(options, machine.folders, SOURCES, StepRecords()).run(
+        [step("first", needs_archive=True)]
+    )
 
     assert machine.started == []
-    assert "waits for the pieces" in machine.summary
+    assert "waits for the archive" in machine.summary
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_killed_run_keeps_its_measurements_and_the_next_continues(machine, number):
-    """The step that was running is recorded as cut; complete steps are not repeated."""
+    """The step that was running is recorded as timed out; complete steps are not repeated."""
     runner = subprocess.Popen([PYTHON, "-c", KILLED_RUN, str(machine.folder)])
     wait_for(lambda: any(machine.out.glob("slow.json")) and "measured" in slow_file(machine))
     runner.send_signal(number)
@@ -158,15 +160,17 @@ def test_killed_run_keeps_its_measurements_and_the_next_continues(machine, numbe
     machine.run("first", "slow", "second")
 
     assert machine.started == ["first", "slow", "second", "slow"]
-    cut = [each for each in Ledger.read(machine.out / LEDGER).records if each.step == "slow"]
-    assert [each.verdict for each in cut] == [Verdict.CUT, Verdict.CUT]
-    assert cut[0].facts == {"measured": 1.235}
+    stopped = [
+        each for each in StepRecords.read(machine.out / RECORDS).records if each.step == "slow"
+    ]
+    assert [each.verdict for each in stopped] == [Verdict.TIMED_OUT, Verdict.TIMED_OUT]
+    assert stopped[0].facts == {"measured": 1.235}
 
 
 KILLED_RUN = """
 import sys
 from pathlib import Path
-from tests.unit.gpu_programme.test_running import Machine, running
+from tests.unit.loadtest.gpu.test_running import Machine, running
 machine = Machine(Path(sys.argv[1]))
 running.sys.executable = str(machine.python)
 running._GRACE_S = 60.0
@@ -187,11 +191,11 @@ def test_ended_step_leaves_no_process(machine):
     assert str(machine.python) not in listed.stdout
 
 
-def test_ledger_has_one_line_for_each_record(machine):
-    """A change of the ledger is then easy to read in Git."""
+def test_file_has_one_line_for_each_record(machine):
+    """A change of the records is then easy to read in Git."""
     machine.run("first", "second")
 
-    lines = (machine.out / LEDGER).read_text().splitlines()
+    lines = (machine.out / RECORDS).read_text().splitlines()
     assert [lines[0], lines[-1], len(lines)] == ["[", "]", 4]
     assert json.loads(lines[1].rstrip(","))["figure"] == "first is done"
-    assert os.access(machine.places.ledger, os.R_OK)
+    assert os.access(machine.folders.records, os.R_OK)

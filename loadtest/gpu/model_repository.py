@@ -1,4 +1,4 @@
-"""Make the default pair's model repository from the unpacked pieces, in the serving environment.
+"""Make the default pair's model repository from the unpacked archive, in the serving environment.
 
 The target comes as its quantised file and is expanded here. A fingerprint that came with it proves
 that these are the weights that `make setup` makes.
@@ -20,22 +20,22 @@ from specdec.builder.fingerprint import fingerprint
 from specdec.builder.repository.weights import HEAD, WEIGHTS, assemble_draft, fill_head
 from specdec.deployment.freshness import fingerprint_of
 from specdec.folders import SHIPPED_MODELS
-from specdec.loadtest.gpu.places import Places, home
+from specdec.loadtest.gpu.folders import GpuFolders, home
 from specdec.torch_engine.config import ModelConfig
 
 
-def fill(places: Places) -> None:
+def make_model_repository(folders: GpuFolders) -> None:
     """Write target, draft model, head and orchestrator. Raises ValueError for wrong weights."""
     for model in ("target", "draft", "specdec"):
-        source, copy = SHIPPED_MODELS / model, places.model_repository / model
+        source, copy = SHIPPED_MODELS / model, folders.model_repository / model
         (copy / "1").mkdir(parents=True, exist_ok=True)
         shutil.copy(source / "config.pbtxt", copy)
         shutil.copy(source / "1" / "model.py", copy / "1")
-    target = places.model_repository / "target" / WEIGHTS
-    expand(places.target / "model.gguf", places.target / "checkpoint", target)
-    draft = places.model_repository / "draft" / WEIGHTS
-    assemble_draft(places.stored / "draft", target, draft)
-    fill_head(places.stored / "eagle3", target, places.model_repository / "target" / HEAD)
+    target = folders.model_repository / "target" / WEIGHTS
+    expand(folders.target / "model.gguf", folders.target / "checkpoint", target)
+    draft = folders.model_repository / "draft" / WEIGHTS
+    assemble_draft(folders.stored / "draft", target, draft)
+    fill_head(folders.stored / "eagle3", target, folders.model_repository / "target" / HEAD)
 
 
 def expand(file: Path, small: Path, checkpoint: Path) -> None:
@@ -89,5 +89,5 @@ def _with_halves(values: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray
 
 
 if __name__ == "__main__":
-    fill(Places(home()))
+    make_model_repository(GpuFolders(home()))
     sys.exit(0)

@@ -14,9 +14,9 @@ from specdec.loadtest.gpu.decoders.shapes import (
     num_weight_bytes,
     random_weights,
 )
-from specdec.loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.step_report import Verdict
 from specdec.loadtest.gpu.steps import engine_limits, exact_rows
-from specdec.loadtest.gpu.steps.engine_limits import Measured, judge
+from specdec.loadtest.gpu.steps.engine_limits import Measured, verdict_of
 
 CPU = torch.device("cpu")
 
@@ -72,17 +72,22 @@ def measured(**us):
         ({"b1": 100.0, "b8": 100.0, "wide": 111.0}, Verdict.MISSED),
     ],
 )
-def test_goals_are_judged_at_their_borders(us, verdict):
+def test_goals_are_met_up_to_their_borders(us, verdict):
     """A step may take 1.25 times the byte limit at batch 1 and 8, and 8 rows 1.1 times one row."""
-    assert judge(measured(**us).ratios(), {}, is_cut=False, is_rehearsal=False) is verdict
+    assert (
+        verdict_of(measured(**us).ratios(), {}, is_timed_out=False, is_rehearsal=False) is verdict
+    )
 
 
-def test_failed_part_outweighs_goals_and_a_cut_is_no_pass():
+def test_failed_part_outweighs_goals_and_a_timeout_is_no_pass():
     """This holds even if every measured goal is met."""
     ratios = measured(b1=100.0, b8=100.0, wide=100.0).ratios()
 
-    assert judge(ratios, {"leaps": "x"}, is_cut=True, is_rehearsal=True) is Verdict.FAILED
-    assert judge(ratios, {}, is_cut=True, is_rehearsal=False) is Verdict.CUT
+    assert (
+        verdict_of(ratios, {"multi_token_calls": "x"}, is_timed_out=True, is_rehearsal=True)
+        is Verdict.FAILED
+    )
+    assert verdict_of(ratios, {}, is_timed_out=True, is_rehearsal=False) is Verdict.TIMED_OUT
 
 
 def run(step, tmp_path):
@@ -100,10 +105,7 @@ def small(monkeypatch):
 
 
 def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
-    """The parts are steps, prompts, leaps and transformers; no pass beats reading its bytes.
-
-    A leap is a draft engine's call for several tokens that is chained on the device.
-    """
+    """Steps, prompts, multi-token calls and transformers are; no pass beats reading its bytes."""
     status, result = run(engine_limits, tmp_path)
 
     facts = result["facts"]
@@ -114,18 +116,18 @@ def test_every_part_is_measured_above_its_limit(small, tmp_path, one_thread):
     ]
     assert all(0 < each["limit_us"] < min(each["launched_us"], each["graph_us"]) for each in steps)
     assert facts["prompts"]["tiny"]["num_tokens"] == 256
-    assert len(facts["leaps"]) == 6
+    assert len(facts["multi_token_calls"]) == 6
     assert len(facts["transformers_tiny"]) == 4
 
 
 def test_part_that_raises_does_not_stop_the_others(small, tmp_path, monkeypatch, one_thread):
     """A part raises if its shape does not fit into memory, for example."""
-    monkeypatch.setattr(engine_limits, "leap_times", lambda *_: 1 / 0)
+    monkeypatch.setattr(engine_limits, "multi_token_times", lambda *_: 1 / 0)
 
     status, result = run(engine_limits, tmp_path)
 
     assert (status, result["verdict"]) == (1, "failed")
-    assert "ZeroDivisionError" in result["facts"]["errors"]["leaps"]
+    assert "ZeroDivisionError" in result["facts"]["errors"]["multi_token_calls"]
     assert len(result["facts"]["transformers_tiny"]) == 4
 
 

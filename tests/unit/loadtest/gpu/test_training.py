@@ -33,10 +33,10 @@ def stored(tmp_path):
 
 
 @pytest.fixture
-def came_back(stored, tmp_path):
-    """Return the folder that came back from the machine, with that draft."""
-    Bundle(tmp_path / "back", Contents(False, {}, HELD_OUT)).put("draft", stored)
-    return tmp_path / "back"
+def returned(stored, tmp_path):
+    """Return the folder of results from the GPU machine, with that draft."""
+    Bundle(tmp_path / "returned", Contents(False, {}, HELD_OUT)).put("draft", stored)
+    return tmp_path / "returned"
 
 
 def hashes(folder):
@@ -47,43 +47,43 @@ def hashes(folder):
     }
 
 
-def test_restoring_gives_the_files_that_were_put(came_back, stored, tmp_path):
-    """They are weights and small files; the held-out answers come back with them."""
-    restore(came_back, "draft", tmp_path / "restored")
+def test_restoring_gives_the_files_that_were_put(returned, stored, tmp_path):
+    """They are weights and small files; the held-out answers are there too."""
+    restore(returned, "draft", tmp_path / "restored")
 
     wanted = hashes(stored)
     wanted.pop("assembled.bin")
     assert hashes(tmp_path / "restored") == wanted
-    assert read_contents(came_back).held_out == HELD_OUT
-    assert len(list(came_back.iterdir())) == 3
+    assert read_contents(returned).held_out == HELD_OUT
+    assert len(list(returned.iterdir())) == 3
 
 
-def test_weights_of_one_kind_leave_those_of_another_in_place(came_back, tmp_path):
+def test_weights_of_one_kind_leave_those_of_another_in_place(returned, tmp_path):
     """A head is put into a folder that holds a draft model already."""
-    contents = read_contents(came_back)
+    contents = read_contents(returned)
     later = tmp_path / "later"
     later.mkdir()
     save_file({"fc": torch.zeros(2)}, later / "model.safetensors")
     (later / "config.json").write_text('{"later": 1}')
-    Bundle(came_back, contents).put("eagle3", later)
+    Bundle(returned, contents).put("eagle3", later)
 
-    restore(came_back, "eagle3", tmp_path / "head")
+    restore(returned, "eagle3", tmp_path / "head")
     assert load_file(tmp_path / "head" / "model.safetensors")["fc"].tolist() == [0, 0]
-    assert set(read_contents(came_back).small) == {"draft", "eagle3"}
+    assert set(read_contents(returned).small) == {"draft", "eagle3"}
 
 
-def test_file_too_large_to_come_back_is_refused(stored, tmp_path, monkeypatch):
+def test_file_too_large_to_return_is_refused(stored, tmp_path, monkeypatch):
     """The error gives both sizes, and nothing is written."""
     monkeypatch.setattr(bundle, "MAX_FILE_BYTES", 50)
 
     with pytest.raises(ValueError, match="50 fit"):
-        Bundle(tmp_path / "back", Contents(False, {}, ())).put("draft", stored)
-    assert not (tmp_path / "back").exists()
+        Bundle(tmp_path / "returned", Contents(False, {}, ())).put("draft", stored)
+    assert not (tmp_path / "returned").exists()
 
 
 @pytest.mark.parametrize(("low", "is_kept"), [(1.0, False), (1.01, True)])
 def test_only_weights_that_are_better_beyond_doubt_replace_shipped_ones(
-    came_back, tmp_path, monkeypatch, low, is_kept
+    returned, tmp_path, monkeypatch, low, is_kept
 ):
     """The whole interval of the gain must lie above 1; otherwise no byte changes."""
     shipped = tmp_path / "pair" / "draft"
@@ -94,7 +94,7 @@ def test_only_weights_that_are_better_beyond_doubt_replace_shipped_ones(
     found = Comparison("draft", 96, 2.0, 2.1, Ratio(1.05, low, 1.1))
     monkeypatch.setattr(keeping, "compare", lambda *_: found)
 
-    assert keep_better(came_back, tmp_path, tmp_path / "pair") == [found]
+    assert keep_better(returned, tmp_path, tmp_path / "pair") == [found]
 
     after = hashes(shipped)
     assert (after != before) is is_kept
@@ -102,13 +102,13 @@ def test_only_weights_that_are_better_beyond_doubt_replace_shipped_ones(
     assert ("draft-old.safetensors" in after) is not is_kept
 
 
-def test_rehearsal_is_never_kept(came_back, tmp_path):
+def test_rehearsal_is_never_kept(returned, tmp_path):
     """The few training steps of a rehearsal improve nothing."""
-    contents = replace(read_contents(came_back), is_rehearsal=True)
-    Bundle(came_back, contents).put("draft", came_back)
+    contents = replace(read_contents(returned), is_rehearsal=True)
+    Bundle(returned, contents).put("draft", returned)
 
     with pytest.raises(ValueError, match="rehearsal"):
-        keep_better(came_back, tmp_path, tmp_path)
+        keep_better(returned, tmp_path, tmp_path)
 
 
 def test_equal_weights_gain_nothing(monkeypatch, tmp_path):

@@ -25,8 +25,8 @@ class Verdict(enum.Enum):
     """Everything ran, and a goal is missed; the figure says which."""
     FAILED = "failed"
     """Something raised, or an answer was wrong."""
-    CUT = "cut"
-    """The time was up; the facts hold what was measured until then."""
+    TIMED_OUT = "timed out"
+    """The time limit ended it; the facts hold what was measured until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class StepReport:
     """The result file of one step, rewritten with every fact."""
 
     def __init__(self, path: Path) -> None:
-        """Start an empty report, which has the verdict CUT until `finish` is called."""
+        """Start an empty report, which has the verdict TIMED_OUT until `finish` is called."""
         self._path = path
         self._facts: dict[str, Any] = {}
-        self._write(Verdict.CUT, "")
+        self._write(Verdict.TIMED_OUT, "")
 
     def add(self, name: str, value: Any) -> None:
         """Store a fact under `name` and write the file.
@@ -79,7 +79,7 @@ class StepReport:
         significant digits.
         """
         self._facts[name] = _plain(value)
-        self._write(Verdict.CUT, "")
+        self._write(Verdict.TIMED_OUT, "")
 
     def finish(self, verdict: Verdict, figure: str) -> int:
         """Write the verdict and the figure for the summary's line; return the exit status.

@@ -6,17 +6,17 @@ import pytest
 
 from specdec.loadtest.gpu import __main__ as command
 from specdec.loadtest.gpu import unpacking
+from specdec.loadtest.gpu.archive import pack
 from specdec.loadtest.gpu.collecting import collect
+from specdec.loadtest.gpu.folders import GpuFolders
 from specdec.loadtest.gpu.identity import identify, sources_of
-from specdec.loadtest.gpu.ledger import Ledger
-from specdec.loadtest.gpu.outcome import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.packing import MachinePython, PackingError
-from specdec.loadtest.gpu.pieces import pack
-from specdec.loadtest.gpu.places import Places
-from specdec.loadtest.gpu.programme import PROGRAMME
-from specdec.loadtest.gpu.running import LEDGER
+from specdec.loadtest.gpu.running import RECORDS
+from specdec.loadtest.gpu.step_list import STEPS
+from specdec.loadtest.gpu.step_records import StepRecords
+from specdec.loadtest.gpu.step_report import StepOptions, StepReport, Verdict
 from specdec.loadtest.gpu.unpacking import _entries, is_set_up
-from tests.unit.gpu_programme.test_ledger import RECORD
+from tests.unit.loadtest.gpu.test_step_records import RECORD
 
 
 def test_identity_of_sources_depends_on_code_only(tmp_path):
@@ -32,12 +32,12 @@ def test_identity_of_sources_depends_on_code_only(tmp_path):
     assert before == unchanged != sources_of(tmp_path)
 
 
-def test_commit_comes_from_the_pieces_if_there_is_no_git(tmp_path):
+def test_commit_comes_from_the_archive_if_there_is_no_git(tmp_path):
     """A transferred checkout has no Git repository."""
-    pack({}, tmp_path / "pieces", max_piece_bytes=10, preset=0, commit="1234")
+    pack({}, tmp_path / "archive", max_part_bytes=10, preset=0, commit="1234")
 
-    assert identify(tmp_path, tmp_path / "pieces", "card").commit == "1234"
-    assert identify(tmp_path, tmp_path / "none", "card").commit == "unknown"
+    assert identify(tmp_path, tmp_path / "archive", "gpu").commit == "1234"
+    assert identify(tmp_path, tmp_path / "none", "gpu").commit == "unknown"
 
 
 def test_serving_environment_sees_only_what_its_packages_require():
@@ -50,13 +50,13 @@ def test_serving_environment_sees_only_what_its_packages_require():
 
 def test_checkout_that_has_moved_is_set_up_again(tmp_path, monkeypatch):
     """The search path of the serving environment names the checkout's folder."""
-    places = Places(tmp_path)
+    folders = GpuFolders(tmp_path)
     (tmp_path / "ready").write_text(str(unpacking.CHECKOUT))
-    assert is_set_up(places)
+    assert is_set_up(folders)
 
     monkeypatch.setattr(unpacking, "CHECKOUT", tmp_path / "elsewhere")
 
-    assert not is_set_up(places)
+    assert not is_set_up(folders)
 
 
 def test_package_that_the_machine_lacks_is_named(capsys):
@@ -85,18 +85,18 @@ def test_error_without_a_gpu_names_the_rehearsal(monkeypatch, capsys):
     assert "make gpu REHEARSE=1" in capsys.readouterr().err
 
 
-def test_collecting_merges_ledgers_and_raises_if_none_came_back(tmp_path):
-    """A ledger that came back is merged into the one in the results."""
-    came_back, results = tmp_path / "back", tmp_path / "results"
-    Ledger([RECORD]).write(came_back / LEDGER)
+def test_collecting_merges_records_and_raises_if_there_are_none(tmp_path):
+    """Records from the GPU machine are merged into those in the results."""
+    returned, results = tmp_path / "returned", tmp_path / "results"
+    StepRecords([RECORD]).write(returned / RECORDS)
 
-    assert collect(came_back, results).records == [RECORD]
-    assert Ledger.read(results / LEDGER).records == [RECORD]
-    with pytest.raises(FileNotFoundError, match="holds no ledger"):
+    assert collect(returned, results).records == [RECORD]
+    assert StepRecords.read(results / RECORDS).records == [RECORD]
+    with pytest.raises(FileNotFoundError, match=r"holds no steps\.json"):
         collect(tmp_path / "nothing", results)
 
 
-@pytest.mark.parametrize("step", PROGRAMME, ids=lambda each: each.name)
+@pytest.mark.parametrize("step", STEPS, ids=lambda each: each.name)
 def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
     """The runner starts it by the name of its module."""
     module = importlib.import_module(f"specdec.loadtest.gpu.steps.{step.name}")
@@ -106,13 +106,15 @@ def test_step_is_a_module_and_is_worth_starting_within_its_limit(step):
 
 
 def test_report_keeps_facts_of_a_step_that_is_stopped(tmp_path):
-    """Each fact is written to disk as soon as it is known; until its end a step counts as cut."""
+    """Each fact is written to disk as soon as it is known; an unfinished step has timed out."""
     report = StepReport(tmp_path / "a.json")
     report.add("us", {1: [1.23456, True]})
     before = (tmp_path / "a.json").read_text()
 
     assert report.finish(Verdict.FAILED, "wrong") == 1
-    assert before == '{"verdict": "cut", "figure": "", "facts": {"us": {"1": [1.235, true]}}}\n'
+    assert (
+        before == '{"verdict": "timed out", "figure": "", "facts": {"us": {"1": [1.235, true]}}}\n'
+    )
 
 
 def test_step_options_count_from_the_start():

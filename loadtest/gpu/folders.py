@@ -11,20 +11,20 @@ DEFAULT_HOME = Path("~/.cache/specdec/gpu")
 
 
 def home() -> Path:
-    """Return the folder for everything that the programme unpacks and keeps."""
+    """Return the folder for everything that a GPU run unpacks and keeps."""
     return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class GpuFolders:
     """The folders below `home()`."""
 
     root: Path
 
     @property
-    def pieces(self) -> Path:
-        """Pieces that have arrived so far, and their index."""
-        return self.root / "pieces"
+    def archive(self) -> Path:
+        """The parts of the archive that have arrived so far, and their index."""
+        return self.root / "archive"
 
     @property
     def site(self) -> Path:
@@ -62,6 +62,6 @@ class Places:
         return self.root / "venv" / "bin" / "python"
 
     @property
-    def ledger(self) -> Path:
-        """A copy of the ledger that stays on the machine between calls."""
-        return self.root / "ledger.json"
+    def records(self) -> Path:
+        """A copy of the records that stays on the machine between calls."""
+        return self.root / "steps.json"

@@ -1,4 +1,4 @@
-"""The ledger: which steps ran, on which sources and which card, with their results."""
+"""The records of steps: which ran, on which sources and which GPU, with their results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from specdec.loadtest.gpu.identity import Identity
-from specdec.loadtest.gpu.outcome import Verdict
+from specdec.loadtest.gpu.step_report import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StepRecord:
     """One run of one step."""
 
     step: str
     sources: str
     commit: str
-    card: str
+    gpu: str
     finished_at: str
     """Time in UTC, ISO 8601."""
     seconds: float
@@ -33,56 +33,56 @@ class Record:
         return self.verdict in {Verdict.PASSED, Verdict.MISSED}
 
 
-class Ledger:
+class StepRecords:
     """Records of runs, each once, in the order in which they finished."""
 
-    def __init__(self, records: Iterable[Record] = ()) -> None:
-        self._records: dict[tuple[str, str, str], Record] = {}
+    def __init__(self, records: Iterable[StepRecord] = ()) -> None:
+        self._records: dict[tuple[str, str, str], StepRecord] = {}
         for record in records:
             self.add(record)
 
     @classmethod
-    def read(cls, *paths: Path) -> Ledger:
-        """Read and merge ledgers; a file that does not exist counts as empty."""
-        ledger = cls()
+    def read(cls, *paths: Path) -> StepRecords:
+        """Read and merge files of records; one that does not exist counts as empty."""
+        found = cls()
         for path in paths:
             if path.is_file():
                 for raw in json.loads(path.read_text("utf-8")):
-                    ledger.add(Record(**{**raw, "verdict": Verdict(raw["verdict"])}))
-        return ledger
+                    found.add(StepRecord(**{**raw, "verdict": Verdict(raw["verdict"])}))
+        return found
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[StepRecord]:
         return sorted(self._records.values(), key=lambda each: each.finished_at)
 
-    def add(self, record: Record) -> None:
-        """Add a record; a second one with the same step, card and time is ignored."""
-        self._records.setdefault((record.step, record.card, record.finished_at), record)
+    def add(self, record: StepRecord) -> None:
+        """Add a record; a second one with the same step, GPU and time is ignored."""
+        self._records.setdefault((record.step, record.gpu, record.finished_at), record)
 
-    def latest(self, step: str, identity: Identity) -> Record | None:
-        """Return the last run of a step on these sources and this card; None if there is none."""
+    def latest(self, step: str, identity: Identity) -> StepRecord | None:
+        """Return the last run of a step on these sources and this GPU; None if there is none."""
         runs = [
             each
             for each in self.records
-            if (each.step, each.sources, each.card) == (step, identity.sources, identity.card)
+            if (each.step, each.sources, each.gpu) == (step, identity.sources, identity.gpu)
         ]
         return runs[-1] if runs else None
 
-    def pruned(self) -> Ledger:
-        """Return a ledger without superseded runs.
+    def pruned(self) -> StepRecords:
+        """Return the records without superseded runs.
 
-        For each step and card it keeps the last complete run and all runs after it.
+        For each step and GPU it keeps the last complete run and all runs after it.
         """
-        kept: dict[tuple[str, str], list[Record]] = {}
+        kept: dict[tuple[str, str], list[StepRecord]] = {}
         for each in self.records:
-            runs = kept.setdefault((each.step, each.card), [])
+            runs = kept.setdefault((each.step, each.gpu), [])
             if each.is_complete:
                 runs.clear()
             runs.append(each)
-        return Ledger(each for runs in kept.values() for each in runs)
+        return StepRecords(each for runs in kept.values() for each in runs)
 
     def write(self, path: Path) -> None:
-        """Write the ledger, one line for each record; no reader ever sees half a file."""
+        """Write all records, one line each; no reader ever sees half a file."""
         lines = [
             json.dumps({**asdict(each), "verdict": each.verdict.value}) for each in self.records
         ]
