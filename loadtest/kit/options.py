@@ -54,6 +54,17 @@ def add_max_tokens(parser: argparse.ArgumentParser, default: int) -> None:
     )
 
 
+def add_cases(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
+    """Add the option for the ways in which tokens are drawn."""
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=default,
+        metavar="T[:TOP_P]",
+        help=f"temperatures, each perhaps with a nucleus (default: {' '.join(default)})",
+    )
+
+
 def finish(
     arguments: argparse.Namespace,
     argv: Sequence[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from specdec.builder.repository.add_draft import add_draft
 from specdec.builder.repository.colocate import colocate
 from specdec.builder.repository.weights import HEAD, WEIGHTS
 from specdec.launch.launcher import TritonServer
+from specdec.loadtest.kit.arms import Arm
 
 COLOCATED = "colocated"
 CHECKPOINTS = Path("checkpoints")
@@ -74,14 +75,18 @@ def with_drafts(
     return directory
 
 
-def add_colocated(repository: Path, directory: Path, name: str = COLOCATED) -> None:
-    """Add an orchestrator with the engines in its own process to a copied repository.
+def with_colocated(repository: Path, arms: Iterable[str], directory: Path) -> Path:
+    """Return `repository`, or a copy with one more orchestrator if an arm asks for COLOCATED.
 
-    `directory` is an empty folder on the same file system.
+    That orchestrator has the engines in its own process. The copy goes into the empty `directory`.
     """
-    colocate(repository, directory / "alone")
-    (directory / "alone" / "specdec").rename(repository / name)
-    _rename(repository / name, name)
+    if all(Arm.parse(arm).model != COLOCATED for arm in arms):
+        return repository
+    copy = with_drafts(repository, directory / "repository")
+    colocate(copy, directory / "alone")
+    (directory / "alone" / "specdec").rename(copy / COLOCATED)
+    _rename(copy / COLOCATED, COLOCATED)
+    return copy
 
 
 def add_orchestrator(repository: Path, name: str, **parameters: str) -> None:

@@ -12,34 +12,15 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.loadtest.kit.arms import Arm, Case
-from specdec.loadtest.kit.options import bench_parser, finish, progress
+from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
-from specdec.loadtest.kit.results import format_number, table_of
 from specdec.loadtest.lab.exactness.comparing import Comparison, Examiner
+from specdec.loadtest.lab.exactness.exact_report import figures, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
-
-SUMMED = ("num_tokens", "num_steps", "num_drafted", "num_accepted")
-
-
-@dataclass(frozen=True, slots=True)
-class ArmFigures:
-    """Sums over the answers of one arm in one case."""
-
-    case: str
-    arm: str
-    num_answers: int
-    num_equal: int
-    num_equal_log_probs: int
-    num_tokens: int
-    num_steps: int
-    """Rounds with a draft."""
-    num_drafted: int
-    num_accepted: int
 
 
 def main(argv: list[str]) -> int:
@@ -95,52 +76,25 @@ def _compare(
     return found
 
 
-def figures(comparisons: Sequence[Comparison]) -> list[ArmFigures]:
-    """Sum up the comparisons by case and arm."""
-    groups: dict[tuple[str, str], list[Comparison]] = {}
-    for each in comparisons:
-        groups.setdefault((each.case, each.arm), []).append(each)
-    return [
-        ArmFigures(
-            case,
-            arm,
-            len(own),
-            sum(each.first_difference is None for each in own),
-            sum(each.equal_log_probs for each in own),
-            *(sum(getattr(each, name) for each in own) for name in SUMMED),
-        )
-        for (case, arm), own in groups.items()
-    ]
-
-
-def table(arms: Sequence[ArmFigures]) -> str:
-    """Return a table with a row for each case and arm."""
-    return table_of(
-        {
-            "draw": lambda each: each.case,
-            "arm": lambda each: each.arm,
-            "equal to target": lambda each: f"{each.num_equal} of {each.num_answers}",
-            "log-probs bit-equal": lambda each: f"{each.num_equal_log_probs} of {each.num_answers}",
-            "tokens": lambda each: str(each.num_tokens),
-            "drafted": lambda each: str(each.num_drafted),
-            "accepted": lambda each: str(each.num_accepted),
-            "τ": lambda each: format_number(
-                1 + each.num_accepted / each.num_steps if each.num_steps else None, 2
-            ),
-        },
-        arms,
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("exact", __doc__)
-    parser.add_argument("--prompts", type=Path, nargs="+", default=[SHIPPED_PROMPTS])
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--cases", nargs="+", default=["0"], metavar="T[:TOP_P]", help="draws")
-    parser.add_argument("--drafters", nargs="+", default=["lookup", "draft", "auto"])
+    parser.add_argument(
+        "--prompts", type=Path, nargs="+", default=[SHIPPED_PROMPTS], help="JSONL (default: ours)"
+    )
+    add_max_tokens(parser, 128)
+    add_cases(parser, ("0",))
+    parser.add_argument(
+        "--drafters",
+        nargs="+",
+        default=["lookup", "draft", "auto"],
+        metavar="NAME",
+        help="default: lookup draft auto",
+    )
     add_draft_options(parser)
-    parser.add_argument("--k", type=int, nargs="+", help="draft tokens (default: configured)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--k", type=int, nargs="+", help="draft tokens a round (default: as served)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draws")
     parser.add_argument("--concurrency", type=int, default=4, help="prompts asked at once")
     parser.add_argument("--grpc-url", help="a running server (default: start one)")
     return parser

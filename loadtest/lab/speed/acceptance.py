@@ -16,7 +16,13 @@ from specdec.clients import GenerationRequest, GrpcClient
 from specdec.loadtest.kit.answers import Measurement, answers_of_arm, counts_of
 from specdec.loadtest.kit.arms import Arm, Case
 from specdec.loadtest.kit.asking import measure
-from specdec.loadtest.kit.options import add_prompt_options, bench_parser, finish, progress
+from specdec.loadtest.kit.options import (
+    add_cases,
+    add_prompt_options,
+    bench_parser,
+    finish,
+    progress,
+)
 from specdec.loadtest.kit.prompts import CHECKPOINT, TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
 from specdec.loadtest.kit.speed_tables import acceptance_table, acceptances
@@ -28,13 +34,7 @@ def main(argv: list[str]) -> int:
     """Measure and report; return 1 if an arm never had a token accepted."""
     parser = bench_parser("acceptance", __doc__)
     add_prompt_options(parser, max_tokens=64)
-    parser.add_argument(
-        "--cases",
-        nargs="+",
-        default=["0", "0.7", "1"],
-        metavar="T[:TOP_P]",
-        help="temperatures, each perhaps with a nucleus (default: 0 0.7 1)",
-    )
+    add_cases(parser, ("0", "0.7", "1"))
     parser.add_argument(
         "--arms",
         nargs="+",

@@ -16,7 +16,7 @@ from specdec.loadtest.kit.options import add_max_tokens, bench_parser, finish
 from specdec.loadtest.kit.prompts import as_tokens, held_out_prompts
 from specdec.loadtest.kit.speed_tables import rates, rates_table
 from specdec.loadtest.lab.speed.task_picture import plot_tasks
-from specdec.loadtest.lab.speed.task_tables import distance_table, figures, outcomes, tables
+from specdec.loadtest.lab.speed.task_tables import figures, outcomes, tables
 
 DRAFTERS = ("lookup", "suffix", "draft", "eagle3", "auto")
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         "outcomes": figures(known),
         "rates": speeds,
     }
-    table = "\n\n".join([tables(known), distance_table(known), rates_table(speeds)])
+    table = "\n\n".join([tables(known), rates_table(speeds)])
     idle = [each for each in arguments.drafters if not known[None, each].counts.num_accepted]
     faults = [f"{drafter}: no token was accepted" for drafter in idle]
     status = finish(arguments, argv, facts, table, raw=found, faults=faults)
