@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -42,14 +42,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     arms = {name: _arms_of(name, arguments.k) for name in arguments.drafters}
-    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
     try:
-        with ExitStack() as stack:
-            url = arguments.server
-            if url is None:
-                url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
-            client = stack.enter_context(GrpcClient(url))
-            found, num_tokens = ask_all(client, prompts, every_arm, draw)
+        found, num_tokens = _measure(arguments, prompts, arms, draw)
     except (LaunchError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -77,6 +71,22 @@ def main(argv: list[str]) -> int:
     title = f"{len(prompts)} prompts, {draw.case}, {arguments.max_tokens} tokens, one stream"
     plot_findings(findings, title, arguments.out / f"{arguments.name}.png")
     return 0
+
+
+def _measure(
+    arguments: argparse.Namespace,
+    prompts: Sequence[DomainPrompt],
+    arms: Mapping[str, Sequence[str]],
+    draw: Draw,
+) -> tuple[list[Measurement], dict[str, int]]:
+    """Ask everything; return the answers, and the prompts' tokens by prompt id."""
+    every_arm = [OFF, *(arm for own in arms.values() for arm in own)]
+    with ExitStack() as stack:
+        url = arguments.server
+        if url is None:
+            url = stack.enter_context(TritonServer(arguments.model_repository)).grpc_url
+        client = stack.enter_context(GrpcClient(url))
+        return ask_all(client, prompts, every_arm, draw)
 
 
 def _arms_of(drafter: str, lengths: Sequence[int]) -> list[str]:

@@ -7,6 +7,7 @@ arrive after a pass's warm-up count. The server first learns from some requests,
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 import sys
@@ -22,25 +23,7 @@ from specdec.loadtest.lab.load.ramp_report import figures, table
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 0."""
-    parser = bench_parser("ramp", __doc__)
-    parser.add_argument(
-        "--streams",
-        type=int,
-        nargs="+",
-        default=[1, 2, 4, 8, 16, 48],
-        metavar="N",
-        help="requests in flight (default: 1 2 4 8 16 48)",
-    )
-    parser.add_argument("--passes", type=int, default=6, help="in each arm, by number of streams")
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
-    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
-    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
-    parser.add_argument(
-        "--per-task", type=int, default=NUM_PER_TASK, metavar="N", help="prompts per task"
-    )
-    add_max_tokens(parser, 48)
-    parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     checkpoint = arguments.model_repository / "target" / "1" / "checkpoint"
     order, numbers = random.Random(arguments.seed), itertools.count()
     found: list[Pass] = []
@@ -61,3 +44,25 @@ def main(argv: list[str]) -> int:
     print(file=sys.stderr)
     loads = figures(found)
     return finish(arguments, argv, {"loads": loads}, table(loads), raw=found)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = bench_parser("ramp", __doc__)
+    parser.add_argument(
+        "--streams",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4, 8, 16, 48],
+        metavar="N",
+        help="requests in flight (default: 1 2 4 8 16 48)",
+    )
+    parser.add_argument("--passes", type=int, default=6, help="in each arm, by number of streams")
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of a pass")
+    parser.add_argument("--warm-up", type=float, default=4.0, help="seconds before that part")
+    parser.add_argument("--learning", type=int, default=30, metavar="N", help="requests at first")
+    parser.add_argument(
+        "--per-task", type=int, default=NUM_PER_TASK, metavar="N", help="prompts per task"
+    )
+    add_max_tokens(parser, 48)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of arms")
+    return parser

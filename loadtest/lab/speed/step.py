@@ -7,7 +7,9 @@ next tokens included, so that all see the same machine.
 
 from __future__ import annotations
 
+import argparse
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,6 +25,43 @@ NUM_CACHE_TOKENS = 16384
 
 def main(argv: list[str]) -> int:
     """Measure and report; return 0."""
+    arguments = _parser().parse_args(argv)
+    model = LlamaModel(
+        arguments.checkpoint,
+        NUM_CACHE_TOKENS,
+        torch.device("cpu"),
+        kernels=arguments.kernels,
+        weight_dtype=arguments.weight_dtype,
+    )
+    steps: list[Step] = []
+    speeds: list[float] = []
+    for num_context in arguments.contexts:
+        progress(f"context {num_context}\n")
+        per_weight = BYTES_PER_WEIGHT[arguments.weight_dtype]
+        num_bytes = bytes_read(model.config, num_context, per_weight)
+        found, read = time_passes(model, num_context, arguments.rows, arguments.repeats, num_bytes)
+        steps += found
+        speeds += read
+    gb_per_s = statistics.median(speeds)
+    table = f"{_table(steps)}\n\nMemory was read at {gb_per_s:.1f} GB/s (median)."
+    return finish(arguments, argv, {"read_gb_per_s": gb_per_s, "steps": steps}, table)
+
+
+def _table(steps: Sequence[Step]) -> str:
+    return table_of(
+        {
+            "context": lambda step: str(step.num_context),
+            "rows": lambda step: str(step.num_rows),
+            "pass, ms": lambda step: f"{step.pass_ms:.2f}",
+            "limit, ms": lambda step: f"{step.limit_ms:.2f}",
+            "pass ÷ limit": lambda step: f"{step.over_limit:.2f}",
+            "÷ first": lambda step: f"{step.over_one_row:.2f}",
+        },
+        steps,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("step", __doc__)
     parser.add_argument(
         "--checkpoint", type=Path, default=CHECKPOINT, help="target (default: %(default)s)"
@@ -48,34 +87,4 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--weight-dtype", choices=BYTES_PER_WEIGHT, default="auto", help="default: %(default)s"
     )
-    arguments = parser.parse_args(argv)
-    model = LlamaModel(
-        arguments.checkpoint,
-        NUM_CACHE_TOKENS,
-        torch.device("cpu"),
-        kernels=arguments.kernels,
-        weight_dtype=arguments.weight_dtype,
-    )
-    steps: list[Step] = []
-    speeds: list[float] = []
-    for num_context in arguments.contexts:
-        progress(f"context {num_context}\n")
-        per_weight = BYTES_PER_WEIGHT[arguments.weight_dtype]
-        num_bytes = bytes_read(model.config, num_context, per_weight)
-        found, read = time_passes(model, num_context, arguments.rows, arguments.repeats, num_bytes)
-        steps += found
-        speeds += read
-    gb_per_s = statistics.median(speeds)
-    table = table_of(
-        {
-            "context": lambda step: str(step.num_context),
-            "rows": lambda step: str(step.num_rows),
-            "pass, ms": lambda step: f"{step.pass_ms:.2f}",
-            "limit, ms": lambda step: f"{step.limit_ms:.2f}",
-            "pass ÷ limit": lambda step: f"{step.over_limit:.2f}",
-            "÷ first": lambda step: f"{step.over_one_row:.2f}",
-        },
-        steps,
-    )
-    table += f"\n\nMemory was read at {gb_per_s:.1f} GB/s (median)."
-    return finish(arguments, argv, {"read_gb_per_s": gb_per_s, "steps": steps}, table)
+    return parser

@@ -161,7 +161,7 @@ class TestStops:
 
     @pytest.mark.parametrize(("num_open", "is_met"), [(1, True), (0, False)])
     def test_a_stop_without_open_streams_proves_nothing(self, num_open, is_met):
-        stop = stops.StopResult("8 gRPC and 4 HTTP streams", 1.0, 0, (WHOLE,), num_open, ())
+        stop = stops.StopResult(stops.STREAMING, 1.0, 0, (WHOLE,), num_open, ())
 
         assert stops.row_of([stop]).is_met is is_met
 
