@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +45,8 @@ def test_a_planted_fault_ends_the_engines_loop_once(tmp_path, monkeypatch):
     """The written model.py replaces the method that the engine's loop calls for each round."""
     own = TorchEngine._go_round
     monkeypatch.setattr(TorchEngine, "_go_round", own)  # Restored at the end of the test.
+    model = SimpleNamespace(TritonPythonModel=object)  # The real one needs Triton.
+    monkeypatch.setitem(sys.modules, "specdec.engine_model.torch_model", model)
     for model in ("target", "draft"):
         (tmp_path / "shipped" / model / "1").mkdir(parents=True)
         (tmp_path / "shipped" / model / "config.pbtxt").touch()
