@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from specdec.clients import SpecdecError
-from specdec.loadtest.load.gates import Thresholds, find_violations
+from specdec.loadtest.load.limits import Limits, find_violations
 from specdec.loadtest.load.report import write_report
 from specdec.loadtest.load.run import run_load
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS, LoadSettings
@@ -31,7 +31,7 @@ _LIMITS = {
     "min_acceptance": "accepted ÷ drafted tokens, at least",
     "max_fail_ratio": "failed ÷ all requests, at most",
 }
-"""Meaning of each limit, by its field of `Thresholds`."""
+"""Meaning of each limit, by its field of `Limits`."""
 
 
 def main(argv: list[str]) -> int:
@@ -45,13 +45,13 @@ def main(argv: list[str]) -> int:
         settings = _settings(args)
     except ValueError as error:
         parser.error(str(error))
-    thresholds = Thresholds(**{item.name: getattr(args, item.name) for item in fields(Thresholds)})
+    limits = Limits(**{item.name: getattr(args, item.name) for item in fields(Limits)})
     try:
         samples, summary = run_load(settings)
     except (OSError, RuntimeError, SpecdecError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    violations = find_violations(summary, thresholds)
+    violations = find_violations(summary, limits)
     print(write_report(settings, samples, summary, violations))
     print(f"all results are in {settings.out}", file=sys.stderr)
     for violation in violations:
@@ -70,15 +70,19 @@ def _parser() -> argparse.ArgumentParser:
     server.add_argument(
         "--protocol", choices=("grpc", "http"), default="grpc", help="default: %(default)s"
     )
-    server.add_argument("--url", help="host:port (gRPC) or http://host:port (default: 127.0.0.1)")
+    server.add_argument(
+        "--url",
+        help="host:port for gRPC (default: 127.0.0.1, GRPC_PORT or 8001), http://host:port for "
+        "HTTP (default: 127.0.0.1, HTTP_PORT or 8000)",
+    )
     server.add_argument("--model", default="specdec", help="model name (default: %(default)s)")
     _add_load_arguments(parser.add_argument_group("load"))
     _add_prompt_arguments(parser.add_argument_group("prompts"))
     request = parser.add_argument_group("request (the server's defaults hold for the rest)")
     for name, (kind, meaning) in _REQUEST_OPTIONS.items():
         request.add_argument(_flag(name), type=kind, help=meaning)
-    limits = parser.add_argument_group("limits, from raw samples")
-    for item in fields(Thresholds):
+    limits = parser.add_argument_group("limits, checked on the raw samples")
+    for item in fields(Limits):
         default = "none" if item.default is None else item.default
         text = f"{_LIMITS[item.name]} (default: {default})"
         limits.add_argument(

@@ -75,13 +75,13 @@ class Exchange:
                     self.arrivals.append(ChunkSample(request.request_id, arrival_s, num_tokens))
                     self.token_ids.extend(chunk.token_ids)
                 self.final = chunk.final
-            self.outcome, self.detail = self._judge()
+            self.outcome, self.detail = self._check()
         except SpecdecError as error:
             self.outcome, self.detail = error.error_type, error.message
         finally:
             self.e2e_s = time.perf_counter() - start
 
-    def _judge(self) -> tuple[str, str]:
+    def _check(self) -> tuple[str, str]:
         num_tokens = len(self.token_ids)
         if self.final is None or self.final.num_output_tokens != num_tokens:
             claimed = self.final.num_output_tokens if self.final else None

@@ -42,7 +42,7 @@ class Comparison:
         return f"prompt {self.prompt_id}, {self.case}, {self.arm}: differs {where}"
 
 
-class Examiner:
+class AnswerComparer:
     """Asks target and `specdec` and compares their answers; safe for several threads."""
 
     def __init__(

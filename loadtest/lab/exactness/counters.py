@@ -18,7 +18,7 @@ from specdec.clients import GenerationRequest, GrpcClient, HttpClient
 from specdec.launch.launcher import TritonServer
 from specdec.loadtest.kit.options import bench_parser, finish
 from specdec.loadtest.kit.prompts import CHECKPOINT, load_token_prompts
-from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_visit
+from specdec.loadtest.lab.exactness.client_counts import LABELS, Counts, ask, random_request
 from specdec.loadtest.lab.exactness.counter_report import compared, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 from specdec.loadtest.report.history import History, Scrape
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     prompts, _ = load_token_prompts(arguments.prompts, CHECKPOINT)
     draw = random.Random(arguments.seed)
-    visits = [random_visit(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
+    planned = [random_request(draw, draw.choice(prompts)) for _ in range(arguments.requests)]
     with TritonServer(arguments.model_repository) as server, ExitStack() as stack:
         grpc = stack.enter_context(GrpcClient(server.grpc_url, timeout_s=300.0))
         http = stack.enter_context(HttpClient(f"http://{server.http_url}", timeout_s=300.0))
@@ -46,10 +46,10 @@ def main(argv: list[str]) -> int:
         grpc.generate(GenerationRequest(text_input="Hello", max_tokens=1))
         before = _settled(page)
         with ThreadPoolExecutor(arguments.concurrency) as threads:
-            parts = threads.map(lambda visit: ask(visit, grpc, http), visits)
+            parts = threads.map(lambda each: ask(each, grpc, http), planned)
             clients: Counts = sum(parts, Counter())
         counted = compared(clients, History((before, _settled(page))))
-    behaviours = Counter(visit.behaviour for visit in visits)
+    behaviours = Counter(each.behaviour for each in planned)
     asked = ", ".join(f"{count} {name}" for name, count in sorted(behaviours.items()))
     facts = {"behaviours": behaviours, "counters": counted}
     faults = [f"{each.counter}: {text}" for each in counted for text in each.different]

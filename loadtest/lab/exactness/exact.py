@@ -18,7 +18,7 @@ from specdec.loadtest.kit.arms import Arm, Case
 from specdec.loadtest.kit.options import add_cases, add_max_tokens, bench_parser, finish, progress
 from specdec.loadtest.kit.prompts import TokenPrompt, load_token_prompts
 from specdec.loadtest.kit.repository import add_draft_options, serve_with_drafts
-from specdec.loadtest.lab.exactness.comparing import Comparison, Examiner
+from specdec.loadtest.lab.exactness.comparing import AnswerComparer, Comparison
 from specdec.loadtest.lab.exactness.exact_report import figures, table
 from specdec.loadtest.load.settings import SHIPPED_PROMPTS
 
@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
     with ExitStack() as stack:
         url = arguments.grpc_url or stack.enter_context(serve_with_drafts(arguments)).grpc_url
         end_id, num_streams = files[0][1], arguments.concurrency
-        examiner = Examiner(stack, url, arguments.max_tokens, end_id, num_streams)
-        comparisons = _compare(examiner, prompts, cases, arms, arguments)
+        comparer = AnswerComparer(stack, url, arguments.max_tokens, end_id, num_streams)
+        comparisons = _compare(comparer, prompts, cases, arms, arguments)
     results = figures(comparisons)
     facts = {
         "max_tokens": arguments.max_tokens,
@@ -44,31 +44,31 @@ def main(argv: list[str]) -> int:
         "arms": results,
         "unequal": [each for each in comparisons if not each.is_equal],
     }
-    idle = [
+    never_accepted = [
         str(arm)
         for arm in arms[1:]
         if not sum(each.num_accepted for each in comparisons if each.arm == str(arm))
     ]
-    faults = [f"{arm} never had a token accepted" for arm in idle]
+    faults = [f"{arm} never had a token accepted" for arm in never_accepted]
     faults += [str(each) for each in comparisons if not each.is_equal]
     return finish(arguments, argv, facts, table(results), raw=comparisons, faults=faults)
 
 
 def _compare(
-    examiner: Examiner,
+    comparer: AnswerComparer,
     prompts: Sequence[TokenPrompt],
     cases: Sequence[Case],
     arms: Sequence[Arm],
     arguments: argparse.Namespace,
 ) -> list[Comparison]:
-    def examine(prompt: TokenPrompt) -> list[Comparison]:
+    def compare_prompt(prompt: TokenPrompt) -> list[Comparison]:
         # All requests with one prompt follow each other, so its prefix is computed once.
         seed = arguments.seed
-        return [each for case in cases for each in examiner.compare(prompt, case, arms, seed)]
+        return [each for case in cases for each in comparer.compare(prompt, case, arms, seed)]
 
     found: list[Comparison] = []
     with ThreadPoolExecutor(arguments.concurrency) as pool:
-        for number, compared in enumerate(pool.map(examine, prompts), start=1):
+        for number, compared in enumerate(pool.map(compare_prompt, prompts), start=1):
             found += compared
             num_bad = sum(each.first_difference is not None for each in found)
             progress(f"{number}/{len(prompts)} prompts, {num_bad} of {len(found)} answers differ")

@@ -51,8 +51,10 @@ def main(argv: list[str]) -> int:
         "rates": speeds,
     }
     table = "\n\n".join([tables(known), rates_table(speeds)])
-    idle = [each for each in arguments.drafters if not known[None, each].counts.num_accepted]
-    faults = [f"{drafter}: no token was accepted" for drafter in idle]
+    never_accepted = [
+        each for each in arguments.drafters if not known[None, each].counts.num_accepted
+    ]
+    faults = [f"{drafter}: no token was accepted" for drafter in never_accepted]
     status = finish(arguments, argv, facts, table, raw=found, faults=faults)
     title = f"{len(prompts)} held-out prompts, greedy, {arguments.max_tokens} tokens"
     plot_tasks(known, title, arguments.out / f"{arguments.name}.png")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class Limits:
     """The limits of a load test; None means no limit. By default no request may fail."""
 
     max_p95_ttft_ms: float | None = None
@@ -36,7 +36,7 @@ class Violation:
         return f"{self.name}: limit {self.limit:g}, value {value}"
 
 
-def find_violations(summary: Summary, thresholds: Thresholds) -> list[Violation]:
+def find_violations(summary: Summary, limits: Limits) -> list[Violation]:
     """Return the limits that a load test broke.
 
     A limit on something that was not measured counts as broken: a check that saw nothing must not
@@ -58,7 +58,7 @@ def find_violations(summary: Summary, thresholds: Thresholds) -> list[Violation]
     if summary.num_ok == 0:
         violations.append(Violation("min_complete_answers", 1, 0))
     for name, value in (upper | lower).items():
-        limit = getattr(thresholds, name)
+        limit = getattr(limits, name)
         if limit is None:
             continue
         # NaN compares false with everything; written like this, it breaks the limit.
