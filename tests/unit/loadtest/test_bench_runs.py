@@ -214,3 +214,4 @@ specdec_num_drafts_total{{task="{OVERDUE}",drafter="draft"}} 3
     assert different == {
         f"{TOKENS} by task": ("code: 4 counted by clients, 5 by the server",),
     }
+    assert f"| {TOKENS} by task " in counters.table(found)

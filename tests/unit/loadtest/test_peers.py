@@ -30,6 +30,7 @@ from specdec.loadtest.lab.peers.protocol import (
     without_end,
 )
 from specdec.loadtest.lab.peers.report import (
+    figures_and_tables,
     load_figures,
     load_table,
     one_stream_figures,
@@ -231,6 +232,12 @@ class TestComparison:
         assert engines[PEER_ARM].calls.count("stop") == 1
         others = [each for each in comparison.measurements if each.arm != PEER_ARM]
         assert 2 * (len(self.PROMPTS) + 1) == len(others)
+        facts, tables = figures_and_tables(comparison, ARMS, [1, 2])
+        assert facts["failures"] == {PEER_ARM.label: "out of ideas"}
+        assert [each.arm for each in facts["many_streams"]] == [REFERENCE.label, COMPARED.label]
+        assert "| one stream " in tables
+        assert "| 2 streams " in tables
+        assert tables.endswith("scripted 1.")
 
     def test_arms_without_load_get_no_question_with_many_streams(self):
         """Engines that do not batch have no row with many streams."""
